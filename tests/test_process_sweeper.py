@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+
+from campaigns.rig.waiting import await_until
 
 # A run that starts a process of its own session, as brokers are, which starts another one.
 RUN = """
@@ -31,13 +33,6 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def await_(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -64,5 +59,5 @@ def test_what_a_run_has_started_ends_with_it(
             assert all(map(is_alive, started)), "not before the run has ended"
             run.send_signal(number)
         run.wait(30)
-        await_(lambda: not any(map(is_alive, started)), f"{started} have ended")
+        await_until(lambda: not any(map(is_alive, started)), f"{started} have ended")
         assert bystander.poll() is None

@@ -1,4 +1,7 @@
-"""House rules that no linter knows: docstrings, lengths, blanket excepts, unfinished work."""
+"""House rules that no linter knows: docstrings, lengths, blanket excepts, unfinished work.
+
+And of tests: none imports another, rigs hold none, and all wait by `campaigns.rig.waiting`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,11 @@ UNFINISHED = ("TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error")
 SHADOWS = {"types.py", "queue.py", "codecs.py", "select.py", "signal.py"}
 
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+# Its subject is the loop.
+WAIT_BY_THEMSELVES = {"tests/sim/test_virtual_loop.py"}
 
 
 def faults_of(path: Path) -> list[str]:
@@ -49,7 +57,43 @@ def test_module_is_tidy(path):
     assert not faults_of(path)
 
 
+def faults_of_test(path: Path) -> list[str]:
+    faults: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imported = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            imported = []
+        faults += [
+            f"line {node.lineno}: imports {name}, a module of tests"
+            for name in imported
+            if name.startswith("tests.") and ".test_" in name
+        ]
+        if isinstance(node, ast.Call) and ast.unparse(node) == "asyncio.sleep(0)":
+            faults.append(f"line {node.lineno}: waits without `turns` or `until`")
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name.startswith("test_")
+            and not path.name.startswith("test_")
+        ):
+            faults.append(f"line {node.lineno}: {node.name} is in a module that pytest leaves out")
+    return faults
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_are_tidy(path):
+    if path.relative_to(ROOT).as_posix() not in WAIT_BY_THEMSELVES:
+        assert not faults_of_test(path)
+
+
 def test_the_rules_can_say_no(tmp_path):
     bad = tmp_path / "queue.py"
     bad.write_text("try:\n    pass\nexcept:\n    pass\n")
     assert len(faults_of(bad)) == 3
+    rig = tmp_path / "rig.py"
+    rig.write_text(
+        "from tests.a.test_b import c\nasync def test_d():\n    await asyncio.sleep(0)\n"
+    )
+    assert len(faults_of_test(rig)) == 3

@@ -24,7 +24,8 @@ from collections import Counter
 from pathlib import Path
 
 from campaigns.drills.damage import KINDS, Ruin, data_size, ruin, segments
-from campaigns.rig.processes import Processes, await_until, request
+from campaigns.rig.processes import Processes, request
+from campaigns.rig.waiting import await_until
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records
 

@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from campaigns.rig.certificates import Authority, Certificate
-from campaigns.rig.processes import await_until, free_port, send_command, tell
+from campaigns.rig.processes import free_port, send_command, tell
+from campaigns.rig.waiting import await_until
 from remoting.connections.rpc import RemotingClient
 from remoting.connections.tls import client_context
 from remoting.errors import RemotingError

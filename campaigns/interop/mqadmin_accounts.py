@@ -24,7 +24,8 @@ from campaigns.interop.mqadmin_commands import filled, pattern
 from campaigns.interop.run import say
 from campaigns.interop.secured import secured
 from campaigns.interop.toolchain import Toolchain
-from campaigns.rig.processes import Processes, await_until, request
+from campaigns.rig.processes import Processes, request
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from remoting.protocol.command import RemotingCommand
 

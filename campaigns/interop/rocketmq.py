@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from campaigns.interop.toolchain import Toolchain
-from campaigns.rig.processes import await_until, request, send_command
+from campaigns.rig.processes import request, send_command
+from campaigns.rig.waiting import await_until
 from chaos.cluster.processes import ProcessTable, free_ports
 from remoting.protocol.command import RemotingCommand
 

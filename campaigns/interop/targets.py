@@ -25,7 +25,8 @@ from campaigns.interop.grpc_proxy import proxy
 from campaigns.interop.rocketmq import Rocketmq
 from campaigns.interop.secured import SECURED_TARGETS, secured
 from campaigns.interop.toolchain import Toolchain
-from campaigns.rig.processes import Processes, await_until
+from campaigns.rig.processes import Processes
+from campaigns.rig.waiting import await_until
 
 __all__ = ["TARGETS", "Target", "started"]
 

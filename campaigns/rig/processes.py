@@ -19,7 +19,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Self
 from unittest import mock
 
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.broker_status import BrokerStatus, ask_all
 from chaos.cluster.layout import BrokerPlace, ClusterLayout, lay_out
@@ -40,7 +41,6 @@ from remoting.records.message_id import parse_offset_msg_id
 __all__ = [
     "Processes",
     "Stored",
-    "await_until",
     "free_port",
     "ledgermq",
     "ledgermq_here",
@@ -134,14 +134,6 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
 def tell(text: str | None) -> None:
     """What was measured, or what a person sees: shown by `pytest -rP`."""
     sys.stdout.write(f"{text}\n")
-
-
-def await_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
-    """Poll until it holds; `what` should have happened by then."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
 
 
 def free_port() -> int:

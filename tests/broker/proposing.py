@@ -21,14 +21,20 @@ from broker.process.processors import Processors
 from broker.process.request_table import dispatch_of
 from broker.request.request import Request
 from broker.transaction.records import discarded_record
+from campaigns.rig.waiting import turns
 from raft.replicated_log import ProposalResult, ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_record, encode_batch_body
-from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import START_MS, FakeConnection, Rig, pull_fields, send_fields
 
-__all__ = ["BESIDE", "PROPOSING", "STORED_CODES", "Situation", "pull_after_reset", "settle"]
+__all__ = [
+    "BESIDE",
+    "PROPOSING",
+    "STORED_CODES",
+    "Situation",
+    "pull_after_reset",
+]
 
 Example = tuple[dict[str, str], bytes]
 
@@ -113,22 +119,17 @@ class Situation:
         assert connection.sent == [], f"{code} proposed nothing: {connection.sent[0].remark}"
         if outcome is None:
             rig.log.leader = False
-        await settle()
+        await turns(20)
         while rig.log.open:
             entry, future = rig.log.open.pop(0)
             assert outcome is not None
             future.set_result(ProposalResult(status=outcome, index=entry.index, term=entry.term))
-            await settle()
+            await turns(20)
         return connection.sent
 
     async def close(self) -> None:
         await self.rig.tasks.stop()
         self.rig.queues.close()
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def propose(

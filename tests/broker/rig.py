@@ -31,6 +31,7 @@ from broker.request.request import RefusedError, Request
 from broker.request.row import bound
 from broker.request.tasks import TaskOwner
 from broker.state.state import BrokerState, StateLimits
+from campaigns.rig.waiting import until
 from raft.events import Role
 from raft.log.damage import Damage, DamagedLogError
 from raft.log.log_format import HEADER_SIZE, encode_header
@@ -308,9 +309,7 @@ class Rig:
         connection = connection or FakeConnection()
         before = len(connection.sent)
         self.give(handler, code, fields, body, connection)
-        async with asyncio.timeout(5):
-            while len(connection.sent) == before:
-                await asyncio.sleep(0)
+        await until(lambda: len(connection.sent) != before)
         return connection.sent[-1]
 
     def give(
@@ -374,4 +373,21 @@ def send_fields(
         "j": "0",
         "k": "false",
         "m": "false",
+    }
+
+
+def pull_fields(topic: str = "T", queue: int = 0, offset: int = 0, **more: str) -> dict[str, str]:
+    return {
+        "consumerGroup": "G",
+        "topic": topic,
+        "queueId": str(queue),
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+        **more,
     }

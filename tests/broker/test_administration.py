@@ -18,13 +18,13 @@ from broker.entry.topics import TRANS_CHECK_MAX_TOPIC
 from broker.process.processors import Processors
 from broker.process.request_table import dispatch_of
 from broker.transaction.check_back import CheckBack
+from campaigns.rig.waiting import turns, until
 from raft.messages import NodeId
 from remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
-from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import START_MS, FakeConnection, Rig, pull_fields, send_fields
 
 
 class Admin:
@@ -121,9 +121,7 @@ async def test_a_reset_is_followed_by_the_next_pull_and_then_forgotten(admin: Ad
     assert admin.rig.state.consumer_offsets["G", "T", 0] == 0
     assert (await admin.pull(4)).code == ResponseCode.PULL_OFFSET_MOVED, "the answer may be lost"
     assert (await admin.pull(0)).code == ResponseCode.SUCCESS
-    async with asyncio.timeout(5):
-        while admin.rig.state.resets.get("G", "T", 0) is not None:
-            await asyncio.sleep(0)
+    await until(lambda: admin.rig.state.resets.get("G", "T", 0) is None)
     await admin.commit_offset("G", 3)
     assert admin.rig.state.consumer_offsets["G", "T", 0] == 3
     assert (await admin.pull(3)).code == ResponseCode.SUCCESS
@@ -135,7 +133,7 @@ async def test_a_pull_that_waits_hears_of_a_reset(admin: Admin) -> None:
     connection = FakeConnection()
     held = pull_fields(offset=1) | {"sysFlag": "6", "suspendTimeoutMillis": "15000"}
     admin.rig.give(admin.handlers[11], 11, held, b"", connection)
-    await asyncio.sleep(0)
+    await turns(1)
     assert not connection.sent
     await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
     assert connection.sent[0].code == ResponseCode.PULL_OFFSET_MOVED
@@ -451,9 +449,7 @@ async def test_a_half_that_was_given_up_is_checked_again_once(admin: Admin) -> N
     await admin.send("K", TRAN_MSG="true", PGROUP="PG")
     rig.now_ms += rig.config.transaction_retention_ms + 1
     CheckBack(rig.context).round()
-    async with asyncio.timeout(5):
-        while len(rig.state.halves):
-            await asyncio.sleep(0)
+    await until(lambda: not len(rig.state.halves))
     pulled = await admin.ask(
         RequestCode.PULL_MESSAGE, pull_fields(offset=0) | {"topic": TRANS_CHECK_MAX_TOPIC}
     )

@@ -15,12 +15,12 @@ from broker.request.clock_exchange import ClockExchange
 from broker.request.request import Request
 from broker.send.send import SendProcessor
 from broker.transaction.check_back import CheckBack
+from campaigns.rig.waiting import turns
 from remoting.errors import ConnectError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
-from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
-from tests.broker.test_transactions import half
+from tests.broker.rig import START_MS, FakeConnection, Rig, pull_fields, send_fields
+from tests.broker.transactions import half
 
 SEND = RequestCode.SEND_MESSAGE_V2
 HOUR_MS = 3_600_000
@@ -33,11 +33,6 @@ async def rig(tmp_path):
     yield rig
     await rig.tasks.stop()
     rig.queues.close()
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def store(rig, jump_ms: int, **properties: str) -> None:
@@ -58,7 +53,7 @@ async def test_a_delay_level_is_punctual(rig, jump_ms):
         rig.jump(jump_ms)
         delivery.round()
         rig.jump(-jump_ms)
-        await settle()
+        await turns(20)
         assert rig.state.next_offset("T", 0) == delivered
 
 
@@ -74,7 +69,7 @@ async def test_a_timer_is_punctual(rig, jump_ms, asked):
         rig.jump(jump_ms)
         timers.round()
         rig.jump(-jump_ms)
-        await settle()
+        await turns(20)
         assert rig.state.next_offset("T", 0) == delivered
 
 
@@ -90,7 +85,7 @@ async def test_a_check_back_is_punctual(rig, jump_ms):
         rig.jump(jump_ms)
         check.round()
         rig.jump(-jump_ms)
-        await settle()
+        await turns(20)
         assert len(producer.sent) == checks
 
 
@@ -103,7 +98,7 @@ async def test_a_half_that_was_stored_in_the_future_holds_up_no_other(rig):
     rig.context.clients.producer_seen("PG", "c1", producer, rig.passed_ms)
     rig.context.clock_ms = lambda: START_MS + 60_000
     CheckBack(rig.context).round()
-    await settle()
+    await turns(20)
     assert len(producer.sent) == 1
 
 
@@ -127,7 +122,7 @@ async def test_popped_messages_come_again_in_time(rig, jump_ms):
     for passed_ms, held in ((999, 1), (1, 0)):
         rig.now_ms += passed_ms
         PopRevive(rig.context).round()
-        await settle()
+        await turns(20)
         assert len(rig.state.pop) == held
 
 
@@ -154,7 +149,7 @@ async def test_held_pulls_and_pops_end_in_time(rig, jump_ms):
         rig.context.long_polling.expire(rig.context.monotonic_ms())
         rig.context.pop_polling.expire(rig.context.monotonic_ms())
         rig.jump(-jump_ms)
-        await settle()
+        await turns(20)
         assert (len(puller.sent), len(popper.sent)) == (answers, answers)
 
 

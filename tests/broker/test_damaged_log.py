@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from broker.delay.delivery import DelayDelivery
@@ -13,12 +11,12 @@ from broker.send.send import SendProcessor
 from broker.send.send_back import SendBackProcessor
 from broker.transaction.check_back import CheckBack
 from broker.transaction.end_transaction import EndTransactionProcessor
+from campaigns.rig.waiting import turns
 from raft.log.damage import Damage
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records, parse_offset_msg_id
-from tests.broker.rig import Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import Rig, pull_fields, send_fields
 
 
 @pytest.fixture
@@ -124,14 +122,9 @@ async def test_damaged_delayed_messages_wait_for_their_repair(rig):
     delivery = DelayDelivery(rig.context)
     for _ in range(3):
         delivery.round()
-        await turns()
+        await turns(10)
     assert rig.state.next_offset("T", 0) == 1
     rig.log.damage = None
     delivery.round()
-    await turns()
+    await turns(10)
     assert rig.state.next_offset("T", 0) == 2
-
-
-async def turns() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from broker.delay.delivery import DelayDelivery
@@ -12,6 +10,7 @@ from broker.entry.payload import UNIT, DeliverCommand, decode_payload
 from broker.entry.topics import SCHEDULE_TOPIC, SYS_FLAG_UNIT_SUB
 from broker.send.send import SendProcessor
 from broker.send.send_back import SendBackProcessor
+from campaigns.rig.waiting import turns
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import MessageRecord, decode_record, tags_code
@@ -41,11 +40,6 @@ def messages(rig: Rig, topic: str, queue_id: int = 0) -> list[MessageRecord]:
     return [decode_record(rig.context.read_record(position)) for position, _, _ in units]
 
 
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 def test_levels():
     assert [delay_ms(queue) for queue in (0, 3, 4, 17)] == [1_000, 30_000, 60_000, 7_200_000]
     texts = ("0", "1", "18", "99", "-4", "x", "", "9" * 30, "٣")
@@ -57,7 +51,7 @@ async def test_a_property_that_no_client_of_ours_writes_is_delivered_as_it_came(
     assert (await send(rig, DELAY="1", strange="a\x01b")).code == ResponseCode.SUCCESS
     rig.now_ms = START_MS + 1_000
     DelayDelivery(rig.context).round()
-    await settle()
+    await turns(10)
     (record,) = messages(rig, "T")
     assert record.property_map()["strange"] == "a\x01b"
 
@@ -71,15 +65,15 @@ async def test_a_delayed_message_comes_at_its_time_and_never_before(rig, tmp_pat
     delivery = DelayDelivery(rig.context)
     rig.now_ms = START_MS + 4_999
     delivery.round()
-    await settle()
+    await turns(10)
     assert messages(rig, "T", 2) == []
     rig.now_ms = START_MS + 5_000
     entries = len(rig.log.entries)
     delivery.round()
     delivery.round()
-    await settle()
+    await turns(10)
     delivery.round()
-    await settle()
+    await turns(10)
     (record,) = messages(rig, "T", 2)
     properties = record.property_map()
     assert (record.body, properties["UNIQ_KEY"], properties["TAGS"]) == (b"later", "K1", "red")
@@ -96,18 +90,18 @@ async def test_a_delivery_that_fails_is_done_again_by_the_next_leader(rig):
     rig.log.auto_commit = False
     delivery = DelayDelivery(rig.context)
     delivery.round()
-    await asyncio.sleep(0)
+    await turns(1)
     assert len(rig.log.open) == 1
     rig.log.depose()
-    await settle()
+    await turns(10)
     delivery.round()
-    await settle()
+    await turns(10)
     assert rig.log.open == [], "a follower delivers nothing"
     rig.log.leader = rig.log.auto_commit = True
     rig.log.term = 2
     rig.machine.on_role_change(rig.log.status())
     delivery.round()
-    await settle()
+    await turns(10)
     assert len(messages(rig, "T")) == 1
 
 
@@ -116,7 +110,7 @@ async def test_a_retried_delayed_send_is_stored_once(rig):
     assert first.ext_fields == second.ext_fields
     rig.now_ms = START_MS + 1_000
     DelayDelivery(rig.context).round()
-    await settle()
+    await turns(10)
     third = await send(rig, DELAY="1")
     assert third.ext_fields["msgId"] == first.ext_fields["msgId"]
     assert len(messages(rig, "T")) == len(messages(rig, SCHEDULE_TOPIC)) == 1
@@ -129,7 +123,7 @@ async def test_many_due_messages_keep_their_order(rig):
     delivery = DelayDelivery(rig.context)
     for _ in range(3):
         delivery.round()
-        await settle()
+        await turns(10)
     assert [record.body for record in messages(rig, "T")] == [b"%d" % n for n in range(600)]
 
 
@@ -191,7 +185,7 @@ async def test_a_message_sent_back_comes_again_and_then_is_a_dead_letter(rig):
     assert waiting.reconsume_times == 1
     rig.now_ms = START_MS + 10_000
     DelayDelivery(rig.context).round()
-    await settle()
+    await turns(10)
     (again,) = messages(rig, "%RETRY%G")
     assert (again.body, again.reconsume_times) == (b"hard", 1)
     properties = again.property_map()

@@ -7,7 +7,6 @@ was sent to the topic that stands now is not lost with the one before.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 
@@ -20,10 +19,10 @@ from broker.entry.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker.pop.revive import PopRevive
 from broker.process.processors import Processors
 from broker.transaction.check_back import CheckBack
+from campaigns.rig.waiting import turns
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_record, decode_records
-from tests.broker.rig import FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 
 WAITING = {HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC}
 RETRIES = "%RETRY%G"
@@ -171,8 +170,7 @@ class World:
         return False
 
     async def settle(self) -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns(10)
 
 
 @pytest.mark.parametrize("seed", range(20))

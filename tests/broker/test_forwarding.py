@@ -17,6 +17,7 @@ from broker.request import forwarding
 from broker.request.forwarding import Forwarded, Forwarding, born_host_of
 from broker.request.request import Request
 from broker.send.send import SendProcessor
+from campaigns.rig.waiting import until
 from raft.messages import NodeId
 from raft.replicated_log import LogStatus
 from remoting.connections.connection import Connection
@@ -92,9 +93,7 @@ class Follower:
         self.forwarding.hand_on(request, self.handled.append)
 
     async def answer(self) -> RemotingCommand:
-        async with asyncio.timeout(5):
-            while not self.client.sent:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.client.sent)
         return self.client.sent[-1]
 
 
@@ -184,9 +183,7 @@ async def test_who_is_not_handed_on(follower: Follower, monkeypatch: pytest.Monk
     assert not takes(follower.request()), "eight bytes would wait"
     follower.follow("n1")
     await follower.answer()
-    async with asyncio.timeout(5):
-        while not takes(follower.request()):
-            await asyncio.sleep(0.005)
+    await until(lambda: takes(follower.request()))
 
 
 async def test_tools_may_ask_any_replica_of_a_group_for_a_change(follower: Follower) -> None:
@@ -223,9 +220,7 @@ async def test_who_comes_to_lead_answers_itself(follower: Follower) -> None:
     await asyncio.sleep(0.01)
     follower.rig.context.ready = True
     follower.follow("n0")
-    async with asyncio.timeout(5):
-        while not follower.handled:
-            await asyncio.sleep(0.005)
+    await until(lambda: follower.handled)
     assert follower.handled == [request]
     assert not follower.asked
 
@@ -253,13 +248,14 @@ async def test_a_leader_that_can_not_be_reached_was_not_asked(
     assert answer.remark.startswith("not the leader; leader is 127.0.0.1:")
 
 
-async def test_a_leader_whose_address_is_not_known_is_not_waited_for(follower: Follower) -> None:
+async def test_a_leader_whose_address_is_not_known_is_not_waited_for(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "_TIMEOUT_MS", 3_600_000)
     follower.follow("n7")
-    began = asyncio.get_running_loop().time()
     follower.give(follower.request())
     answer = await follower.answer()
     assert (answer.code, answer.remark) == (14, "not the leader; leader is unknown")
-    assert asyncio.get_running_loop().time() - began < 1
 
 
 async def test_a_leaders_refusal_is_not_the_last_word(follower: Follower) -> None:
@@ -287,9 +283,7 @@ async def test_what_was_handed_over_and_not_answered_is_unknown(follower: Follow
 
 async def test_a_oneway_is_handed_on_and_not_answered(follower: Follower) -> None:
     follower.give(follower.request(RequestCode.END_TRANSACTION, flag=2))
-    async with asyncio.timeout(5):
-        while not follower.asked:
-            await asyncio.sleep(0.005)
+    await until(lambda: follower.asked)
     assert not follower.client.sent
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from broker.request.clients import Clients, ClientsFullError, Subscription
 from remoting.connections.connection import Connection
 from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.rig import FakeConnection, Rig
+from tests.work import counted
 
 
 @pytest.fixture
@@ -88,10 +88,10 @@ def test_a_closed_connection_costs_what_it_brought():
     clients = Clients(clients_max=100_000, client_silence_ms_max=1_000)
     for number in range(50_000):
         clients.producer_seen("P", f"c{number}", connection(), 0)
-    began = time.perf_counter()
-    for _ in range(2_000):
-        clients.connection_closed(connection())
-    assert time.perf_counter() - began < 1, "each would take milliseconds to look at all of them"
+    with counted() as work:
+        for _ in range(100):
+            clients.connection_closed(connection())
+    assert work.lines < 100 * 100, "each would look at all of them"
 
 
 def test_nobody_unregisters_another_connections_client():
@@ -139,11 +139,11 @@ async def test_expressions_that_take_long_to_compile_are_refused_together(rig):
          "expressionType": "SQL92"}
         for number in range(100)
     ]  # fmt: skip
-    began = time.perf_counter()
-    answer = await beat(rig, rows)
+    with counted() as work:
+        answer = await beat(rig, rows)
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "in one heartbeat" in answer.remark
-    assert time.perf_counter() - began < 0.5
+    assert work.lines < 10_000, "none was compiled"
     assert (await beat(rig, rows[:10])).code == ResponseCode.SUCCESS
 
 

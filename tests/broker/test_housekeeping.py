@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -17,13 +16,13 @@ from broker.pull.offsets import OffsetProcessor
 from broker.pull.pull import PullProcessor
 from broker.pull.queries import QueryProcessor
 from broker.send.send import SendProcessor
+from campaigns.rig.waiting import turns, until
 from raft.messages import NodeId
 from remoting.errors import RequestTimeoutError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records
-from tests.broker.rig import START_MS, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import START_MS, Rig, pull_fields, send_fields
 
 GIB = 1 << 30
 ROOMY = DiskUse(used=10 * GIB, free=90 * GIB)
@@ -65,8 +64,7 @@ class House:
         """One look, one round, and everything that they spawned."""
         self.keeper.look()
         self.keeper.round()
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await turns(20)
 
     async def send(self, key: str, **properties: str) -> RemotingCommand:
         fields = send_fields(key=key, **properties)
@@ -115,9 +113,7 @@ async def test_queues_that_were_built_again_get_their_checks_soon(rig, tmp_path)
     check = file.with_suffix(".crc")
     assert not check.exists()
     await house.round()
-    async with asyncio.timeout(10):
-        while not check.exists() or not check.read_bytes():
-            await asyncio.sleep(0.01)
+    await until(lambda: check.exists() and check.read_bytes())
     assert check.read_bytes()[:8].hex() == "4c4d515500000003"
     changed_ns = check.stat().st_mtime_ns
     await house.round()

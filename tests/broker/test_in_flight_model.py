@@ -16,6 +16,7 @@ from broker.entry.payload import UNIT, decode_payload
 from broker.process.processors import Processors
 from broker.pull.offsets import OffsetProcessor
 from broker.send.send import SendProcessor
+from campaigns.rig.waiting import turns
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_record, encode_batch_body
@@ -46,11 +47,6 @@ def stored(rig: Rig) -> dict[str, int]:
     return found
 
 
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize("seed", range(30))
 async def test_no_key_is_stored_twice_whatever_is_in_flight(tmp_path, seed):
     rng, rig = random.Random(seed), Rig(tmp_path)
@@ -70,14 +66,14 @@ async def test_no_key_is_stored_twice_whatever_is_in_flight(tmp_path, seed):
         else:
             statuses = (ProposalStatus.LOST_LEADERSHIP, ProposalStatus.TRUNCATED)
             rig.log.depose(rng.choice(statuses))
-            await settle()
+            await turns(10)
             rig.log.lead()
         if rng.random() < 0.5:
-            await settle()
-    await settle()
+            await turns(10)
+    await turns(10)
     while rig.log.open:
         rig.log.commit()
-        await settle()
+        await turns(10)
     places = stored(rig)
     for keys, connection in asked:
         assert len(connection.sent) == 1, "answered once"
@@ -93,19 +89,19 @@ async def test_a_topic_whose_deletion_is_in_flight_is_gone_whatever_is_refused_b
     """Also where the leader could not propose for a moment: who sends makes the topic anew."""
     rig = Rig(tmp_path)
     send(rig, ["K1"])
-    await settle()
+    await turns(10)
     rig.log.auto_commit = False
     admin = Processors(rig.context, rig.tasks, rig.context.locks).admin
     for refusals in (0, 1):  # the second deletion finds no room
         rig.log.refusals = refusals
         code = RequestCode.DELETE_TOPIC_IN_BROKER
         rig.give(admin.delete_topic, code, {"topic": "T"}, b"", FakeConnection())
-        await asyncio.sleep(0)
+        await turns(1)
     assert rig.context.proposer.topic("T") is None
     rig.context.proposer.lost_leadership()
     assert rig.context.proposer.topic("T") is None
     send(rig, ["K2"])
-    await asyncio.sleep(0)
+    await turns(1)
     rig.log.commit()
     assert "T" in rig.state.topics
     assert rig.state.next_offset("T", 0) == 2
@@ -115,7 +111,7 @@ async def test_a_topic_whose_deletion_is_in_flight_is_gone_whatever_is_refused_b
 async def test_a_query_waits_for_a_commit_in_flight_whatever_is_refused_behind_it(tmp_path):
     rig = Rig(tmp_path)
     send(rig, ["K1"])
-    await settle()
+    await turns(10)
     rig.log.auto_commit = False
     offsets = OffsetProcessor(rig.context, rig.tasks)
     queue = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
@@ -124,10 +120,9 @@ async def test_a_query_waits_for_a_commit_in_flight_whatever_is_refused_behind_i
         fields = {**queue, "commitOffset": str(offset)}
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         rig.give(offsets.update, code, fields, b"", FakeConnection())
-        await asyncio.sleep(0)
+        await turns(1)
     asking = asyncio.create_task(rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, queue))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert not asking.done()
     rig.log.commit()
     assert (await asking).ext_fields["offset"] == "3"

@@ -29,6 +29,7 @@ from broker.index.key_hashes import IndexedKeys, hash_keys, key_hash, topic_hash
 from broker.index.message_index import IndexProgress, MessageIndex
 from broker.index.query_message import QueryMessageProcessor
 from broker.send.send import SendProcessor
+from campaigns.rig.waiting import turns, until
 from raft.log.log_format import HEADER_SIZE as HEADER_SIZE_OF_ENTRY
 from raft.messages import EntryKind
 from raft.replicated_log import CommittedEntry
@@ -74,9 +75,7 @@ class Indexed:
 
     async def housekeep(self) -> None:
         self.indexer._housekeep(1e9)
-        async with asyncio.timeout(10):
-            while self.indexer._saving or self.indexer._sealing:
-                await asyncio.sleep(0.001)
+        await until(lambda: not (self.indexer._saving or self.indexer._sealing))
 
     async def send(self, body: bytes = b"x", **fields: str) -> int:
         """Its position."""
@@ -559,7 +558,7 @@ async def test_a_flush_meets_a_growing_and_a_closed_file(tmp_path):
     for start in range(0, 40_000, 1_000):
         rows = IndexedKeys.of([(hashed * 7, hashed, 0) for hashed in range(start, start + 1_000)])
         flushing = asyncio.create_task(asyncio.to_thread(file.flush))
-        await asyncio.sleep(0)
+        await turns(1)
         file.append(rows)
         await flushing
     file.flush()
@@ -578,7 +577,7 @@ async def test_a_round_indexes_without_being_asked(indexed):
     indexed.indexer.round()
     assert indexed.indexer.behind == 0
     assert len(indexed.indexer.index) == 1
-    await asyncio.sleep(0)
+    await turns(1)
 
 
 @pytest.mark.parametrize("words", [True, False])

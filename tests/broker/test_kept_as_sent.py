@@ -16,8 +16,7 @@ from broker.pull.pull import PullProcessor
 from broker.send.send import SendProcessor
 from remoting.records import sys_flag
 from remoting.records.message import decode_records
-from tests.broker.rig import FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 
 BODY = b"the same again and again " * 400
 

@@ -11,19 +11,12 @@ from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from broker.request import clock_exchange
 from campaigns.rig.processes import free_port
+from campaigns.rig.waiting import until
 from raft.events import Role
 from remoting.connections.rpc import RemotingClient
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import send_fields
-
-
-async def until(condition: object, what: str) -> None:
-    assert callable(condition)
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
-    assert condition(), what
 
 
 @pytest.mark.parametrize("asks_for_ms", [0, 3_600_000])

@@ -6,26 +6,18 @@ or as kept out. Every request that proposes is given each of these ends.
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 import pytest
 
 from broker.leader.proposer import Proposal, Proposer
 from broker.process.request_table import SERVED
+from campaigns.rig.waiting import turns
 from raft.replicated_log import ProposalResult, ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
-from tests.broker.proposing import (
-    BESIDE,
-    PROPOSING,
-    STORED_CODES,
-    Situation,
-    pull_after_reset,
-    settle,
-)
-from tests.broker.rig import FakeConnection, send_fields
-from tests.broker.test_any_request import BODIES, fields_for, handlers
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.any_request import BODIES, fields_for, handlers
+from tests.broker.proposing import BESIDE, PROPOSING, STORED_CODES, Situation, pull_after_reset
+from tests.broker.rig import FakeConnection, pull_fields, send_fields
 
 OUTCOMES = [None, *(status for status in ProposalStatus if status is not ProposalStatus.COMMITTED)]
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
@@ -94,11 +86,11 @@ async def test_who_waits_for_a_key_in_flight_is_told_as_much(tmp_path):
     rig.log.auto_commit = False
     for connection in (first, second):
         rig.give(at.handlers[310], 310, send_fields(key="new"), b"x", connection)
-    await settle()
+    await turns(20)
     entry, future = rig.log.open.pop(0)
     status = ProposalStatus.FLUSH_DISK_TIMEOUT
     future.set_result(ProposalResult(status=status, index=entry.index, term=entry.term))
-    await settle()
+    await turns(20)
     assert [answer.code for answer in first.sent] == [ResponseCode.FLUSH_DISK_TIMEOUT]
     assert [answer.code for answer in second.sent] == [ResponseCode.SYSTEM_ERROR]
     await at.close()
@@ -123,8 +115,7 @@ async def test_what_proposes_is_known(tmp_path, monkeypatch, seed):
         now[0], handler = rng.choice(known)
         body = rng.choice(BODIES)
         rig.give(handler, now[0], fields_for(now[0], rng), body, FakeConnection())
-        for _ in range(4):
-            await asyncio.sleep(0)
+        await turns(4)
     assert seen <= PROPOSING.keys() | BESIDE.keys()
     assert len(seen) > 5
     await at.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,11 @@ import pytest
 
 from broker.pull.pull import PullProcessor
 from broker.send.send import SendProcessor
+from campaigns.rig.waiting import turns, until
 from raft.messages import NodeId
 from raft.replicated_log import LogStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
-from tests.broker.rig import FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 
 TURNS = 50
 OWN = NodeId("n0")
@@ -51,13 +50,10 @@ class Behind:
         pull = PullProcessor(self.rig.context, self.rig.tasks)
         fields = pull_fields()
         self.rig.give(pull.handle, RequestCode.PULL_MESSAGE, fields, b"", self.connection)
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
+        await turns(TURNS)
 
     async def answer(self) -> ResponseCode:
-        async with asyncio.timeout(5):
-            while not self.connection.sent:
-                await asyncio.sleep(0.001)
+        await until(lambda: self.connection.sent)
         return ResponseCode(self.connection.sent[0].code)
 
 

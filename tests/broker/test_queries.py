@@ -18,8 +18,7 @@ from broker.send.send import SendProcessor
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_record, encode_record
-from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import START_MS, FakeConnection, Rig, pull_fields, send_fields
 
 QUEUE = {"topic": "T", "queueId": "0"}
 

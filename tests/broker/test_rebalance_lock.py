@@ -16,6 +16,7 @@ from broker.leader.proposer import BusyError
 from broker.leader.rebalance_lock import RebalanceLocks
 from broker.send.send import SendProcessor
 from broker.state.queue_owners import Queue, QueueOwners
+from campaigns.rig.waiting import turns, until
 from client.consume.queue_locks import LockTable
 from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -255,9 +256,7 @@ async def test_owners_are_in_the_log_and_renewals_are_not(rig, tmp_path):
     assert replica.queue_owners.of_group("G") == {("T", 1): ("a", 0), ("T", 2): ("b", 0)}
     rig.now_ms += 60_001
     locks.sweep()
-    async with asyncio.timeout(5):
-        while len(rig.state.queue_owners):
-            await asyncio.sleep(0)
+    await until(lambda: not len(rig.state.queue_owners))
 
 
 async def test_a_lock_under_way_is_not_undone_by_the_unlock_before_it(rig, tmp_path):
@@ -272,7 +271,7 @@ async def test_a_lock_under_way_is_not_undone_by_the_unlock_before_it(rig, tmp_p
     async with asyncio.timeout(5):
         while not (again.sent and late.sent):
             rig.log.commit()
-            await asyncio.sleep(0)
+            await turns(1)
     assert (queues_of(again.sent[0]), late.sent[0].code) == ([0], ResponseCode.SUCCESS)
     expected = {Q0: ("a", 2)}
     assert rig.state.queue_owners.of_group("G") == expected
@@ -300,7 +299,7 @@ async def test_an_owner_whose_queue_is_about_to_be_free_is_not_told_that_he_hold
     async with asyncio.timeout(5):
         while Q0 in rig.state.queue_owners.of_group("G"):
             rig.log.commit()
-            await asyncio.sleep(0)
+            await turns(1)
     rig.log.auto_commit = True
     async with asyncio.timeout(5):
         while not queues_of(await rig.ask(locks.lock, lock, {}, request_body("b", 0))):
@@ -338,13 +337,9 @@ async def test_a_lock_whose_entry_is_lost_is_not_answered_as_held(rig):
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0), connection)
-    async with asyncio.timeout(5):
-        while not rig.log.open:
-            await asyncio.sleep(0)
+    await until(lambda: rig.log.open)
     rig.log.depose()
-    async with asyncio.timeout(5):
-        while not connection.sent:
-            await asyncio.sleep(0)
+    await until(lambda: connection.sent)
     assert connection.sent[0].code == ResponseCode.SYSTEM_ERROR
     assert "unknown" in connection.sent[0].remark
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from broker.process.registration import Registration
+from campaigns.rig.waiting import turns
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import ConnectError
 from remoting.protocol.command import RemotingCommand
@@ -53,29 +54,24 @@ async def rig():
     context = cast("Any", SimpleNamespace(config=config))
     registration = Known(context, cast("RemotingClient", servers))
     tasks = [asyncio.ensure_future(registration.run(address)) for address in (ONE, TWO)]
-    await asyncio.sleep(0)
+    await turns(1)
     yield registration, servers
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def test_the_answer_waits_for_a_registration_that_began_after_it(rig):
     registration, servers = rig
     answered: list[bool] = []
-    await turns()
+    await turns(20)
     registration.when_told(lambda: answered.append(True))
     servers.gates[ONE].set()
-    await turns()
+    await turns(20)
     assert not answered, "only one name server knows"
     assert servers.asked.count(ONE) == 2, "the first registration may lack the topic"
     servers.gates[TWO].set()
-    await turns()
+    await turns(20)
     assert answered == [True]
     assert servers.asked.count(TWO) == 2
 

@@ -11,6 +11,7 @@ import pytest
 from broker.request.request import RefusedError, Request
 from broker.send.reply import ReplyProcessor
 from broker.send.send import SendProcessor
+from campaigns.rig.waiting import turns, until
 from remoting.errors import ConnectionLostError, RemotingError
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_record
@@ -141,7 +142,7 @@ async def test_what_became_of_storing_does_not_unsay_what_was_pushed(rig: Rig) -
     rig.log.auto_commit = False
     asking = asyncio.create_task(rig.ask(handle, 325, reply_fields(), b"pong"))
     while not requester.pushed:
-        await asyncio.sleep(0)
+        await turns(1)
     assert not asking.done()
     rig.log.depose()
     answer = await asking
@@ -170,7 +171,5 @@ async def test_pushes_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(RefusedError, match="being pushed already"):
         handle(Request(connection, command))  # type: ignore[arg-type]
     requester.may_answer.set()
-    async with asyncio.timeout(5):
-        while len(connection.sent) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(connection.sent) >= 2)
     assert (await rig.ask(handle, 325, reply_fields("R3"))).code == 0

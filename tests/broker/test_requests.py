@@ -18,11 +18,11 @@ from broker.queues.message_filter import FilterError, parse_tags
 from broker.request.clients import Clients, ClientsFullError, Subscription
 from broker.send.known_properties import KnownProperties
 from broker.send.send import SendProcessor
+from campaigns.rig.waiting import turns
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import tags_code
 from remoting.records.properties import parse_properties_text
-from tests.broker.rig import FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 
 
 @pytest.fixture
@@ -76,8 +76,7 @@ async def test_a_query_sees_the_commit_that_came_with_a_pull(rig):
     query = asyncio.create_task(
         rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
     )
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert not query.done()
     rig.log.commit()
     assert (await query).ext_fields["offset"] == "1"
@@ -88,11 +87,11 @@ async def test_a_query_behind_a_commit_without_an_outcome_is_refused(rig):
     rig.log.auto_commit = False
     commit = offset_fields(commitOffset="1")
     rig.give(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit, b"", FakeConnection())
-    await asyncio.sleep(0)  # it is proposed
+    await turns(1)  # it is proposed
     asked = asyncio.create_task(
         rig.ask(offsets.query, RequestCode.QUERY_CONSUMER_OFFSET, offset_fields())
     )
-    await asyncio.sleep(0)
+    await turns(1)
     rig.log.depose()
     assert (await asked).code == ResponseCode.SERVICE_NOT_AVAILABLE
 

@@ -7,7 +7,6 @@ one by one, get lost with a leader, or are committed by the next one.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 
@@ -15,10 +14,10 @@ import pytest
 
 from broker.entry.payload import ClearResetCommand, ResetCommand, decode_payload
 from broker.process.processors import Processors
+from campaigns.rig.waiting import turns
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_records
-from tests.broker.rig import FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 
 COUNT = 40  # messages in the queue
 
@@ -127,8 +126,7 @@ class World:
         self.rig.log.lead()
 
     async def settle(self) -> None:
-        for _ in range(8):
-            await asyncio.sleep(0)
+        await turns(8)
 
 
 @pytest.mark.parametrize("seed", range(40))

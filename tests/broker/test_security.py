@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,16 +10,16 @@ import pytest
 from broker.config.config import ConfigError, load_config
 from broker.process.server import Broker
 from campaigns.rig.certificates import Authority
-from campaigns.rig.processes import free_port
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from remoting.connections.rpc import RemotingClient
 from remoting.connections.security_config import SecurityConfig
 from remoting.connections.tls import TlsMode, client_context
-from remoting.errors import ConnectError, ConnectionLostError, RemotingError
+from remoting.errors import ConnectError, ConnectionLostError
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import send_fields
+from tests.broker.secured import ask, broker_with, configured, stored
 
 ACCOUNTS = """
 accounts:
@@ -30,51 +28,6 @@ accounts:
 """
 PRODUCER = Signer("producer1", "secret-of-producer")
 ADMIN = Signer("admin001", "secret-of-admin")
-
-
-def configured(directory: Path, *settings: str) -> Path:
-    """A configuration file; `settings` go to its section [broker]."""
-    raft = f"127.0.0.1:{free_port()}"
-    file = directory / "broker.toml"
-    file.write_text(
-        f'group = "broker-a"\nnode = "n0"\nlisten = "127.0.0.1:{free_port()}"\n'
-        f'raft_listen = "{raft}"\nstore = "{directory / "store"}"\n'
-        f'[peers]\nn0 = "{raft}"\n[broker]\n' + "\n".join(settings)
-    )
-    return file
-
-
-@asynccontextmanager
-async def broker_with(directory: Path, *settings: str) -> AsyncIterator[Broker]:
-    """Serving and leading."""
-    broker = Broker(load_config(configured(directory, *settings)))
-    await broker.start()
-    serving = asyncio.get_running_loop().create_task(broker.serve())
-    try:
-        async with asyncio.timeout(30):
-            while not broker.context.ready:
-                await asyncio.sleep(0.01)
-        yield broker
-        assert not serving.done()
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        await broker.stop()
-
-
-async def ask(
-    broker: Broker, client: RemotingClient, code: int, fields: dict[str, str], body: bytes = b""
-) -> RemotingCommand | RemotingError:
-    command = RemotingCommand(code=code, ext_fields=fields, body=body)
-    try:
-        return await client.request(broker.config.listen, command, 5_000)
-    except RemotingError as error:
-        return error
-
-
-def stored(broker: Broker) -> dict[str, int]:
-    """Messages by topic."""
-    return {topic: queue.next_offset for topic, _, queue in broker.context.queues.items()}
 
 
 async def test_only_signed_requests_within_their_permissions_store(

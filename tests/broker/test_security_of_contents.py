@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from broker.process.server import Broker
+from campaigns.rig.waiting import until
 from remoting.connections.connection import Connection
 from remoting.connections.rpc import RemotingClient
 from remoting.protocol.acl_signature import Signer
@@ -14,7 +15,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message_id import parse_offset_msg_id
 from tests.broker.rig import send_fields
-from tests.broker.test_security import ask, broker_with, stored
+from tests.broker.secured import ask, broker_with, stored
 
 ACCOUNTS = """
 accounts:
@@ -165,9 +166,7 @@ async def test_who_only_calls_itself_a_producer_is_not_asked_about_transactions(
         await asyncio.sleep(0.5)  # five checks' time, in which nothing may come
         assert not theft.thief.asked
         await theft.owner.beat("o1", produces="PG")
-        async with asyncio.timeout(5):
-            while not theft.owner.asked:
-                await asyncio.sleep(0.02)
+        await until(lambda: theft.owner.asked)
         assert theft.owner.asked[0].code == RequestCode.CHECK_TRANSACTION_STATE
         assert not theft.thief.asked
         await theft.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from broker.request.clients import Subscription
 from broker.send.send import SendProcessor
 from broker.send.send_names import FULL, LETTERS
 from broker.state.state import StateLimits
+from campaigns.rig.waiting import turns, until
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import (
@@ -24,27 +24,10 @@ from remoting.records.message import (
     encode_batch_body,
     parse_offset_msg_id,
 )
-from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
+from tests.broker.rig import START_MS, FakeConnection, Rig, pull_fields, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2
 _NEEDED = ("topic", "default_topic", "queue_id", "sys_flag", "born", "flag", "properties")
-
-
-def pull_fields(topic: str = "T", queue: int = 0, offset: int = 0, **more: str) -> dict[str, str]:
-    return {
-        "consumerGroup": "G",
-        "topic": topic,
-        "queueId": str(queue),
-        "queueOffset": str(offset),
-        "maxMsgNums": "32",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-        "expressionType": "TAG",
-        **more,
-    }
 
 
 @pytest.fixture
@@ -100,13 +83,11 @@ async def test_a_retry_while_the_first_is_in_flight_waits_for_its_outcome(rig):
     connection = FakeConnection()
     rig.give(send.handle, SEND, send_fields(), b"hello", connection)
     rig.give(send.handle, SEND, send_fields(), b"hello", connection)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(1)
+    await turns(1)
     assert connection.sent == []
     rig.log.commit()
-    async with asyncio.timeout(5):
-        while len(connection.sent) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(connection.sent) >= 2)
     assert [answer.ext_fields["queueOffset"] for answer in connection.sent] == ["0", "0"]
     assert rig.state.next_offset("T", 0) == 1
 
@@ -155,13 +136,10 @@ async def test_entries_in_flight_count_on_where_the_same_term_is_led_on(rig):
     for key, connection in zip("AB", connections, strict=True):
         fields = send_fields(key=key)
         rig.give(send.handle, SEND, fields, b"x", connection)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await turns(5)
         rig.context.proposer.lost_leadership()
     rig.log.commit()
-    async with asyncio.timeout(5):
-        while not all(connection.sent for connection in connections):
-            await asyncio.sleep(0)
+    await until(lambda: all(connection.sent for connection in connections))
     offsets = [connection.sent[0].ext_fields["queueOffset"] for connection in connections]
     assert offsets == ["0", "1"]
 
@@ -171,11 +149,9 @@ async def test_lost_leadership_is_unknown_and_a_follower_is_a_definite_refusal(r
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(send.handle, SEND, send_fields(), b"hello", connection)
-    await asyncio.sleep(0)
+    await turns(1)
     rig.log.depose()
-    async with asyncio.timeout(5):
-        while not connection.sent:
-            await asyncio.sleep(0)
+    await until(lambda: connection.sent)
     assert connection.sent[0].code == ResponseCode.SYSTEM_ERROR
     assert "outcome unknown" in (connection.sent[0].remark or "")
     refused = await rig.ask(send.handle, SEND, send_fields(key="K2"), b"x")
@@ -198,11 +174,9 @@ async def test_every_status_of_the_log_has_its_code(rig, status, code):
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(send.handle, SEND, send_fields(), b"hello", connection)
-    await asyncio.sleep(0)
+    await turns(1)
     rig.log.depose(status)
-    async with asyncio.timeout(5):
-        while not connection.sent:
-            await asyncio.sleep(0)
+    await until(lambda: connection.sent)
     assert connection.sent[0].code == code
 
 
@@ -402,12 +376,6 @@ async def test_a_follower_never_corrects_an_offset(rig):
     assert found.code == ResponseCode.SUCCESS, "what is committed may be read anywhere"
 
 
-async def _until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def test_a_replica_that_has_just_begun_waits_for_a_topic_before_it_denies_it(rig):
     """Java's lite pull consumer lost a `seek` where such a pull was refused with 17."""
     pull = PullProcessor(rig.context, rig.tasks)
@@ -415,11 +383,11 @@ async def test_a_replica_that_has_just_begun_waits_for_a_topic_before_it_denies_
     rig.log.depose()
     rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(), b"", connection)
     rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields("Other"), b"", other)
-    await asyncio.sleep(0)
+    await turns(1)
     assert connection.sent == other.sent == []
     rig.log.lead()
     await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
-    await _until(lambda: connection.sent and other.sent)
+    await until(lambda: connection.sent and other.sent)
     assert [record.body for record in decode_records(connection.sent[0].body)] == [b"0"]
     assert other.sent[0].code == ResponseCode.TOPIC_NOT_EXIST, "a leader knows"
 
@@ -429,10 +397,10 @@ async def test_a_replica_denies_no_topic_however_long_it_has_not_come(rig):
     connection = FakeConnection()
     rig.log.depose()
     rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(), b"", connection)
-    await asyncio.sleep(0)
+    await turns(1)
     assert connection.sent == []
     rig.now_ms += 5_000
-    await _until(lambda: connection.sent)
+    await until(lambda: connection.sent)
     assert connection.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
@@ -475,9 +443,7 @@ async def test_a_topic_made_by_a_send_is_told_before_the_answer(rig):
     connection = FakeConnection()
     handle = SendProcessor(rig.context).handle
     rig.give(handle, RequestCode.SEND_MESSAGE_V2, send_fields("New"), b"x", connection)
-    async with asyncio.timeout(5):
-        while not told:
-            await asyncio.sleep(0)
+    await until(lambda: told)
     assert rig.context.state.topics["New"], "name servers are told what is stored"
     assert not connection.sent
     told.pop()()

@@ -25,12 +25,13 @@ from broker.request.request import Request
 from broker.send.send import SendProcessor
 from campaigns.fuzz.inflation import inflated, inflated_fields
 from campaigns.fuzz.structures import Structures
+from campaigns.rig.waiting import turns
 from raft.replicated_log import LogFullError, ProposalStatus
 from remoting.errors import FrameError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.frame import FrameDecoder
 from remoting.records.message import encode_batch_body
-from tests.broker.proposing import PROPOSING, Situation, settle
+from tests.broker.proposing import PROPOSING, Situation
 from tests.broker.rig import START_MS, FakeConnection, Rig, send_fields
 
 FRAME_SIZE = 60_000
@@ -56,7 +57,7 @@ class Cost:
         sys.setprofile(self._count)
         try:
             act()
-            await settle()
+            await turns(20)
         finally:
             sys.setprofile(None)
         return len(self.rig.log.data) - before, self.proposals, self.calls
@@ -212,7 +213,7 @@ async def test_who_fits_no_entry_is_refused_alone(tmp_path):
         rig.give(send.handle, 310, send_fields(key=f"k{number}"), b"x", connection)
     submit("culprit", 3_000)
     submit("last", 700)
-    await settle()
+    await turns(20)
     assert [name for name, _ in ended] == ["small0", "small1", "small2", "culprit", "last"]
     for name, status in ended:
         known = ProposalStatus.TRUNCATED if name == "culprit" else ProposalStatus.COMMITTED
@@ -254,7 +255,7 @@ async def test_commands_count_among_what_waits(tmp_path):
         command = OffsetCommand("g" * 100_000, "T", number, 1)
         proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
     assert proposer._pending_size > 300_000
-    await settle()
+    await turns(20)
     assert len(rig.log.open) == 2, "batches are bounded by the bytes of commands as well"
     assert proposer._pending_size == 0
     rig.queues.close()
@@ -309,7 +310,7 @@ async def test_a_pop_of_all_queues_looks_at_some(tmp_path):
     connection = FakeConnection()
     rig.give(pop.handle, RequestCode.POP_MESSAGE, fields, b"", connection)
     for _ in range(100):
-        await settle()
+        await turns(20)
         if not rig.log.open:
             break
         ((entry, _),) = rig.log.open

@@ -12,8 +12,7 @@ from broker.queues.consume_queues import ConsumeQueues
 from broker.queues.state_machine import BrokerStateMachine
 from broker.send.send import SendProcessor
 from remoting.protocol.codes import RequestCode, ResponseCode
-from tests.broker.rig import Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import Rig, pull_fields, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2
 AT = 12  # entries that the snapshot contains

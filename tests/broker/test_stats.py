@@ -14,8 +14,7 @@ from broker.process.processors import Processors
 from broker.process.request_table import dispatch_of
 from broker.request.stats import Stats
 from remoting.protocol.codes import RequestCode, ResponseCode
-from tests.broker.rig import START_MS, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import START_MS, Rig, pull_fields, send_fields
 
 
 def run_for(stats: Stats, seconds: int, per_second: int, began_ms: int = START_MS) -> int:

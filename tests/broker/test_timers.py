@@ -27,6 +27,7 @@ from broker.state.state import StateLimits
 from broker.state.state_image import decode_image, encode_image
 from broker.state.timer_table import Timer, TimerTable
 from broker.transaction.end_transaction import EndTransactionProcessor
+from campaigns.rig.waiting import turns
 from raft.log.damage import Damage
 from raft.replicated_log import ProposalStatus
 from remoting.connections.rpc import RemotingClient
@@ -64,15 +65,10 @@ def bodies(rig: Rig, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     return [record.body for record in messages(rig, topic, queue_id)]
 
 
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def deliver(rig: Rig, timers: Timers, now_ms: int) -> None:
     rig.now_ms = now_ms
     timers.round()
-    await settle()
+    await turns(10)
 
 
 # Where a message waits ---------------------------------------------------------------------------
@@ -197,7 +193,7 @@ async def test_a_delivery_that_fails_is_done_again_by_the_next_leader(rig):
     await deliver(rig, timers, START_MS + 10)
     assert len(rig.log.open) == 1
     rig.log.depose(ProposalStatus.TRUNCATED)
-    await settle()
+    await turns(10)
     await deliver(rig, timers, START_MS + 20)
     assert rig.log.open == [], "a follower delivers nothing"
     rig.log.leader = rig.log.auto_commit = True
@@ -276,7 +272,7 @@ async def test_retention_never_takes_what_waits(rig):
     async def keep_house() -> int:
         housekeeper.look()
         housekeeper.round()
-        await settle()
+        await turns(10)
         return rig.log.begin_position
 
     position = int(waiting.ext_fields["msgId"][16:], 16)
@@ -311,11 +307,11 @@ async def test_a_transactions_delay_begins_with_its_commit(rig, tmp_path):
     delivery = DelayDelivery(rig.context)
     rig.now_ms = START_MS + 9_999
     delivery.round()
-    await settle()
+    await turns(10)
     assert bodies(rig) == []
     rig.now_ms = START_MS + 10_000
     delivery.round()
-    await settle()
+    await turns(10)
     (record,) = messages(rig, "T")
     assert record.body == b"tx"
     assert record.sys_flag & flags.TRANSACTION_MASK == flags.TRANSACTION_COMMIT
@@ -401,19 +397,19 @@ async def test_a_recall_among_many_of_one_millisecond_leaves_turns_to_others(rig
         await send(rig, b"x", key=f"K{number}", TIMER_DELIVER_MS=deliver_ms)
         for number in range(1_500)
     ]
-    turns = 0
+    rounds = 0
 
     async def others() -> None:
-        nonlocal turns
+        nonlocal rounds
         while True:
-            turns += 1
-            await asyncio.sleep(0)
+            rounds += 1
+            await turns(1)
 
     beside = asyncio.create_task(others())
     timers = Timers(rig.context)
     handle = answers[-1].ext_fields["recallHandle"]
     assert (await recall(rig, timers, handle)).code == ResponseCode.SUCCESS
-    assert turns > 5
+    assert rounds > 5
     beside.cancel()
     assert decode_payload(rig.log.entries[-1].payload).commands == [RecallTimerCommand(1_499)]
     again = await recall(rig, timers, handle)
@@ -472,7 +468,7 @@ async def test_delivery_and_recall_never_both_happen(rig):
     processor = RecallProcessor(rig.context, rig.tasks, timers)
     fields = {"producerGroup": "PG", "topic": "T", "recallHandle": handle}
     asked = asyncio.create_task(rig.ask(processor.handle, RequestCode.RECALL_MESSAGE, fields))
-    await settle()
+    await turns(10)
     busy = await recall(rig, timers, handle)
     assert busy.code == ResponseCode.SYSTEM_BUSY
     await deliver(rig, timers, START_MS + 1_000)
@@ -490,7 +486,7 @@ async def test_an_unknown_outcome_of_a_recall_is_no_failure(rig):
     processor = RecallProcessor(rig.context, rig.tasks, timers)
     fields = {"topic": "T", "recallHandle": answer.ext_fields["recallHandle"]}
     asked = asyncio.create_task(rig.ask(processor.handle, RequestCode.RECALL_MESSAGE, fields))
-    await settle()
+    await turns(10)
     rig.log.depose()
     unknown = await asked
     assert unknown.code == ResponseCode.SYSTEM_ERROR

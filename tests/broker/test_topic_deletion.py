@@ -19,13 +19,14 @@ from broker.state.state import BrokerState
 from broker.transaction.check_back import CheckBack
 from broker.transaction.end_transaction import EndTransactionProcessor
 from broker.transaction.records import discarded_record
+from campaigns.rig.waiting import turns, until
 from client.connection.answers import error_of
 from client.errors import ContraryDecisionError
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_record
 from tests.broker.rig import FakeConnection, Rig, send_fields
-from tests.broker.test_transactions import end, half
+from tests.broker.transactions import end, half
 
 
 @pytest.fixture
@@ -110,14 +111,12 @@ async def test_what_is_sent_after_the_deletion_is_kept(rig: Rig) -> None:
     handler = SendProcessor(rig.context).handle
     rig.give(handler, 310, send_fields(key="before"), b"x", connection)
     deleting = asyncio.ensure_future(delete(rig))
-    await asyncio.sleep(0)
+    await turns(1)
     assert rig.context.proposer.topic("T") is None, "it is as good as deleted"
     rig.give(handler, 310, send_fields(key="after"), b"x", connection)
     assert rig.context.proposer.topic("T") is not None, "and made anew"
     await deleting
-    async with asyncio.timeout(5):
-        while len(connection.sent) < 2:
-            await asyncio.sleep(0)
+    await until(lambda: len(connection.sent) >= 2)
     assert [answer.code for answer in connection.sent] == [0, 0]
     assert bounds(rig) == (2, 3)
     assert "T" in rig.state.topics
@@ -131,12 +130,10 @@ async def test_no_deletion_is_done_before_it_is_committed(rig: Rig) -> None:
     connection = FakeConnection()
     for _ in range(2):
         rig.give(admin.delete_topic, 215, {"topic": "T"}, b"", connection)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert connection.sent == []
     rig.log.depose()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert [answer.code for answer in connection.sent] == [1, 1], "nobody knows"
 
 
@@ -147,8 +144,7 @@ async def test_no_topic_is_there_before_it_is_committed(rig: Rig) -> None:
     fields = {"topic": "N", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
     for _ in range(2):
         rig.give(admin.update_topic, 17, fields, b"", connection)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert connection.sent == []
 
 
@@ -234,8 +230,7 @@ async def test_nobody_is_asked_about_a_half_of_a_deleted_topic(rig: Rig) -> None
     rig.context.clients.producer_seen("PG", "c", producer, rig.now_ms)  # type: ignore[arg-type]
     rig.now_ms += 600_000
     CheckBack(rig.context).round()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert producer.sent == []
     assert len(rig.state.halves) == 0
     assert bounds(rig) == (0, 1)
@@ -256,8 +251,7 @@ async def test_a_decision_waits_for_a_deletion_in_flight(rig: Rig) -> None:
     assert [answer.code for answer in connection.sent] == [ResponseCode.SYSTEM_BUSY]
     rig.log.auto_commit = True
     rig.log.commit()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert (await end(rig, fields, "8")).code == ResponseCode.ILLEGAL_OPERATION
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from broker.entry.payload import UNIT, DecideCommand, decode_payload
 from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
-from broker.send.send import SendProcessor
 from broker.transaction.check_back import CHECK_GROUP, CheckBack
 from broker.transaction.end_transaction import EndTransactionProcessor
+from campaigns.rig.waiting import turns, until
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.records.message import decode_record, parse_offset_msg_id, tags_code
-from tests.broker.rig import FakeConnection, Rig, send_fields
+from remoting.records.message import decode_record, tags_code
+from tests.broker.rig import FakeConnection, Rig
+from tests.broker.transactions import end, half
 
 COMMIT, ROLLBACK = "8", "12"
 
@@ -24,36 +23,6 @@ async def rig(tmp_path):
     yield rig
     await rig.tasks.stop()
     rig.queues.close()
-
-
-async def half(
-    rig: Rig, key: str = "K1", topic: str = "T", queue: int = 2, **properties: str
-) -> dict[str, str]:
-    """Send a half; the END_TRANSACTION fields for it, without the decision."""
-    send = SendProcessor(rig.context)
-    own = properties | {"TRAN_MSG": "true", "PGROUP": "PG"}
-    fields = send_fields(topic=topic, queue=queue, key=key, **own)
-    answer = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, fields, b"pay")
-    assert answer.code == ResponseCode.SUCCESS
-    assert answer.ext_fields["queueId"] == str(queue)
-    _, _, position = parse_offset_msg_id(answer.ext_fields["msgId"])
-    return {
-        "producerGroup": "PG",
-        "tranStateTableOffset": answer.ext_fields["queueOffset"],
-        "commitLogOffset": str(position),
-        "fromTransactionCheck": "false",
-        "msgId": key,
-        "transactionId": key,
-    }
-
-
-async def end(rig: Rig, fields: dict[str, str], decision: str, **changed: str):
-    processor = EndTransactionProcessor(rig.context, rig.tasks)
-    return await rig.ask(
-        processor.handle,
-        RequestCode.END_TRANSACTION,
-        fields | {"commitOrRollback": decision} | changed,
-    )
 
 
 async def test_a_half_is_invisible_and_its_commit_is_one_entry(rig):
@@ -113,11 +82,9 @@ async def test_decisions_in_flight_together_store_one(rig):
             b"",
             connection,
         )
-    await asyncio.sleep(0)
+    await turns(1)
     rig.log.commit()
-    async with asyncio.timeout(5):
-        while len(connection.sent) < 3:
-            await asyncio.sleep(0)
+    await until(lambda: len(connection.sent) >= 3)
     assert [answer.code for answer in connection.sent] == [
         ResponseCode.SUCCESS,
         ResponseCode.SUCCESS,
@@ -149,14 +116,12 @@ async def test_an_undecided_half_is_checked_then_discarded(rig):
     producer = FakeConnection()
     rig.context.clients.producer_seen("PG", "client-1", producer, rig.passed_ms)
     check.round()
-    await asyncio.sleep(0)
+    await turns(1)
     assert producer.sent == [], "too fresh"
     for count in range(rig.config.transaction_check_max):
         rig.now_ms += rig.config.transaction_check_interval_ms
         check.round()
-        async with asyncio.timeout(5):
-            while len(producer.sent) <= count:
-                await asyncio.sleep(0)
+        await until(lambda count=count: len(producer.sent) > count)
     question = producer.sent[0]
     assert question.code == RequestCode.CHECK_TRANSACTION_STATE
     assert question.is_oneway
@@ -165,9 +130,7 @@ async def test_an_undecided_half_is_checked_then_discarded(rig):
     assert question.ext_fields["commitLogOffset"] == str(record.physical_offset)
     rig.now_ms += rig.config.transaction_check_interval_ms
     check.round()
-    async with asyncio.timeout(5):
-        while len(rig.state.halves):
-            await asyncio.sleep(0)
+    await until(lambda: not len(rig.state.halves))
     assert rig.state.next_offset(TRANS_CHECK_MAX_TOPIC, 0) == 1
     checks_max = rig.config.transaction_check_max
     asked = [decode_record(command.body) for command in producer.sent]
@@ -175,9 +138,7 @@ async def test_an_undecided_half_is_checked_then_discarded(rig):
     assert times == [str(number + 1) for number in range(checks_max)]
     assert {record.sys_flag & 0xC for record in asked} == {0}, "as it is stored"
     check.round()
-    async with asyncio.timeout(5):
-        while (CHECK_GROUP, HALF_TOPIC, 0) not in rig.state.consumer_offsets:
-            await asyncio.sleep(0)
+    await until(lambda: (CHECK_GROUP, HALF_TOPIC, 0) in rig.state.consumer_offsets)
     assert rig.state.consumer_offsets[CHECK_GROUP, HALF_TOPIC, 0] == 1
 
 
@@ -187,7 +148,7 @@ async def test_without_a_producer_no_check_is_counted(rig):
     for _ in range(30):
         rig.now_ms += rig.config.transaction_check_interval_ms
         check.round()
-        await asyncio.sleep(0)
+        await turns(1)
     undecided = rig.state.halves.get(0)
     assert undecided is not None
     assert undecided.checks == 0
@@ -199,13 +160,11 @@ async def test_progress_never_passes_an_undecided_half(rig):
     await end(rig, fields[1], ROLLBACK)
     await end(rig, fields[2], COMMIT)
     check.round()
-    await asyncio.sleep(0)
+    await turns(1)
     assert rig.state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0)) is None
     await end(rig, fields[0], COMMIT)
     check.round()
-    async with asyncio.timeout(5):
-        while rig.state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0)) != 3:
-            await asyncio.sleep(0)
+    await until(lambda: rig.state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0)) == 3)
 
 
 async def test_a_replica_knows_the_same_transactions(rig, tmp_path):

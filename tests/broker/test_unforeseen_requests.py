@@ -13,6 +13,7 @@ from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from broker.request.request import Request
 from campaigns.rig.processes import free_port
+from campaigns.rig.waiting import turns
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -73,7 +74,7 @@ async def test_a_surprise_behind_a_wait_is_answered_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
-        await asyncio.sleep(0)
+        await turns(1)
         raise ValueError("late surprise")
 
     async with broker_of_one(tmp_path) as (broker, serving):

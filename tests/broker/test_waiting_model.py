@@ -8,7 +8,6 @@ has gone: into its topic, or nowhere where its topic was deleted or it was recal
 
 from __future__ import annotations
 
-import asyncio
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from broker.entry.payload import (
 )
 from broker.entry.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from broker.process.processors import Processors
+from campaigns.rig.waiting import turns
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode
 from remoting.records.message import decode_record
@@ -154,8 +154,7 @@ class World:
         return one.position < self.deleted_until.get(one.topic, 0)
 
     async def settle(self) -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns(10)
 
     async def drain(self) -> None:
         """Until nothing is in flight."""

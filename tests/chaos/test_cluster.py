@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from campaigns.rig.certificates import Authority
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.layout import LayoutError
 from chaos.cluster.processes import PortInUseError, ProcessTable
@@ -26,13 +26,6 @@ def directory(tmp_path: Path):
     yield tmp_path / "cluster"
     if (tmp_path / "cluster" / "cluster.json").exists():
         cluster.down(tmp_path / "cluster")
-
-
-def _await(condition, what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def test_up_status_kill_one_and_down(directory: Path) -> None:
@@ -69,7 +62,7 @@ def test_up_status_kill_one_and_down(directory: Path) -> None:
         assert all(node.pid is not None for node in others), "nobody else is touched"
         return any(node.role == "leader" for node in others)
 
-    _await(another_leads, "the others elect a leader")
+    await_until(another_leads, "the others elect a leader")
     dead = next(n for n in cluster.status(directory).nodes if n.name == victim.name)
     assert (dead.pid, dead.role, dead.term) == (None, "down", None)
     stopped = cluster.down(directory)

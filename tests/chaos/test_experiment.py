@@ -10,12 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from campaigns.rig.waiting import await_until
 from chaos.cluster.layout import layout_from_json
 from chaos.cluster.processes import ProcessTable
 from chaos.experiment.experiment import ExperimentError, run_experiment
@@ -189,10 +189,7 @@ def test_interrupted_it_cleans_up_and_says_so(tmp_path: Path) -> None:
             stderr=errors,
         )
     try:
-        deadline = time.monotonic() + 30
-        while not list(out.glob("history.msgpack")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        await_until(lambda: list(out.glob("history.msgpack")), "the experiment has begun")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=45) != 0
     finally:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from campaigns.rig.waiting import await_until
 from chaos.recording import table_converter
 from chaos.recording.history import COMPLETE, FAULT, INVOKE, HistoryError
 from chaos.recording.live_tables import LiveTables
@@ -195,13 +195,6 @@ def _live(run: Run) -> Iterator[tuple[LiveTables, int]]:
         yield live, live._process.pid
 
 
-def _await(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def _begins(run: Run) -> Callable[[], bool]:
     """Whether the converter has opened its file."""
     return (run.sources.run / "raft" / "raft.parquet").exists
@@ -211,7 +204,7 @@ def test_a_process_makes_them_meanwhile(run: Run) -> None:
     with _live(run) as (live, pid):
         run.append_history(_op(0, 5, "send"), _op(1, 7, "poll"))
         run.append_events("n0", 1, 3)
-        _await(_begins(run), "nothing is converted")
+        await_until(_begins(run), "nothing is converted")
         run.append_history(_completion(1, 9), _completion(0, 11))
         run.append_events("n0", 2, 2)
         made = live.finish()
@@ -225,7 +218,7 @@ def test_a_process_that_is_killed_costs_nothing(run: Run) -> None:
     with _live(run) as (live, pid):
         run.append_history(_op(0, 5, "send"))
         run.append_events("n0", 1, 3)
-        _await(_begins(run), "nothing is converted")
+        await_until(_begins(run), "nothing is converted")
         os.kill(pid, signal.SIGKILL)
         made = live.finish()
     assert [table.num_rows for table in _tables(made)] == [1, 0, 3]
@@ -237,7 +230,7 @@ def test_a_replica_whose_store_was_replaced(run: Run, capfd: pytest.CaptureFixtu
         run.append_events("n0", 1, 3)
         process = live._process
         assert process is not None
-        _await(_begins(run), "nothing is converted")
+        await_until(_begins(run), "nothing is converted")
 
         def replaced() -> bool:
             """Until it has read what is gone then."""
@@ -245,7 +238,7 @@ def test_a_replica_whose_store_was_replaced(run: Run, capfd: pytest.CaptureFixtu
             run.append_events("n0", 1, 2)
             return process.poll() is not None
 
-        _await(replaced, "it goes on")
+        await_until(replaced, "it goes on")
         made = live.finish()
     assert [table.num_rows for table in _tables(made)] == [1, 0, 2]
     assert "tables are made at the end" in capfd.readouterr().err
@@ -262,7 +255,7 @@ def test_what_can_not_be_converted_is_told_at_the_end(run: Run) -> None:
 def test_what_is_given_up_leaves_neither_process_nor_file(run: Run) -> None:
     run.append_history(_op(0, 5, "send"))
     with _live(run) as (_, pid):
-        _await(_begins(run), "nothing is converted")
+        await_until(_begins(run), "nothing is converted")
     assert not Path(f"/proc/{pid}").exists()
     assert not (run.sources.run / "raft").exists()
 
@@ -286,4 +279,4 @@ def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
         assert starter.stdout is not None
         pid = int(starter.stdout.readline())
         starter.kill()
-    _await(lambda: not Path(f"/proc/{pid}").exists(), "the converter lives on")
+    await_until(lambda: not Path(f"/proc/{pid}").exists(), "the converter lives on")

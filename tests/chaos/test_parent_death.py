@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.parent_death import VARIABLE, die_with_parent, environment_of
 from chaos.cluster.processes import ProcessTable
@@ -26,13 +26,6 @@ STARTER = (
     "table.start('toxiproxy', ledgermq_argv('toxiproxy', '--port', '0'));"
     "print('started', flush=True); time.sleep(60)"
 )
-
-
-def _await(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -61,27 +54,27 @@ def _serves(table: ProcessTable) -> bool:
 
 
 def test_what_is_tied_ends_with_its_starter(table: ProcessTable, tmp_path: Path) -> None:
-    _start_and_kill(tmp_path, "tied", lambda: _await(lambda: _serves(table), "it serves"))
-    _await(lambda: table.find("toxiproxy") is None, "killed by the kernel")
+    _start_and_kill(tmp_path, "tied", lambda: await_until(lambda: _serves(table), "it serves"))
+    await_until(lambda: table.find("toxiproxy") is None, "killed by the kernel")
 
 
 def test_killed_before_the_child_has_begun(table: ProcessTable, tmp_path: Path) -> None:
     _start_and_kill(tmp_path, "tied")
-    _await(lambda: table.find("toxiproxy") is None, "it sees that its parent is another")
+    await_until(lambda: table.find("toxiproxy") is None, "it sees that its parent is another")
 
 
 def test_what_is_paused_ends_too(table: ProcessTable, tmp_path: Path) -> None:
     def pause() -> None:
-        _await(lambda: _serves(table), "it serves")
+        await_until(lambda: _serves(table), "it serves")
         table.signal("toxiproxy", signal.SIGSTOP)
-        _await(lambda: table.state("toxiproxy") == "T", "it is paused")
+        await_until(lambda: table.state("toxiproxy") == "T", "it is paused")
 
     _start_and_kill(tmp_path, "tied", pause)
-    _await(lambda: table.find("toxiproxy") is None, "killed although it is stopped")
+    await_until(lambda: table.find("toxiproxy") is None, "killed although it is stopped")
 
 
 def test_what_is_not_tied_lives_on(table: ProcessTable, tmp_path: Path) -> None:
-    _start_and_kill(tmp_path, "free", lambda: _await(lambda: _serves(table), "it serves"))
+    _start_and_kill(tmp_path, "free", lambda: await_until(lambda: _serves(table), "it serves"))
     found = table.find("toxiproxy")
     assert found is not None
     mark = f"{VARIABLE}=".encode()
@@ -109,12 +102,12 @@ def test_a_killed_experiment_leaves_no_process(tmp_path: Path, seen: str) -> Non
     )
     with process:
         try:
-            _await((run / seen).exists, f"the run is at {seen}", 60)
+            await_until((run / seen).exists, f"the run is at {seen}", 60)
         finally:
             process.kill()
     table = ProcessTable(run)
     assert table.names()
-    _await(lambda: all(table.find(name) is None for name in table.names()), "all have ended")
+    await_until(lambda: all(table.find(name) is None for name in table.names()), "all have ended")
 
 
 @pytest.mark.cluster
@@ -134,7 +127,7 @@ def test_a_killed_foreground_cluster_leaves_no_process(tmp_path: Path) -> None:
             process.kill()
     table = ProcessTable(tmp_path)
     assert len(table.names()) == 3
-    _await(lambda: all(table.find(name) is None for name in table.names()), "all have ended")
+    await_until(lambda: all(table.find(name) is None for name in table.names()), "all have ended")
     again = cluster.up(
         tmp_path, replicas=1, namesrv_port=0, base_port=0, detach=True, say=lambda _: None
     )

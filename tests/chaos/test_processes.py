@@ -8,11 +8,11 @@ import random
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import await_until
 from chaos.cluster.processes import (
     PortInUseError,
     ProcessError,
@@ -31,13 +31,6 @@ STUBBORN = [
 ]
 
 
-def _await(condition, what: str) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def table(tmp_path: Path):
     table = ProcessTable(tmp_path)
@@ -49,9 +42,9 @@ def test_start_find_kill(table: ProcessTable, tmp_path: Path) -> None:
     started = table.start("a", SLEEPER)
     other = table.start("b", SLEEPER)
     assert table.find("a") == started
-    _await(lambda: "up" in table.output_tail("a"), "it prints")
+    await_until(lambda: "up" in table.output_tail("a"), "it prints")
     table.signal("a", signal.SIGKILL)
-    _await(lambda: table.state("a") == "gone", "killed")
+    await_until(lambda: table.state("a") == "gone", "killed")
     assert table.exit_code("a") == -signal.SIGKILL
     assert table.find("b") == other
     assert ProcessTable(tmp_path).find("b") == other, "another program finds it by its pid file"
@@ -60,14 +53,14 @@ def test_start_find_kill(table: ProcessTable, tmp_path: Path) -> None:
 def test_pause_and_resume_show_in_the_state(table: ProcessTable) -> None:
     table.start("a", SLEEPER)
     table.signal("a", signal.SIGSTOP)
-    _await(lambda: table.state("a") == "T", "stopped")
+    await_until(lambda: table.state("a") == "T", "stopped")
     table.signal("a", signal.SIGCONT)
-    _await(lambda: table.state("a") in {"S", "R"}, "goes on")
+    await_until(lambda: table.state("a") in {"S", "R"}, "goes on")
 
 
 def test_stop_kills_what_ignores_sigterm(table: ProcessTable) -> None:
     table.start("a", STUBBORN)
-    _await(lambda: "up" in table.output_tail("a"), "handler is set")
+    await_until(lambda: "up" in table.output_tail("a"), "handler is set")
     assert table.stop(["a"], timeout_s=0.2) == ["a"]
     assert table.find("a") is None
     assert table.names() == []

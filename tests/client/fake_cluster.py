@@ -469,10 +469,3 @@ class FakeNameServer:
             connection.send(command.response(17, "No topic route info"))
         else:
             connection.send(command.response(0, body=self.frozen or self.route()))
-
-
-async def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    """Poll until `condition` holds."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
+from campaigns.rig.waiting import until
+from client.administer.admin import Admin
+from client.connection.heartbeat import ConsumeFrom
+from client.consume.listener import PushConsumerSettings
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
 from remoting.connections.security_config import SecurityConfig
-from tests.client.fake_cluster import wait_until
-from tests.client.test_with_ledgermq import free_ports
 
 
 class RealBroker:
@@ -59,7 +62,7 @@ class RealBroker:
         )
         await broker.start()
         self._serving = asyncio.create_task(broker.serve())
-        await wait_until(lambda: broker.log.status().ready)
+        await until(lambda: broker.log.status().ready)
 
     async def stop_broker(self) -> None:
         broker, serving = self.broker, self._serving
@@ -83,3 +86,29 @@ async def real_broker(root: Path, **config: Any) -> AsyncIterator[RealBroker]:
         stack.push_async_callback(broker.stop)
         await broker.start()
         yield broker
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [item.getsockname()[1] for item in sockets]
+
+
+def settings(**changes: Any) -> PushConsumerSettings:
+    values: dict[str, Any] = {
+        "consume_from": ConsumeFrom.FIRST,
+        "suspend_ms": 1_000,
+        "commit_interval_ms": 50,
+        "redelivery_ms_min": 50,
+        "redelivery_ms_max": 50,
+        "retry_delay_level": 1,
+        **changes,
+    }
+    return PushConsumerSettings(**values)
+
+
+async def make_topic(broker: RealBroker, topic: str, queues: int) -> None:
+    async with Admin(broker.name_servers) as admin:
+        await admin.create_topic(topic, queues=queues)

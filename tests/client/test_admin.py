@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import until
 from client.administer.admin import Admin, AdminSettings
 from client.connection.heartbeat import ConsumeFrom
 from client.connection.instance import InstanceSettings
@@ -16,7 +17,6 @@ from client.consume.push_consumer import PushConsumer
 from client.errors import BrokerRefusedError, NoRouteError
 from client.message import DeliveredMessage, Message
 from client.produce.producer import Producer, ProducerSettings
-from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import real_broker
 
 
@@ -58,7 +58,7 @@ async def test_progress_is_told_and_offsets_are_reset(tmp_path: Path, namespace:
                 offsets = await admin.reset_offsets("CG", "T", 0)
                 assert set(offsets) == set(progress)
                 assert set(offsets.values()) == {0}
-                await wait_until(lambda: len(seen) == 12, 20)
+                await until(lambda: len(seen) == 12, 20)
             assert sorted(seen) == sorted([b"%d" % number for number in range(6)] * 2)
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from campaigns.rig.waiting import until
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
@@ -16,9 +17,7 @@ from remoting.connections.rpc import RemotingClient
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
-from tests.client.fake_cluster import wait_until
-from tests.client.real_broker import RealBroker, real_broker
-from tests.client.test_push_modes import make_topic, settings
+from tests.client.real_broker import RealBroker, make_topic, real_broker, settings
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -69,7 +68,7 @@ async def test_what_an_administrator_asks_through_the_broker(tmp_path: Path) -> 
         listener = Bodies()
         async with consumer(broker, listener) as member:
             sent = await send(broker, b"0", b"1")
-            await wait_until(lambda: listener.seen == [b"0", b"1"])
+            await until(lambda: listener.seen == [b"0", b"1"])
             ours = {"consumerGroup": "CG", "clientId": member.client_id}
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
             answer = await ask(broker, code, ours | {"jstackEnable": "false"})
@@ -80,7 +79,7 @@ async def test_what_an_administrator_asks_through_the_broker(tmp_path: Path) -> 
             key = next(name for name in info["mqTable"] if json.loads(name)["topic"] == "T")
             assert b'"mqTable":{{"brokerName"' in answer.body
             assert json.loads(key) == {"brokerName": "broker-a", "queueId": 0, "topic": "T"}
-            await wait_until(lambda: member.states()[-1].commit_offset == 2)
+            await until(lambda: member.states()[-1].commit_offset == 2)
             assert info["mqTable"][key]["lastConsumeTimestamp"] > 0
 
             code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
@@ -110,7 +109,7 @@ async def test_a_member_goes_on_where_the_broker_says(tmp_path: Path) -> None:
         listener = Bodies()
         async with consumer(broker, listener) as member:
             await send(broker, b"0", b"1", b"2")
-            await wait_until(lambda: len(listener.seen) == 3)
+            await until(lambda: len(listener.seen) == 3)
             assert broker.broker is not None
             client = broker.broker.context.clients.consumers("CG")[member.client_id]
             key = json.dumps({"brokerName": "broker-a", "queueId": 0, "topic": "T"})
@@ -127,8 +126,8 @@ async def test_a_member_goes_on_where_the_broker_says(tmp_path: Path) -> None:
             assert (await reset("CG", -1)).code == ResponseCode.SYSTEM_ERROR
             assert listener.seen == [b"0", b"1", b"2"]
             assert (await reset("CG", 1)).code == 0
-            await wait_until(lambda: listener.seen == [b"0", b"1", b"2", b"1", b"2"])
-            await wait_until(lambda: member.states()[-1].commit_offset == 3)
+            await until(lambda: listener.seen == [b"0", b"1", b"2", b"1", b"2"])
+            await until(lambda: member.states()[-1].commit_offset == 3)
 
 
 async def test_a_subscription_changes_while_it_runs(tmp_path: Path) -> None:
@@ -137,16 +136,16 @@ async def test_a_subscription_changes_while_it_runs(tmp_path: Path) -> None:
         listener = Bodies()
         async with consumer(broker, listener) as member:
             await send(broker, b"0")
-            await wait_until(lambda: listener.seen == [b"0"])
+            await until(lambda: listener.seen == [b"0"])
             member.subscribe("T", "b")
             await send(broker, b"no", tag="a")
             await send(broker, b"1", tag="b")
-            await wait_until(lambda: listener.seen == [b"0", b"1"])
+            await until(lambda: listener.seen == [b"0", b"1"])
             member.unsubscribe("T")
-            await wait_until(lambda: QUEUE not in member.queues)
+            await until(lambda: QUEUE not in member.queues)
             await send(broker, b"2", tag="b")
             member.subscribe("T", "b")
-            await wait_until(lambda: listener.seen == [b"0", b"1", b"2"])
+            await until(lambda: listener.seen == [b"0", b"1", b"2"])
 
 
 async def test_a_suspended_consumer_keeps_its_queues_and_pulls_nothing(tmp_path: Path) -> None:
@@ -154,14 +153,14 @@ async def test_a_suspended_consumer_keeps_its_queues_and_pulls_nothing(tmp_path:
         await make_topic(broker, "T", 1)
         listener = Bodies()
         async with consumer(broker, listener) as member:
-            await wait_until(lambda: QUEUE in member.queues)
+            await until(lambda: QUEUE in member.queues)
             member.suspend()
             await send(broker, b"0")
             await asyncio.sleep(0.1)
             assert QUEUE in member.queues
             assert listener.seen == []
             member.resume()
-            await wait_until(lambda: listener.seen == [b"0"])
+            await until(lambda: listener.seen == [b"0"])
 
 
 async def test_nothing_comes_twice_when_a_member_joins(tmp_path: Path) -> None:
@@ -178,7 +177,7 @@ async def test_nothing_comes_twice_when_a_member_joins(tmp_path: Path) -> None:
                 member.subscribe("T")
                 await member.start()
                 wanted = 4 // (number + 1)
-                await wait_until(
+                await until(
                     lambda member=member, wanted=wanted: len(_of_topic(member)) == wanted  # type: ignore[misc]
                 )
                 for queue_id in range(4):
@@ -186,7 +185,7 @@ async def test_nothing_comes_twice_when_a_member_joins(tmp_path: Path) -> None:
                         message = Message(topic="T", body=b"%d" % len(listener.seen))
                         await producer.send(message, queue=MessageQueue("T", "broker-a", queue_id))
                 total = 20 * (number + 1)
-                await wait_until(lambda total=total: len(listener.seen) >= total)  # type: ignore[misc]
+                await until(lambda total=total: len(listener.seen) >= total)  # type: ignore[misc]
         for member in members:
             await member.stop()
         assert len(listener.seen) == 80

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import until
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
@@ -13,9 +14,7 @@ from client.consume.pull_consumer import PullConsumer
 from client.errors import ClientClosedError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer
-from tests.client.fake_cluster import wait_until
-from tests.client.real_broker import RealBroker, real_broker
-from tests.client.test_push_modes import make_topic
+from tests.client.real_broker import RealBroker, make_topic, real_broker
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -81,11 +80,11 @@ async def test_members_share_the_queues(tmp_path: Path) -> None:
         await make_topic(broker, "T", 2)
         one, two = consumer(broker, release_timeout_ms=50), consumer(broker)
         async with one:
-            await wait_until(lambda: sum(queue.topic == "T" for queue in one.queues) == 2)
+            await until(lambda: sum(queue.topic == "T" for queue in one.queues) == 2)
             await send(broker, b"a", queue_id=1)
-            await wait_until(lambda: bool(one._laid_out))  # nobody polls, and it is taken away
+            await until(lambda: bool(one._laid_out))  # nobody polls, and it is taken away
             async with two:
-                await wait_until(lambda: any(queue.topic == "T" for queue in two.queues))
+                await until(lambda: any(queue.topic == "T" for queue in two.queues))
                 theirs = next(queue for queue in two.queues if queue.topic == "T")
                 await send(broker, b"b", queue_id=theirs.queue_id)
                 await send(broker, b"c", queue_id=1 - theirs.queue_id)
@@ -99,7 +98,7 @@ async def test_seek_and_pause(tmp_path: Path) -> None:
         await send(broker, b"0", b"1", b"2")
         async with consumer(broker, poll_batch_max=1) as member:
             assert await poll_until(member, 2) == [b"0", b"1"]
-            await wait_until(lambda: bool(member._laid_out) or bool(member._handed_out))
+            await until(lambda: bool(member._laid_out) or bool(member._handed_out))
             await member.seek(QUEUE, 1)
             assert await poll_until(member, 2) == [b"1", b"2"]
             member.pause([QUEUE])

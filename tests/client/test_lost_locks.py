@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from campaigns.rig.waiting import until
 from client.connection.retry import RetryPolicy
 from client.consume.listener import ConsumeStatus
 from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage
 from remoting.protocol.codes import RequestCode
-from tests.client.fake_cluster import Act, FakeGroup, Seen, wait_until
-from tests.client.test_push_consumer import Listener, Recorder, Setup, setup
+from tests.client.fake_cluster import Act, FakeGroup, Seen
+from tests.client.push_setup import Listener, Recorder, Setup, setup
 
 KEY = ("CG", "T", 0)
 COMMIT, LOCK = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.LOCK_BATCH_MQ
@@ -61,7 +62,7 @@ async def a_member_in_the_middle(
     for number in range(8):
         await cluster.send(b"%d" % number)
     consumer = await cluster.consumer(listener, ordered=True, lock_interval_ms=50, **changes)
-    await wait_until(lambda: cluster.group.offsets.get(KEY) == 1 and b"1" in listener.bodies)
+    await until(lambda: cluster.group.offsets.get(KEY) == 1 and b"1" in listener.bodies)
     return consumer
 
 
@@ -71,7 +72,7 @@ async def commits_pass(cluster: Setup, listener: Listener) -> None:
     for _ in range(2):
         await cluster.send(b"other", queue_id=1)
         end = len(cluster.group.queues["T", 1])
-        await wait_until(lambda end=end: cluster.group.offsets.get(queue) == end)  # type: ignore[misc]
+        await until(lambda end=end: cluster.group.offsets.get(queue) == end)  # type: ignore[misc]
 
 
 def shift_clock(consumer: PushConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,17 +98,17 @@ async def test_a_queue_whose_lock_was_lost_is_let_alone(
         else:  # the other one had it, and gave it back
             cluster.group.offsets[KEY] = _OTHERS_OFFSET
             shift_clock(consumer, monkeypatch)
-        await wait_until(lambda: all(queue.queue_id for queue in consumer.queues))
+        await until(lambda: all(queue.queue_id for queue in consumer.queues))
         listener.go_on.set()
-        await wait_until(lambda: old.state().commit_offset == 2)
-        await wait_until(lambda: bool(recorder.assignments))
+        await until(lambda: old.state().commit_offset == 2)
+        await until(lambda: bool(recorder.assignments))
         assert cluster.group.offsets[KEY] == _OTHERS_OFFSET
         assert listener.bodies == [b"0", b"1"]
         # It is given back: one consumer goes on, at the offset of whoever had it.
         cluster.group.locks.pop(KEY, None)
         monkeypatch.undo()
         wants_rebalance.set()
-        await wait_until(lambda: cluster.group.offsets[KEY] == 8, timeout_s=10)
+        await until(lambda: cluster.group.offsets[KEY] == 8, seconds=10)
         await commits_pass(cluster, listener)
         assert [body for body in listener.bodies if body != b"other"] == [
             b"0", b"1", b"5", b"6", b"7",
@@ -124,16 +125,16 @@ async def test_nothing_is_committed_once_the_lock_has_ended_by_the_clock(
         consumer = await a_member_in_the_middle(cluster, listener)
         cluster.group.script = silent(COMMIT, LOCK)
         listener.go_on.set()
-        await wait_until(lambda: b"7" in listener.bodies)
+        await until(lambda: b"7" in listener.bodies)
         shift_clock(consumer, monkeypatch)
         give_away(cluster.group)
-        await wait_until(lambda: not _holds(consumer))
+        await until(lambda: not _holds(consumer))
         seen = len(cluster.group.seen)
         cluster.group.script = silent(LOCK)
         await asyncio.gather(*(consumer.commit() for _ in range(3)))
         assert not [one for one in cluster.group.seen[seen:] if one.command.code == COMMIT]
         cluster.group.script = lambda _: Act.ANSWER
-        await wait_until(lambda: all(queue.queue_id for queue in consumer.queues))
+        await until(lambda: all(queue.queue_id for queue in consumer.queues))
         await consumer.stop()
         assert cluster.group.offsets[KEY] == _OTHERS_OFFSET
 
@@ -146,13 +147,13 @@ async def test_a_commit_without_an_answer_is_not_repeated_once_the_lock_is_lost(
         cluster.group.script = silent(COMMIT)
         listener.go_on.set()
         since = len(cluster.group.seen)
-        await wait_until(
+        await until(
             lambda: any(
                 one.command.code == COMMIT and of_queue(one) for one in cluster.group.seen[since:]
             )
         )
         give_away(cluster.group)
-        await wait_until(lambda: all(queue.queue_id for queue in consumer.queues))
+        await until(lambda: all(queue.queue_id for queue in consumer.queues))
         cluster.group.script = lambda _: Act.ANSWER
         await commits_pass(cluster, listener)
         await consumer.stop()
@@ -167,7 +168,7 @@ async def test_an_answer_that_comes_when_its_lease_is_over_grants_nothing(
         consumer = await cluster.consumer(Listener(), ordered=True, lock_interval_ms=600_000)
         locks = consumer._locks
         assert locks is not None
-        await wait_until(lambda: len(consumer.queues) > 0 and _holds(consumer))
+        await until(lambda: len(consumer.queues) > 0 and _holds(consumer))
         (queue,) = [queue for queue in consumer.queues if queue.queue_id == 0]
         ask = locks._ask_quietly
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from campaigns.rig.waiting import turns, until
 from client.connection.retry import RetryPolicy
 from client.connection.send_codec import MessageRefusedError
 from client.errors import (
@@ -21,7 +22,7 @@ from client.message import Message, MessageQueue, SendStatus
 from client.produce.producer import Producer, ProducerSettings
 from remoting.protocol.codes import RequestCode
 from remoting.records.message import decompress_body
-from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen, wait_until
+from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen
 
 SETTINGS = ProducerSettings(
     timeout_ms=2_000, retry=RetryPolicy(attempt_timeout_ms=150, backoff_ms_max=20)
@@ -242,7 +243,7 @@ async def test_an_election_is_waited_for() -> None:
         await cluster.producer.send(Message(topic="T", body=b"x"))
         cluster.group.lead(None)
         send = asyncio.ensure_future(cluster.producer.send(Message(topic="T", body=b"y")))
-        await wait_until(lambda: len(cluster.group.sends()) >= 4)
+        await until(lambda: len(cluster.group.sends()) >= 4)
         assert not send.done()
         cluster.group.lead(2)
         result = await send
@@ -316,7 +317,7 @@ async def test_a_batch_is_stored_as_one() -> None:
 async def test_oneway_leaves_without_an_answer() -> None:
     async with setup() as cluster:
         await cluster.producer.send_oneway(Message(topic="T", body=b"x"))
-        await wait_until(lambda: len(cluster.group.stored("T")) == 1)
+        await until(lambda: len(cluster.group.stored("T")) == 1)
         assert cluster.group.sends()[0].command.is_oneway
 
 
@@ -364,7 +365,7 @@ async def test_crash_leaves_unanswered_sends_unknown_and_later_ones_refused() ->
     async with setup() as cluster:
         cluster.group.script = lambda _: Act.IGNORE
         send = asyncio.ensure_future(cluster.producer.send(Message(topic="T", body=b"x")))
-        await wait_until(lambda: len(cluster.group.sends()) == 1)
+        await until(lambda: len(cluster.group.sends()) == 1)
         await cluster.producer.crash()
         with pytest.raises(OutcomeUnknownError):
             await send
@@ -375,7 +376,7 @@ async def test_crash_leaves_unanswered_sends_unknown_and_later_ones_refused() ->
 async def test_a_producer_is_known_to_every_node_of_its_groups() -> None:
     async with setup() as cluster:
         await cluster.producer.send(Message(topic="T", body=b"x"))
-        await wait_until(lambda: len(cluster.group.producers.get("PG", [])) == 3)
+        await until(lambda: len(cluster.group.producers.get("PG", [])) == 3)
 
 
 async def test_stop_lets_asynchronous_sends_end() -> None:
@@ -385,7 +386,7 @@ async def test_stop_lets_asynchronous_sends_end() -> None:
             await cluster.producer.send_async(Message(topic="T", body=b"x")) for _ in range(5)
         ]
         stopping = asyncio.ensure_future(cluster.producer.stop())
-        await wait_until(lambda: len(cluster.group.sends()) >= 5)
+        await until(lambda: len(cluster.group.sends()) >= 5)
         with pytest.raises(ClientClosedError):
             await cluster.producer.send_async(Message(topic="T", body=b"y"))
         cluster.group.lead(1)
@@ -402,7 +403,7 @@ async def test_a_bug_in_a_background_loop_ends_the_client_and_is_raised_by_stop(
             raise RuntimeError("bug")
 
         producer.instance.scope.spawn(bug(), "bug")
-        await wait_until(lambda: not producer.instance.scope.running)
+        await until(lambda: not producer.instance.scope.running)
         with pytest.raises(ClientClosedError):
             await producer.send(Message(topic="T", body=b"x"))
         with pytest.raises(ExceptionGroup) as caught:
@@ -425,7 +426,7 @@ async def test_a_stop_lets_the_sends_under_way_end_and_no_new_one_begin() -> Non
         sending = asyncio.create_task(producer.send(Message(topic="T", body=b"a")))
         await held.wait()
         stopping = asyncio.create_task(producer.stop())
-        await asyncio.sleep(0)
+        await turns(1)
         with pytest.raises(ClientClosedError):
             await producer.send(Message(topic="T", body=b"b"))
         assert (await sending).status is SendStatus.SEND_OK

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from campaigns.rig.waiting import until
 from client.administer.admin import Admin, AdminSettings
 from client.connection.retry import RetryPolicy
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
@@ -21,7 +22,7 @@ from client.errors import (
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer
 from remoting.protocol.codes import RequestCode
-from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, wait_until
+from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -92,7 +93,7 @@ async def test_every_status_of_a_pull() -> None:
 async def test_a_long_poll_waits_for_a_message() -> None:
     async with setup() as (cluster, consumer):
         pull = asyncio.ensure_future(consumer.pull(QUEUE, 0, suspend_ms=3_000))
-        await wait_until(lambda: bool(cluster.group.sends(RequestCode.PULL_MESSAGE)))
+        await until(lambda: bool(cluster.group.sends(RequestCode.PULL_MESSAGE)))
         await cluster.fill(1)
         assert (await pull).status is PullStatus.FOUND
 
@@ -152,19 +153,19 @@ async def test_unknown_topics_and_groups_are_named() -> None:
 async def test_brokers_hear_of_the_group() -> None:
     async with setup() as (cluster, consumer):
         await consumer.max_offset(QUEUE)
-        await wait_until(lambda: consumer.client_id in cluster.group.members.get("CG", {}))
+        await until(lambda: consumer.client_id in cluster.group.members.get("CG", {}))
 
 
 async def test_a_node_that_forgot_the_client_hears_of_it_at_once() -> None:
     async with setup() as (cluster, consumer):
         await consumer.max_offset(QUEUE)
         members = cluster.group.members.setdefault("CG", {})
-        await wait_until(lambda: consumer.client_id in members)
+        await until(lambda: consumer.client_id in members)
         before = len(cluster.group.sends(RequestCode.HEART_BEAT))
-        await wait_until(lambda: len(cluster.group.sends(RequestCode.HEART_BEAT)) >= 3)
+        await until(lambda: len(cluster.group.sends(RequestCode.HEART_BEAT)) >= 3)
         members[consumer.client_id].abort("scripted")
-        await wait_until(lambda: len(cluster.group.sends(RequestCode.HEART_BEAT)) > max(3, before))
-        await wait_until(lambda: consumer.client_id in members)
+        await until(lambda: len(cluster.group.sends(RequestCode.HEART_BEAT)) > max(3, before))
+        await until(lambda: consumer.client_id in members)
 
 
 async def test_nothing_stored_is_an_answer_even_after_silence() -> None:

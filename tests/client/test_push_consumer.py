@@ -4,115 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
+from campaigns.rig.waiting import until
 from client.connection.heartbeat import ConsumeFrom, MessageModel
-from client.connection.instance import InstanceSettings
-from client.connection.retry import RetryPolicy
-from client.connection.routes import RouteSettings
-from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
-from client.consume.push_consumer import PushConsumer
+from client.consume.listener import ConsumeStatus
 from client.consume.queue_consumer import QueueConsumer
-from client.errors import ClientError
-from client.message import DeliveredMessage, Message, MessageQueue
-from client.produce.producer import Producer
+from client.message import DeliveredMessage, MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.records.message import decode_properties
-from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer, Seen, wait_until
-
-QUICK: dict[str, Any] = {
-    "consume_from": ConsumeFrom.FIRST,
-    "suspend_ms": 300,
-    "answer_slack_ms": 200,
-    "rebalance_interval_ms": 2_000,
-    "commit_interval_ms": 50,
-    "redelivery_ms_min": 30,
-    "redelivery_ms_max": 30,
-    "timeout_ms": 1_000,
-    "retry": RetryPolicy(attempt_timeout_ms=150, backoff_ms_max=20),
-    "instance": InstanceSettings(routes=RouteSettings(refresh_interval_ms_min=20)),
-}
-
+from tests.client.fake_cluster import Act, Seen
+from tests.client.push_setup import Listener, Recorder, setup
 
 _SUCCESS = ConsumeStatus.CONSUME_SUCCESS
-
-
-class Recorder(ConsumerObserver):
-    def __init__(self) -> None:
-        self.assignments: list[tuple[MessageQueue, ...]] = []
-        self.commits: list[tuple[MessageQueue, int, ClientError | None]] = []
-        self.fetches: list[tuple[MessageQueue, int | None, ClientError | None]] = []
-        self.deliveries: list[ConsumeStatus | None] = []
-
-    def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
-        self.assignments.append(tuple(queues))
-
-    def delivered(self, messages, status, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
-        assert t_invoke <= t_complete
-        self.deliveries.append(status)
-
-    def committed(self, queue, offset, error, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
-        self.commits.append((queue, offset, error))
-
-    def offset_fetched(self, queue, offset, error, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
-        self.fetches.append((queue, offset, error))
-
-
-class Listener:
-    """Collects what it gets; `answer` decides."""
-
-    def __init__(self) -> None:
-        self.got: list[DeliveredMessage] = []
-        self.seen: list[tuple[bytes, int]] = []
-        self.answer: Callable[[DeliveredMessage], ConsumeStatus] = lambda _: (
-            ConsumeStatus.CONSUME_SUCCESS
-        )
-
-    async def __call__(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-        assert len(messages) == 1
-        self.got.extend(messages)
-        self.seen.append((messages[0].body, messages[0].reconsume_times))
-        return self.answer(messages[0])
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [body for body, _ in self.seen]
-
-
-class Setup:
-    def __init__(self, group: FakeGroup, name_server: FakeNameServer, producer: Producer) -> None:
-        self.group = group
-        self.name_server = name_server
-        self.producer = producer
-        self.consumers: list[PushConsumer] = []
-
-    async def consumer(
-        self,
-        listener: Listener,
-        recorder: Recorder | None = None,
-        *,
-        expression: str = "*",
-        **changes: Any,
-    ) -> PushConsumer:
-        consumer = PushConsumer(
-            "CG",
-            [self.name_server.address],
-            listener,
-            settings=PushConsumerSettings(**{**QUICK, **changes}),
-            observer=recorder,
-        )
-        consumer.subscribe("T", expression)
-        await consumer.start()
-        self.consumers.append(consumer)
-        return consumer
-
-    async def send(self, body: bytes, queue_id: int = 0, **fields: Any) -> None:
-        queue = MessageQueue("T", "broker-a", queue_id)
-        await self.producer.send(Message(topic="T", body=body, **fields), queue=queue)
 
 
 def refuse_copies(seen: Seen) -> Act | tuple[int, str]:
@@ -121,37 +27,18 @@ def refuse_copies(seen: Seen) -> Act | tuple[int, str]:
     return (16, "not here") if to_retry else Act.ANSWER
 
 
-@asynccontextmanager
-async def setup() -> AsyncIterator[Setup]:
-    group = FakeGroup("broker-a")
-    await group.start()
-    name_server = FakeNameServer([group], ["T"])
-    await name_server.start()
-    producer = Producer("PG", [name_server.address])
-    await producer.start()
-    cluster = Setup(group, name_server, producer)
-    try:
-        yield cluster
-    finally:
-        for consumer in cluster.consumers:
-            await consumer.stop()
-        await producer.stop()
-        await name_server.stop()
-        await group.stop()
-
-
 async def test_messages_are_delivered_in_order_and_committed() -> None:
     async with setup() as cluster:
         listener, recorder = Listener(), Recorder()
         for number in range(50):
             await cluster.send(b"%d" % number, number % 2)
         await cluster.consumer(listener, recorder)
-        await wait_until(lambda: len(listener.got) == 50)
+        await until(lambda: len(listener.got) == 50)
         for queue_id in range(2):
             offsets = [m.queue_offset for m in listener.got if m.queue.queue_id == queue_id]
             assert offsets == list(range(25))
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 25)
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 1)) == 25)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 25)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 1)) == 25)
         assert recorder.assignments == [tuple(MessageQueue("T", "broker-a", n) for n in range(4))]
         assert {offset for _, offset, _ in recorder.fetches} == {None}
         assert {error for _, _, error in recorder.commits} == {None}
@@ -161,9 +48,9 @@ async def test_new_messages_wake_a_held_pull() -> None:
     async with setup() as cluster:
         listener = Listener()
         await cluster.consumer(listener, suspend_ms=5_000)
-        await wait_until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 4)
+        await until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 4)
         await cluster.send(b"x", 3)
-        await wait_until(lambda: listener.bodies == [b"x"], 1.0)
+        await until(lambda: listener.bodies == [b"x"], 1.0)
 
 
 async def test_stop_commits_and_a_successor_goes_on_from_there() -> None:
@@ -172,13 +59,13 @@ async def test_stop_commits_and_a_successor_goes_on_from_there() -> None:
         recorder = Recorder()
         await cluster.send(b"a")
         consumer = await cluster.consumer(first, recorder, commit_interval_ms=60_000)
-        await wait_until(lambda: first.bodies == [b"a"])
+        await until(lambda: first.bodies == [b"a"])
         await consumer.stop()
         assert (MessageQueue("T", "broker-a", 0), 1, None) in recorder.commits
         assert cluster.group.members["CG"] == {}
         await cluster.send(b"b")
         await cluster.consumer(second)
-        await wait_until(lambda: second.bodies == [b"b"])
+        await until(lambda: second.bodies == [b"b"])
 
 
 async def test_a_crash_commits_nothing() -> None:
@@ -186,12 +73,12 @@ async def test_a_crash_commits_nothing() -> None:
         first, second = Listener(), Listener()
         await cluster.send(b"a")
         consumer = await cluster.consumer(first, commit_interval_ms=60_000)
-        await wait_until(lambda: first.bodies == [b"a"])
+        await until(lambda: first.bodies == [b"a"])
         await consumer.crash()
-        await wait_until(lambda: cluster.group.members["CG"] == {})
+        await until(lambda: cluster.group.members["CG"] == {})
         assert cluster.group.offsets == {}
         await cluster.consumer(second)
-        await wait_until(lambda: second.bodies == [b"a"])
+        await until(lambda: second.bodies == [b"a"])
 
 
 async def test_a_failed_message_comes_again_and_holds_the_offset() -> None:
@@ -206,16 +93,16 @@ async def test_a_failed_message_comes_again_and_holds_the_offset() -> None:
         for number in range(4):
             await cluster.send(b"%d" % number)
         await cluster.consumer(listener, redelivery_ms_min=150, redelivery_ms_max=150)
-        await wait_until(lambda: b"3" in listener.bodies)
-        await wait_until(lambda: ("CG", "T", 0) in cluster.group.offsets)
+        await until(lambda: b"3" in listener.bodies)
+        await until(lambda: ("CG", "T", 0) in cluster.group.offsets)
         assert cluster.group.offsets["CG", "T", 0] == 1
-        await wait_until(lambda: (b"1", 2) in listener.seen)
+        await until(lambda: (b"1", 2) in listener.seen)
         assert [seen for seen in listener.seen if seen[0] == b"1"] == [
             (b"1", 0),
             (b"1", 1),
             (b"1", 2),
         ]
-        await wait_until(lambda: cluster.group.offsets["CG", "T", 0] == 4)
+        await until(lambda: cluster.group.offsets["CG", "T", 0] == 4)
         # The broker does not know the request: it is asked once per queue, not at each failure.
         assert len(cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
 
@@ -227,7 +114,7 @@ async def test_a_broker_that_takes_messages_back_gets_them() -> None:
         listener.answer = lambda _: ConsumeStatus.RECONSUME_LATER
         await cluster.send(b"a")
         await cluster.consumer(listener)
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
         (back,) = cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)
         (record,) = cluster.group.stored("T")
         assert back.command.ext_fields["offset"] == str(record.physical_offset)
@@ -242,7 +129,7 @@ async def test_a_message_that_a_broker_can_t_take_back_is_sent_to_the_retry_topi
         listener.answer = lambda _: ConsumeStatus.RECONSUME_LATER
         await cluster.send(b"a", tags="TAG", keys=("k",), properties={"mine": "1"})
         await cluster.consumer(listener, reconsume_times_max=5, retry_delay_level=2)
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
         assert len(cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
         (record,) = cluster.group.stored("T")
         (copy,) = cluster.group.sends()[1:]
@@ -274,7 +161,7 @@ async def test_no_copy_is_sent_where_the_broker_may_have_taken_it_back() -> None
         )
         await cluster.send(b"a")
         await cluster.consumer(listener)
-        await wait_until(lambda: listener.seen == [(b"a", 0), (b"a", 1)])
+        await until(lambda: listener.seen == [(b"a", 0), (b"a", 1)])
         assert len(cluster.group.sends()) == 1
 
 
@@ -284,17 +171,17 @@ async def test_an_ordered_queue_is_consumed_under_its_lock_only() -> None:
         cluster.group.locks["CG", "T", 0] = "somebody else"
         listener = Listener()
         consumer = await cluster.consumer(listener, ordered=True, lock_interval_ms=100)
-        await wait_until(lambda: len(consumer.queues) == 3)
+        await until(lambda: len(consumer.queues) == 3)
         assert listener.bodies == []
         del cluster.group.locks["CG", "T", 0]
-        await wait_until(lambda: listener.bodies == [b"a"])
+        await until(lambda: listener.bodies == [b"a"])
         # A lock that is lost takes its queue away, and nothing more of it is committed.
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
         cluster.group.locks["CG", "T", 0] = "somebody else"
-        await wait_until(lambda: len(consumer.queues) == 3)
+        await until(lambda: len(consumer.queues) == 3)
         cluster.group.offsets["CG", "T", 0] = 0
         del cluster.group.locks["CG", "T", 0]
-        await wait_until(lambda: listener.bodies == [b"a", b"a"])
+        await until(lambda: listener.bodies == [b"a", b"a"])
         await consumer.stop()
         assert cluster.group.locks == {}
 
@@ -308,7 +195,7 @@ async def test_an_ordered_message_goes_to_the_dead_letters_after_its_last_attemp
         await cluster.send(b"bad")
         await cluster.send(b"good")
         await cluster.consumer(listener, ordered=True, reconsume_times_max=2)
-        await wait_until(lambda: listener.bodies == [b"bad", b"bad", b"bad", b"good"])
+        await until(lambda: listener.bodies == [b"bad", b"bad", b"bad", b"good"])
         (copy,) = [seen for seen in cluster.group.sends() if seen.command.body == b"bad"][1:]
         fields = copy.command.ext_fields
         assert (fields["b"], fields["j"], fields["l"]) == ("%RETRY%CG", "3", "2")
@@ -326,7 +213,7 @@ async def test_an_ordered_queue_waits_for_its_failed_message() -> None:
         for number in range(3):
             await cluster.send(b"%d" % number)
         await cluster.consumer(listener, ordered=True)
-        await wait_until(lambda: b"2" in listener.bodies)
+        await until(lambda: b"2" in listener.bodies)
         assert listener.bodies == [b"0", b"0", b"0", b"1", b"2"]
         assert cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK) == []
 
@@ -344,20 +231,20 @@ async def test_a_listener_that_raises_is_called_again() -> None:
         cluster.group.script = refuse_copies
         await cluster.send(b"a")
         await cluster.consumer(listener)  # type: ignore[arg-type]
-        await wait_until(lambda: calls == [0, 1])
+        await until(lambda: calls == [0, 1])
 
 
 async def test_queues_are_shared_and_taken_over() -> None:
     async with setup() as cluster:
         first, second = Recorder(), Recorder()
         one = await cluster.consumer(Listener(), first)
-        await wait_until(lambda: len(one.queues) == 4)
+        await until(lambda: len(one.queues) == 4)
         two = await cluster.consumer(Listener(), second)
-        await wait_until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
+        await until(lambda: len(one.queues) == 2 and len(two.queues) == 2)
         assert not set(one.queues) & set(two.queues)
-        await wait_until(lambda: first.assignments[-1] == one.queues)
+        await until(lambda: first.assignments[-1] == one.queues)
         await two.stop()
-        await wait_until(lambda: len(one.queues) == 4)
+        await until(lambda: len(one.queues) == 4)
 
 
 async def test_a_lost_queue_is_committed_before_another_member_begins() -> None:
@@ -366,11 +253,11 @@ async def test_a_lost_queue_is_committed_before_another_member_begins() -> None:
             await cluster.send(b"%d" % number, number % 4)
         one, two = Listener(), Listener()
         first = await cluster.consumer(one, commit_interval_ms=60_000)
-        await wait_until(lambda: len(one.got) == 40)
+        await until(lambda: len(one.got) == 40)
         second = await cluster.consumer(two, commit_interval_ms=60_000)
-        await wait_until(lambda: len(first.queues) == 2 and len(second.queues) == 2)
+        await until(lambda: len(first.queues) == 2 and len(second.queues) == 2)
         for queue in second.queues:
-            await wait_until(
+            await until(
                 lambda queue=queue: cluster.group.offsets.get(("CG", "T", queue.queue_id)) == 10
             )
 
@@ -381,8 +268,8 @@ async def test_delivery_goes_on_at_the_new_leader(node_dies: bool) -> None:
         listener = Listener()
         await cluster.consumer(listener, suspend_ms=10_000, answer_slack_ms=5_000)
         await cluster.send(b"a")
-        await wait_until(lambda: listener.bodies == [b"a"])
-        await wait_until(lambda: len(cluster.group.members["CG"]) == 1)
+        await until(lambda: listener.bodies == [b"a"])
+        await until(lambda: len(cluster.group.members["CG"]) == 1)
         if node_dies:
             await cluster.group.stop_node(0)
         cluster.group.lead(2)
@@ -391,7 +278,7 @@ async def test_delivery_goes_on_at_the_new_leader(node_dies: bool) -> None:
             # The old leader holds the pull; only a route or another request tells of the new one.
             for consumer in cluster.consumers:
                 await consumer.instance.routes.refresh("T")
-        await wait_until(lambda: listener.bodies == [b"a", b"b"])
+        await until(lambda: listener.bodies == [b"a", b"b"])
 
 
 async def test_nodes_that_name_each_other_are_not_asked_in_a_hurry() -> None:
@@ -404,7 +291,7 @@ async def test_nodes_that_name_each_other_are_not_asked_in_a_hurry() -> None:
         await cluster.send(b"a")
         listener = Listener()
         await cluster.consumer(listener)
-        await wait_until(lambda: listener.bodies == [b"a"])
+        await until(lambda: listener.bodies == [b"a"])
         for node in range(3):
             cluster.group.hints[node] = cluster.group.address((node + 1) % 3)
         cluster.group.lead(None)
@@ -413,13 +300,13 @@ async def test_nodes_that_name_each_other_are_not_asked_in_a_hurry() -> None:
         for connection in cluster.group.servers[0].connections:
             connection.abort("scripted")
         for queue_id in map(str, range(4)):
-            await wait_until(lambda queue_id=queue_id: len(pulls(queue_id)) >= 5, timeout_s=60)
+            await until(lambda queue_id=queue_id: len(pulls(queue_id)) >= 5, seconds=60)
             # Two hints at once, and waits of 80 and 160 ms after the next failures.
             assert pulls(queue_id)[4].at_s - began_s >= 0.23
         cluster.group.hints.clear()
         cluster.group.lead(1)
         await cluster.send(b"b")
-        await wait_until(lambda: listener.bodies == [b"a", b"b"], timeout_s=60)
+        await until(lambda: listener.bodies == [b"a", b"b"], seconds=60)
 
 
 async def test_tags_are_compared_exactly() -> None:
@@ -429,7 +316,7 @@ async def test_tags_are_compared_exactly() -> None:
             await cluster.send((tag or "none").encode(), tags=tag)
         # AaAa and BBBB have the same Java hash: the broker can't tell them apart.
         await cluster.consumer(listener, expression="A || AaAa")
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 5)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 5)
         assert listener.bodies == [b"A", b"AaAa"]
 
 
@@ -438,9 +325,9 @@ async def test_a_new_group_begins_where_it_says() -> None:
         await cluster.send(b"old")
         listener = Listener()
         await cluster.consumer(listener, consume_from=ConsumeFrom.LAST)
-        await wait_until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 4)
+        await until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 4)
         await cluster.send(b"new")
-        await wait_until(lambda: listener.bodies == [b"new"])
+        await until(lambda: listener.bodies == [b"new"])
 
 
 async def test_the_start_is_never_guessed() -> None:
@@ -453,11 +340,11 @@ async def test_the_start_is_never_guessed() -> None:
         )
         listener, recorder = Listener(), Recorder()
         await cluster.consumer(listener, recorder)
-        await wait_until(lambda: len(recorder.fetches) >= 4)
+        await until(lambda: len(recorder.fetches) >= 4)
         assert listener.got == []
         assert all(error is not None and not error.definite for _, _, error in recorder.fetches)
         cluster.group.script = lambda _: Act.ANSWER
-        await wait_until(lambda: listener.bodies == [b"2", b"3"])
+        await until(lambda: listener.bodies == [b"2", b"3"])
 
 
 async def test_a_position_below_the_queue_moves_up() -> None:
@@ -468,7 +355,7 @@ async def test_a_position_below_the_queue_moves_up() -> None:
         cluster.group.min_offset = 3
         listener = Listener()
         await cluster.consumer(listener)
-        await wait_until(lambda: listener.bodies == [b"3"])
+        await until(lambda: listener.bodies == [b"3"])
 
 
 async def test_a_position_above_the_queue_is_doubted_before_it_is_given_up() -> None:
@@ -480,9 +367,9 @@ async def test_a_position_above_the_queue_is_doubted_before_it_is_given_up() -> 
         cluster.group.offsets["CG", "T", 0] = 2
         listener = Listener()
         await cluster.consumer(listener)
-        await wait_until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 5)
+        await until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 5)
         cluster.group.queues["T", 0] = behind
-        await wait_until(lambda: listener.bodies == [b"2"])
+        await until(lambda: listener.bodies == [b"2"])
 
 
 async def test_a_commit_without_an_answer_is_told_as_unknown() -> None:
@@ -493,13 +380,13 @@ async def test_a_commit_without_an_answer_is_told_as_unknown() -> None:
         recorder = Recorder()
         await cluster.send(b"a")
         await cluster.consumer(Listener(), recorder, timeout_ms=300)
-        await wait_until(lambda: bool(recorder.commits))
+        await until(lambda: bool(recorder.commits))
         _, offset, error = recorder.commits[0]
         assert offset == 1
         assert error is not None
         assert not error.definite
         cluster.group.script = lambda _: Act.ANSWER
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
 
 
 async def test_flow_control_stops_pulling() -> None:
@@ -522,11 +409,11 @@ async def test_flow_control_stops_pulling() -> None:
                 for seen in cluster.group.sends(RequestCode.PULL_MESSAGE)
             )
 
-        await wait_until(lambda: pulls() == 2)
+        await until(lambda: pulls() == 2)
         await asyncio.sleep(0.1)
         assert pulls() == 2
         release.set()
-        await wait_until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 40)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 40)
 
 
 async def test_broadcasting_members_get_everything() -> None:
@@ -535,7 +422,7 @@ async def test_broadcasting_members_get_everything() -> None:
         await cluster.send(b"a")
         await cluster.consumer(one, message_model=MessageModel.BROADCASTING)
         await cluster.consumer(two, message_model=MessageModel.BROADCASTING)
-        await wait_until(lambda: one.bodies == [b"a"] and two.bodies == [b"a"])
+        await until(lambda: one.bodies == [b"a"] and two.bodies == [b"a"])
         assert cluster.group.offsets == {}
 
 

@@ -6,37 +6,17 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from client.administer.admin import Admin
-from client.connection.heartbeat import ConsumeFrom, MessageModel
-from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from campaigns.rig.waiting import until
+from client.connection.heartbeat import MessageModel
+from client.consume.listener import ConsumeStatus
 from client.consume.pull_consumer import PullConsumer
 from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer
-from tests.client.fake_cluster import wait_until
-from tests.client.real_broker import RealBroker, real_broker
+from tests.client.real_broker import make_topic, real_broker, settings
 
 SUCCESS, LATER = ConsumeStatus.CONSUME_SUCCESS, ConsumeStatus.RECONSUME_LATER
-
-
-def settings(**changes: Any) -> PushConsumerSettings:
-    values: dict[str, Any] = {
-        "consume_from": ConsumeFrom.FIRST,
-        "suspend_ms": 1_000,
-        "commit_interval_ms": 50,
-        "redelivery_ms_min": 50,
-        "redelivery_ms_max": 50,
-        "retry_delay_level": 1,
-        **changes,
-    }
-    return PushConsumerSettings(**values)
-
-
-async def make_topic(broker: RealBroker, topic: str, queues: int) -> None:
-    async with Admin(broker.name_servers) as admin:
-        await admin.create_topic(topic, queues=queues)
 
 
 class Ordered:
@@ -85,7 +65,7 @@ async def test_order_survives_members_that_come_and_go(tmp_path: Path) -> None:
                 sent += count
 
             async def caught_up() -> None:
-                await wait_until(
+                await until(
                     lambda: all(sent - 1 in listener.seen[queue_id] for queue_id in range(4)), 20
                 )
 
@@ -93,7 +73,7 @@ async def test_order_survives_members_that_come_and_go(tmp_path: Path) -> None:
             await send(20)
             await members[1].start()
             await send(20)
-            await wait_until(lambda: len(members[1].queues) >= 2)
+            await until(lambda: len(members[1].queues) >= 2)
             await caught_up()
             await members[0].stop()
             await members[2].start()
@@ -142,13 +122,13 @@ async def test_broadcasting_members_each_get_all_and_go_on_where_they_were(tmp_p
             async with member("one", one), member("two", two):
                 for number in range(6):
                     await producer.send(Message(topic="T", body=b"%d" % number))
-                await wait_until(lambda: len(one.seen) == len(two.seen) == 6)
+                await until(lambda: len(one.seen) == len(two.seen) == 6)
             await producer.send(Message(topic="T", body=b"bad"))
             again = Counting(fail=b"bad")
             async with member("one", again):
-                await wait_until(lambda: len(again.seen) == 3)
+                await until(lambda: len(again.seen) == 3)
                 await producer.send(Message(topic="T", body=b"after"))
-                await wait_until(lambda: (b"after", 0) in again.seen)
+                await until(lambda: (b"after", 0) in again.seen)
             assert again.seen == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"after", 0)]
 
 
@@ -163,7 +143,7 @@ async def test_a_failed_message_comes_back_and_ends_among_the_dead(tmp_path: Pat
         async with consumer, Producer("PG", broker.name_servers) as producer:
             bad = await producer.send(Message(topic="T", body=b"bad", tags="x", keys=("k",)))
             await producer.send(Message(topic="T", body=b"good"))
-            await wait_until(lambda: (b"bad", 1) in listener.seen, 20)
+            await until(lambda: (b"bad", 1) in listener.seen, 20)
         assert listener.seen == [(b"bad", 0), (b"good", 0), (b"bad", 1)]
         assert listener.topics == {"T"}
         async with PullConsumer("TOOL", broker.name_servers) as tool:
@@ -192,7 +172,7 @@ async def test_an_ordered_message_ends_among_the_dead_too(tmp_path: Path) -> Non
         async with consumer, Producer("PG", broker.name_servers) as producer:
             await producer.send(Message(topic="T", body=b"bad"))
             await producer.send(Message(topic="T", body=b"good"))
-            await wait_until(lambda: (b"good", 0) in listener.seen, 20)
+            await until(lambda: (b"good", 0) in listener.seen, 20)
         assert listener.seen == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
         async with PullConsumer("TOOL", broker.name_servers) as tool:
             (queue,) = await tool.queues("%DLQ%CG")
@@ -224,11 +204,11 @@ async def test_no_more_is_pulled_far_behind_a_message_that_keeps_failing(tmp_pat
         async with Producer("PG", broker.name_servers) as producer, consumer:
             for number in range(20):
                 await producer.send(Message(topic="T", body=b"%d" % number))
-            await wait_until(lambda: len(seen) >= 4)
+            await until(lambda: len(seen) >= 4)
             await asyncio.sleep(0.1)
             assert 4 <= len(seen) <= 5, "the last pull may bring two"
             healed = True
-            await wait_until(lambda: len(seen) == 20)
+            await until(lambda: len(seen) == 20)
 
 
 async def test_a_listener_that_hangs_is_ended_and_called_again(tmp_path: Path) -> None:
@@ -247,4 +227,4 @@ async def test_a_listener_that_hangs_is_ended_and_called_again(tmp_path: Path) -
         consumer.subscribe("T")
         async with Producer("PG", broker.name_servers) as producer, consumer:
             await producer.send(Message(topic="T", body=b"a"))
-            await wait_until(lambda: calls == [0, 1])
+            await until(lambda: calls == [0, 1])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import until
 from client.administer.admin import Admin
 from client.connection.heartbeat import ConsumeFrom
 from client.connection.task_scope import TaskScope
@@ -35,7 +36,6 @@ from client.trace.codec import (
     record_text,
 )
 from client.trace.tracer import Tracer, TraceSettings
-from tests.client.fake_cluster import wait_until
 from tests.client.real_broker import real_broker
 
 SENT = TraceSend(
@@ -153,7 +153,7 @@ async def test_a_tracer_sends_in_the_background() -> None:
     tracer = Tracer(sender, TraceSettings(linger_ms=1))
     await tracer.start(scope)
     tracer.add([SENT])
-    await wait_until(lambda: len(sender.sent) == 1)
+    await until(lambda: len(sender.sent) == 1)
     await scope.stop()
 
 

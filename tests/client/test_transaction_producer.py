@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from campaigns.rig.waiting import until
 from client.connection.retry import RetryPolicy
 from client.errors import ContraryDecisionError, OutcomeUnknownError
 from client.message import DeliveredMessage, Message
@@ -23,7 +24,7 @@ from client.produce.transaction_producer import (
 )
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
-from tests.client.fake_cluster import HALF_TOPIC, Act, FakeGroup, FakeNameServer, wait_until
+from tests.client.fake_cluster import HALF_TOPIC, Act, FakeGroup, FakeNameServer
 
 END = RequestCode.END_TRANSACTION
 
@@ -149,10 +150,10 @@ async def test_an_unknown_decision_is_left_to_the_check() -> None:
         result = await cluster.producer.send_in_transaction(message())
         assert result.end is None
         assert cluster.group.sends(END) == []
-        await wait_until(lambda: "PG" in cluster.group.producers)
+        await until(lambda: "PG" in cluster.group.producers)
         cluster.group.ask_check(0, "PG")
-        await wait_until(lambda: cluster.group.halves[0].decision == "committed")
-        await wait_until(lambda: cluster.recorder.events[-1][0] == "answered")
+        await until(lambda: cluster.group.halves[0].decision == "committed")
+        await until(lambda: cluster.recorder.events[-1][0] == "answered")
         (checked,) = cluster.listener.checked
         assert checked.properties["lmq_tx"] == "t1"
         assert checked.topic == "T"
@@ -213,19 +214,19 @@ async def test_a_new_leader_can_ask_without_any_further_request() -> None:
     async with setup() as cluster:
         cluster.listener.local = Decision.UNKNOWN
         await cluster.producer.send_in_transaction(message())
-        await wait_until(lambda: len(cluster.group.producers.get("PG", [])) == 3)
+        await until(lambda: len(cluster.group.producers.get("PG", [])) == 3)
         await cluster.group.stop_node(0)
         cluster.group.lead(1)
-        await wait_until(lambda: cluster.group.producers["PG"][0].closed)
+        await until(lambda: cluster.group.producers["PG"][0].closed)
         cluster.group.ask_check(0, "PG")
-        await wait_until(lambda: cluster.group.halves[0].decision == "committed")
+        await until(lambda: cluster.group.halves[0].decision == "committed")
 
 
 async def test_a_failing_check_listener_is_asked_again() -> None:
     async with setup() as cluster:
         cluster.listener.local = Decision.UNKNOWN
         await cluster.producer.send_in_transaction(message())
-        await wait_until(lambda: "PG" in cluster.group.producers)
+        await until(lambda: "PG" in cluster.group.producers)
         memory = cluster.listener.check_local
 
         async def fail(_: DeliveredMessage) -> Decision:
@@ -233,11 +234,11 @@ async def test_a_failing_check_listener_is_asked_again() -> None:
 
         cluster.listener.check_local = fail  # type: ignore[method-assign]
         cluster.group.ask_check(0, "PG")
-        await wait_until(lambda: cluster.recorder.events[-1][0] == "answered")
+        await until(lambda: cluster.recorder.events[-1][0] == "answered")
         assert cluster.recorder.events[-1] == ("answered", (Decision.UNKNOWN, EndOutcome.INFO))
         cluster.listener.check_local = memory  # type: ignore[method-assign]
         cluster.group.ask_check(0, "PG")
-        await wait_until(lambda: cluster.group.halves[0].decision == "committed")
+        await until(lambda: cluster.group.halves[0].decision == "committed")
 
 
 async def test_a_crash_sends_no_end() -> None:
@@ -264,11 +265,11 @@ async def test_an_unknown_half_runs_no_local_transaction() -> None:
 async def test_a_garbled_check_is_dropped_and_counted() -> None:
     async with setup() as cluster:
         await cluster.producer.send_half(message())
-        await wait_until(lambda: "PG" in cluster.group.producers)
+        await until(lambda: "PG" in cluster.group.producers)
         command = RemotingCommand(
             code=RequestCode.CHECK_TRANSACTION_STATE,
             ext_fields={"tranStateTableOffset": "0", "commitLogOffset": "0"},
             body=b"no record",
         )
         cluster.group.producers["PG"][0].oneway(command)
-        await wait_until(lambda: cluster.producer.checks_dropped == 1)
+        await until(lambda: cluster.producer.checks_dropped == 1)

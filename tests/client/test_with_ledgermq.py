@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
+from campaigns.rig.waiting import until
 from client.administer.admin import Admin
 from client.connection.heartbeat import ConsumeFrom
 from client.connection.instance import InstanceSettings
@@ -32,19 +31,11 @@ from client.produce.transaction_producer import (
 )
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
-from tests.client.fake_cluster import wait_until
+from tests.client.real_broker import free_ports
 
 NODES = ("n0", "n1", "n2")
 RETRY = RetryPolicy(attempt_timeout_ms=500)
 INSTANCE = InstanceSettings(routes=RouteSettings(poll_interval_ms=1_000))
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for item in sockets:
-            item.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
 
 
 class Cluster:
@@ -83,7 +74,7 @@ class Cluster:
             await broker.start()
             self.brokers[node] = broker
             self._serving[node] = asyncio.create_task(broker.serve())
-        await wait_until(lambda: self.leader is not None)
+        await until(lambda: self.leader is not None)
 
     @property
     def leader(self) -> str | None:
@@ -178,14 +169,14 @@ async def test_nothing_is_lost_or_doubled_when_the_leader_goes(tmp_path: Path) -
             async with asyncio.TaskGroup() as group:
                 for name in range(4):
                     group.create_task(send(name))
-                await wait_until(lambda: len(sent) > 200, 20)
+                await until(lambda: len(sent) > 200, 20)
                 assert cluster.leader is not None
                 await cluster.stop_node(cluster.leader)
                 before = len(sent)
-                await wait_until(lambda: len(sent) > before + 200, 20)
+                await until(lambda: len(sent) > before + 200, 20)
                 stop.set()
             assert await read_all(reader, "T") == Counter(sent)
-            await wait_until(lambda: set(delivered) >= sent, 20)
+            await until(lambda: set(delivered) >= sent, seconds=20)
             assert delivered == Counter(sent)
         async with PullConsumer("CG", name_servers) as tool:
             for queue in await tool.queues("T"):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, await_until, request
+from campaigns.rig.processes import Processes, request
+from campaigns.rig.waiting import await_until
 from remoting.protocol.command import RemotingCommand
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import pull_fields
 
 pytestmark = pytest.mark.cluster
 

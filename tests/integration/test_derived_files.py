@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, await_until, request
+from campaigns.rig.processes import Processes, request
+from campaigns.rig.waiting import await_until
 from remoting.errors import RemotingError
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import pull_fields
 
 pytestmark = pytest.mark.cluster
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, Stored, await_until, request, send_command, tell
+from campaigns.rig.processes import Processes, Stored, request, send_command, tell
+from campaigns.rig.waiting import await_until
 from remoting.protocol.command import RemotingCommand
 
 pytestmark = pytest.mark.cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import await_until
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster, members
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand

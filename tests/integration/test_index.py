@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, await_until, request
+from campaigns.rig.processes import Processes, request
+from campaigns.rig.waiting import await_until
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records

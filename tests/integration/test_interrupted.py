@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import await_until, running
+from campaigns.rig.processes import running
+from campaigns.rig.waiting import await_until
 from chaos.cluster.processes import ProcessTable
 from tests.verify.synthetic import SyntheticRun
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, await_until, ledgermq, request, send_command
+from campaigns.rig.processes import Processes, ledgermq, request, send_command
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster, members
 from chaos.cluster.cluster import ClusterError, load_layout
 from chaos.cluster.layout import ClusterLayout

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import await_until, ledgermq, ledgermq_here, one_line
+from campaigns.rig.processes import ledgermq, ledgermq_here, one_line
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.cluster import ClusterError, plan_ports
 from chaos.cluster.layout import lay_out

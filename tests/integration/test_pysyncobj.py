@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import await_until, request, send_command
+from campaigns.rig.processes import request, send_command
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.cluster import ClusterError
 from chaos.cluster.processes import ProcessTable

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import await_until, free_port, ledgermq, ledgermq_here, running
+from campaigns.rig.processes import free_port, ledgermq, ledgermq_here, running
+from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.processes import ProcessTable
 from client.message import Message

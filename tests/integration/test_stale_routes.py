@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, await_until, request, send_command
+from campaigns.rig.processes import Processes, request, send_command
+from campaigns.rig.waiting import await_until
 from remoting.protocol.command import RemotingCommand
 
 pytestmark = pytest.mark.cluster

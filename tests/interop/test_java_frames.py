@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +21,8 @@ import pytest
 
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
+from campaigns.rig.processes import free_port
+from campaigns.rig.waiting import until
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand, SerializeType
 from remoting.protocol.frame import FrameDecoder, decode_frame, encode
@@ -78,16 +79,10 @@ class Client:
                     (self._waiting if received.is_response else self.pushed).append(received)
 
 
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 @asynccontextmanager
 async def broker_of_one(store: Path) -> AsyncIterator[tuple[Broker, Client]]:
-    address = free_address()
-    raft = free_address()
+    address = f"127.0.0.1:{free_port()}"
+    raft = f"127.0.0.1:{free_port()}"
     config = BrokerConfig(
         group="broker-a",
         node="n0",
@@ -100,9 +95,7 @@ async def broker_of_one(store: Path) -> AsyncIterator[tuple[Broker, Client]]:
     await broker.start()
     serving = asyncio.get_running_loop().create_task(broker.serve())
     try:
-        async with asyncio.timeout(10):
-            while not broker.context.ready:
-                await asyncio.sleep(0.01)
+        await until(lambda: broker.context.ready)
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         yield broker, Client(reader, writer)

@@ -16,12 +16,13 @@ from typing import Any
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from campaigns.interop.conversation import Conversation, recorded_answers
+from campaigns.rig.processes import free_port
+from campaigns.rig.waiting import until
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RecordError
 from remoting.protocol import fastjson
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import decode_records
-from tests.interop.test_java_frames import free_address
 
 _REFUSALS = "a refusal of ours has no fields: clients read none of it"
 _PULLS = "the flags of units, which ours have not, are left out: bytes of the hot path"
@@ -76,7 +77,7 @@ _TABLES = frozenset(
 
 
 async def held_with_ours(store: Path) -> dict[str, RemotingCommand]:
-    address, raft = free_address(), free_address()
+    address, raft = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     config = BrokerConfig(
         group="broker-a",
         node="n0",
@@ -90,9 +91,7 @@ async def held_with_ours(store: Path) -> dict[str, RemotingCommand]:
     serving = asyncio.get_running_loop().create_task(broker.serve())
     rpc = RemotingClient()
     try:
-        async with asyncio.timeout(10):
-            while not broker.context.ready:
-                await asyncio.sleep(0.01)
+        await until(lambda: broker.context.ready)
         conversation = Conversation(rpc, address)
         await conversation.hold()
         return conversation.answers

@@ -24,7 +24,7 @@ from remoting.connections.tls import TlsMode, client_context
 from remoting.errors import ConnectError
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.java_properties import parse_java_properties
-from tests.namesrv.test_server import register
+from tests.namesrv.requests import register
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from remoting.connections.rpc import RemotingClient
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
 from remoting.protocol.route import decode_route
-from tests.namesrv.test_server import register
+from tests.namesrv.requests import register
 
 JAVA = 0
 OLD, NEW = "127.0.0.1:10911", "127.0.0.1:10921"
@@ -77,10 +77,10 @@ async def test_all_lookups_together_wait_no_longer_than_one(
     began = loop.time()
     assert await group.addresses() == {1: NEW}
     assert loop.time() - began >= 0.05
-    again = loop.time()
+    monkeypatch.setattr(held_lookups, "_WAIT_MS_MAX", 3_600_000)  # for whoever waits anew
     for _ in range(20):
-        await group.addresses()
-    assert loop.time() - again < 20 * 0.05
+        assert await group.addresses() == {1: NEW}
+    monkeypatch.setattr(held_lookups, "_WAIT_MS_MAX", 60)
     # The next time that there is no leader, they wait anew.
     await group.register(group.new, register(0, NEW, term=2))
     await group.register(group.new, register(1, NEW, term=2))

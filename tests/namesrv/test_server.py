@@ -8,10 +8,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
+from campaigns.rig.waiting import until
 from namesrv.config import NameServerConfig
 from namesrv.registration import RouteLimits
 from namesrv.server import NameServer, NameServerStartError, run
@@ -23,18 +24,14 @@ from remoting.protocol.command import RemotingCommand, SerializeType
 from remoting.protocol.headers import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
-    RegisterBrokerRequestHeader,
     UnregisterBrokerRequestHeader,
 )
 from remoting.protocol.route import (
     DataVersion,
-    RegisterBrokerBody,
-    TopicConfig,
     decode_route,
     encode_json,
-    encode_register_body,
-    register_body_crc,
 )
+from tests.namesrv.requests import register
 
 
 @pytest.fixture
@@ -65,41 +62,6 @@ async def client() -> AsyncIterator[RemotingClient]:
     await client.close()
 
 
-def register(
-    broker_id: int = 0,
-    addr: str = "127.0.0.1:10911",
-    name: str = "broker-a",
-    term: int = 1,
-    topics: tuple[str, ...] = ("T",),
-    compressed: bool = False,
-    changes: dict[str, str] | None = None,
-) -> RemotingCommand:
-    body = encode_register_body(
-        RegisterBrokerBody(
-            data_version=DataVersion(state_version=term, timestamp_ms=5, counter=1),
-            topics=[
-                TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4)
-                for topic in topics
-            ],
-        ),
-        compressed=compressed,
-    )
-    header = RegisterBrokerRequestHeader(
-        broker_name=name,
-        broker_addr=addr,
-        cluster_name="DefaultCluster",
-        ha_server_addr="127.0.0.1:10912",
-        broker_id=broker_id,
-        compressed=compressed,
-        body_crc32=register_body_crc(body),
-    )
-    return RemotingCommand(
-        code=RequestCode.REGISTER_BROKER,
-        ext_fields={**header.to_ext_fields(), **(changes or {})},
-        body=body,
-    )
-
-
 async def ask(
     client: RemotingClient, server: NameServer, code: int, body: bytes = b"", **fields: str
 ) -> RemotingCommand:
@@ -109,18 +71,6 @@ async def ask(
 
 async def route_codes(client: RemotingClient, server: NameServer) -> int:
     return (await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 5) -> None:
-    """Polls an async condition."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        result = condition()
-        assert asyncio.iscoroutine(result)
-        if await result:
-            return
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgpack
 
+from campaigns.rig.waiting import until
 from raft.config import RaftConfig
-from raft.messages import EntryKind, Index, NodeId
+from raft.messages import (
+    EntryKind,
+    Index,
+    NodeId,
+)
 from raft.node.node import RaftNode
 from raft.node.node_config import NodeConfig
-from raft.replicated_log import CommittedEntry, LogStatus, Slot
+from raft.replicated_log import (
+    CommittedEntry,
+    LogStatus,
+    Slot,
+)
 from raft.snapshots.snapshot import BLOCK_SIZE_BYTES_MAX
 
 SECRET = b"a secret of the group"
@@ -140,13 +147,6 @@ def payload(data: bytes) -> Callable[[Slot], bytes]:
     return lambda _: data
 
 
-async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        await asyncio.sleep(0.005)
-
-
 class Group:
     """n0..n2; `start` and `crash` by name."""
 
@@ -179,7 +179,7 @@ class Group:
 
     async def leader(self) -> str:
         """The one ready leader."""
-        await eventually(lambda: self._leader() is not None, "a ready leader")
+        await until(lambda: self._leader() is not None, "a ready leader")
         name = self._leader()
         assert name is not None
         return name
@@ -188,3 +188,21 @@ class Group:
         ready = [name for name, node in self.nodes.items() if node.status().ready]
         # A deposed one may not know yet: the highest term counts.
         return max(ready, key=lambda name: self.nodes[name].status().term, default=None)
+
+
+@contextlib.asynccontextmanager
+async def running(store: Path, count: int = 3, **changes: object) -> AsyncIterator[Group]:
+    group = Group(store, count, **changes)
+    try:
+        await group.start()
+        yield group
+    finally:
+        await group.stop()
+
+
+def trace_of(store: Path, name: str) -> list[dict[str, object]]:
+    events: list[dict[str, object]] = []
+    for path in sorted((store / name / "trace").iterdir()):
+        with path.open("rb") as file:
+            events += list(msgpack.Unpacker(file))
+    return events

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import until
 from chaos.sim.machine.disk import SimDisk
 from raft.events import Role
 from raft.messages import NodeId
 from raft.node.node import RaftNode
 from raft.replicated_log import LogFullError, Phase
-from tests.raft.node_group import Recorder, eventually, free_port, node_config, payload
+from tests.raft.node_group import Recorder, free_port, node_config, payload
 
 SEGMENT_SIZE_BYTES = 1 << 20
 
@@ -46,7 +47,7 @@ class Alone:
     async def fill(self) -> int:
         """Send until there is no room; how much was taken."""
         async with self.running() as (node, _):
-            await eventually(lambda: node.status().ready, "leads")
+            await until(lambda: node.status().ready, "leads")
             self.disk.capacity_bytes = self.disk.used_bytes + 300_000
             count = 0
             while True:
@@ -78,11 +79,11 @@ async def test_a_start_gives_no_room_back(tmp_path: Path) -> None:
     alone.others_take_the_rest()
     used_bytes = alone.disk.used_bytes
     async with alone.running() as (node, machine):
-        await eventually(lambda: node.status().ready, "leads, without a free block")
+        await until(lambda: node.status().ready, "leads, without a free block")
         assert len(machine.data()) == count
         assert alone.disk.used_bytes <= used_bytes + 1_000, "another checkpoint"
         alone.disk.capacity_bytes = None
-        await eventually(lambda: node.status().writable, "hears of the room")
+        await until(lambda: node.status().writable, "hears of the room")
         await node.propose(payload(b"more"))
 
 
@@ -100,7 +101,7 @@ async def test_where_there_is_no_room_for_one_entry_nobody_leads_and_nobody_stop
         status = node.status()
         assert (status.phase, status.role, status.writable) == (Phase.SERVING, Role.FOLLOWER, False)
         alone.disk.capacity_bytes = None
-        await eventually(lambda: node.status().ready, "room was made")
+        await until(lambda: node.status().ready, "room was made")
         assert node.status().writable
         assert len(machine.data()) == count
         failed.cancel()
@@ -116,7 +117,7 @@ async def test_a_full_disk_is_not_asked_for_room_at_every_event(
     async with alone.running() as (node, _):
         shell = node._shell
         assert shell is not None
-        await eventually(lambda: not shell._can_begin, "it has no room")
+        await until(lambda: not shell._can_begin, "it has no room")
         asked_ms: list[int] = []
         real = shell._log.reserve
 
@@ -148,5 +149,5 @@ async def test_a_torn_tail_on_a_full_disk_becomes_room(tmp_path: Path, seed: int
     alone.disk.spoil(last, bytes(content))
     alone.others_take_the_rest()
     async with alone.running() as (node, machine):
-        await eventually(lambda: node.status().ready, "leads, without a free block")
+        await until(lambda: node.status().ready, "leads, without a free block")
         assert len(machine.data()) == count

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
+from campaigns.rig.waiting import until
 from chaos.sim.machine.disk import DiskFault, SimDisk, Survival
 from raft.log.hard_state import HardStateFile
 from raft.log.segment_log import SegmentLog, SyncedTo
 from raft.messages import Entry, EntryKind, HardState, NodeId
 from raft.node.group_commit import GroupCommit, SyncRound, SyncThread
-from tests.raft.node_group import eventually
 
 
 class _SlowFile(HardStateFile):
@@ -70,7 +70,7 @@ async def test_a_stop_makes_durable_what_no_round_was_begun_for() -> None:
     rig = _Rig()
     rig.want(1)
     rig.rounds.begin()
-    await eventually(rig.file.begun.is_set, "the first round is under way")
+    await until(rig.file.begun.is_set, "the first round is under way")
     rig.want(2)
     rig.rounds.begin()  # it waits for the first
     rig.file.go_on.set()
@@ -109,10 +109,10 @@ async def test_an_fsync_that_covers_the_next_round_saves_its_hard_state_first() 
     rig = _Rig()
     rig.want(1)
     rig.rounds.begin()
-    await eventually(rig.file.begun.is_set, "the first round is under way")
+    await until(rig.file.begun.is_set, "the first round is under way")
     rig.want(2)
     rig.file.go_on.set()
-    await eventually(lambda: bool(rig.told), "the first round is over")
+    await until(lambda: bool(rig.told), "the first round is over")
     assert rig.told[0][0].durable == SyncedTo(index=1, term=1), "no more than it was begun with"
     assert rig.after_power_failure() == (2, 2)
 

@@ -6,10 +6,11 @@ import logging
 
 import pytest
 
+from campaigns.rig.waiting import until
 from raft.messages import AppendEntries, Entry, EntryKind
 from raft.peers.transport import TransportLimits
-from tests.raft.node_group import eventually, free_port
-from tests.raft.test_transport import A, B, Side, identity, running, timeout_now
+from tests.raft.node_group import free_port
+from tests.raft.sides import A, B, Side, identity, running, timeout_now
 
 _BOUND = 256 * 1024
 _PAYLOAD = 50_000
@@ -44,7 +45,7 @@ async def test_a_link_carries_many_times_what_may_wait(caplog: pytest.LogCapture
             message = _append(number)
             a.transport.send(message)
             a.transport.flush()
-            await eventually(lambda m=message: m in b.messages, f"message {number}")  # type: ignore[misc]
+            await until(lambda m=message: m in b.messages, f"message {number}")  # type: ignore[misc]
         assert sum(isinstance(message, AppendEntries) for message in b.messages) == count
         assert "too slowly" not in caplog.text
 
@@ -59,7 +60,7 @@ async def test_what_a_lost_connection_had_queued_is_not_counted_on() -> None:
             connection = a.transport._links[B].connection
             assert connection is not None
             connection.close("the test wants it")
-            await eventually(
+            await until(
                 lambda old=connection: a.transport._links[B].connection not in {None, old},  # type: ignore[misc]
                 "the next connection",
             )
@@ -68,5 +69,5 @@ async def test_what_a_lost_connection_had_queued_is_not_counted_on() -> None:
         for message in rest:
             a.transport.send(message)
         a.transport.flush()
-        await eventually(lambda: rest[-1] in b.messages, "all that may wait")
+        await until(lambda: rest[-1] in b.messages, "all that may wait")
         assert [m for m in b.messages if isinstance(m, AppendEntries)] == rest

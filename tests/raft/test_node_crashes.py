@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import until
 from raft.replicated_log import NotLeaderError, ProposalStatus
-from tests.raft.node_group import Group, eventually, payload
+from tests.raft.node_group import Group, payload
 
 ROUNDS = 6
 
@@ -52,12 +53,12 @@ async def test_what_was_acknowledged_survives_crashes(tmp_path: Path, seed: int)
                     await group.crash(victim)
                 await asyncio.sleep(rng.uniform(0, 0.2))
                 await group.start(*victims)
-                await eventually(lambda b=before: len(acked) > b + 20, "the group goes on")
+                await until(lambda b=before: len(acked) > b + 20, "the group goes on")
             stop.set()
         leader = group.nodes[await group.leader()]
         await leader.propose(payload(b"last"))
         for machine in group.machines.values():
-            await eventually(lambda m=machine: m.data()[-1:] == [b"last"], "all applied")
+            await until(lambda m=machine: m.data()[-1:] == [b"last"], "all applied")
         logs = [machine.data() for machine in group.machines.values()]
         assert logs[0] == logs[1] == logs[2]
         assert len(set(logs[0])) == len(logs[0])

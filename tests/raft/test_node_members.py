@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import until
 from raft.events import ChangeRefusal
 from raft.membership import PromoteLearner, RemoveMember
 from raft.messages import NodeId
 from raft.replicated_log import ChangeRefusedError, NotLeaderError, ProposalStatus
-from tests.raft.node_group import eventually, payload
-from tests.raft.test_node import running
+from tests.raft.node_group import payload, running
 
 
 async def test_a_follower_is_taken_out(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ async def test_a_leader_takes_itself_out_and_another_one_leads(tmp_path: Path) -
         node = group.nodes[leader]
         result = await node.change_membership(RemoveMember(node_id=NodeId(leader)))
         assert result.status is ProposalStatus.COMMITTED
-        await eventually(lambda: not node.status().ready, "it steps down")
+        await until(lambda: not node.status().ready, "it steps down")
         others = [name for name in group.peers if name != leader]
-        await eventually(
+        await until(
             lambda: any(group.nodes[name].status().ready for name in others), "another leads"
         )
 

@@ -11,19 +11,14 @@ from typing import Any
 
 import pytest
 
+from campaigns.rig.waiting import until
 from raft.log.damage import DamagedLogError
 from raft.log.log_format import HEADER_SIZE
 from raft.messages import FetchEntries, FetchEntriesReply, NodeId, PeerMessage
 from raft.replicated_log import NotLeaderError, Phase
 from raft.store.restore import RestoredState, do_without, restore_newest
-from tests.raft.node_group import Group, Recorder, eventually
-from tests.raft.test_node_snapshots import (
-    ENTRIES_PER_SEGMENT,
-    settled,
-    shortened,
-    two_snapshots,
-    write,
-)
+from tests.raft.node_group import Group, Recorder
+from tests.raft.snapshot_group import ENTRIES_PER_SEGMENT, settled, shortened, two_snapshots, write
 
 
 @contextlib.asynccontextmanager
@@ -72,8 +67,8 @@ async def test_a_damaged_node_is_mended_before_it_takes_part(tmp_path: Path) -> 
         await group.start("n0")
         assert group.nodes["n0"].status().phase is Phase.REPAIRING
         node = group.nodes["n0"]
-        await eventually(lambda: node.status().phase is Phase.SERVING, "mended")
-        await eventually(lambda: group.machines["n0"].data() == written, "replayed")
+        await until(lambda: node.status().phase is Phase.SERVING, "mended")
+        await until(lambda: group.machines["n0"].data() == written, "replayed")
 
 
 async def test_the_log_is_left_alone_while_a_thread_restores_from_it(
@@ -92,7 +87,7 @@ async def test_the_log_is_left_alone_while_a_thread_restores_from_it(
         monkeypatch.setattr("raft.node.node.restore_newest", slowly)
         await group.start("n0")
         node = group.nodes["n0"]
-        await eventually(begun.is_set, "mended, and being restored")
+        await until(begun.is_set, "mended, and being restored")
         sent: list[PeerMessage] = []
         monkeypatch.setattr(node, "_send_now", sent.append)
         monkeypatch.setattr(node._repairer, "_send", sent.append)
@@ -106,10 +101,10 @@ async def test_the_log_is_left_alone_while_a_thread_restores_from_it(
         node._on_message(asked)
         assert sent == []
         go_on.set()
-        await eventually(lambda: node.status().phase is Phase.SERVING, "restored")
+        await until(lambda: node.status().phase is Phase.SERVING, "restored")
         node._on_message(asked)
         assert [type(message) for message in sent] == [FetchEntriesReply]
-        await eventually(lambda: group.machines["n0"].data() == written, "replayed")
+        await until(lambda: group.machines["n0"].data() == written, "replayed")
 
 
 async def test_a_restore_in_vain_that_lasts_does_not_keep_peers_from_mending(
@@ -143,10 +138,10 @@ async def test_a_restore_in_vain_that_lasts_does_not_keep_peers_from_mending(
         node = group.nodes["n0"]
         true_ms = node._repairer._now_ms
         monkeypatch.setattr(node._repairer, "_now_ms", lambda: true_ms() + skipped_ms)
-        await eventually(lambda: tries, "nobody answers")
+        await until(lambda: tries, "nobody answers")
         await group.start("n1", "n2")
-        await eventually(lambda: node.status().phase is Phase.SERVING, "mended")
-        await eventually(lambda: group.machines["n0"].data() == written, "replayed")
+        await until(lambda: node.status().phase is Phase.SERVING, "mended")
+        await until(lambda: group.machines["n0"].data() == written, "replayed")
 
 
 async def test_two_nodes_damaged_at_different_places_mend_each_other(tmp_path: Path) -> None:
@@ -155,10 +150,10 @@ async def test_two_nodes_damaged_at_different_places_mend_each_other(tmp_path: P
         flip(segments(tmp_path, "n2")[0], HEADER_SIZE + 5_000)  # n1 alone has that good
         await group.start("n0", "n1", "n2")
         for name, node in group.nodes.items():
-            await eventually(lambda n=node: n.status().phase is Phase.SERVING, f"{name} mended")
+            await until(lambda n=node: n.status().phase is Phase.SERVING, f"{name} mended")
         await group.leader()
         for machine in group.machines.values():
-            await eventually(lambda m=machine: m.data() == written, "replayed")
+            await until(lambda m=machine: m.data() == written, "replayed")
 
 
 async def test_where_nobody_has_a_copy_the_node_says_so_and_keeps_the_rest(
@@ -174,7 +169,7 @@ async def test_where_nobody_has_a_copy_the_node_says_so_and_keeps_the_rest(
         told = "no peer that answers (%s, %s) has a good copy of entries"
         for one, other in (("n0", "n1"), ("n0", "n2"), ("n1", "n2")):
             text = told % (one, other)
-            await eventually(lambda text=text: text in caplog.text, "each says so")
+            await until(lambda text=text: text in caplog.text, "each says so")
         for node in group.nodes.values():
             assert node.status().phase is Phase.REPAIRING
             with pytest.raises(NotLeaderError):
@@ -196,8 +191,8 @@ async def test_what_peers_dropped_and_a_snapshot_contains_is_done_without(tmp_pa
         await group.start("n0")
         node = group.nodes["n0"]
         assert node.status().phase is Phase.REPAIRING
-        await eventually(lambda: node.status().phase is Phase.SERVING, "it goes on")
-        await eventually(lambda: group.machines["n0"].data() == written, "and follows")
+        await until(lambda: node.status().phase is Phase.SERVING, "it goes on")
+        await until(lambda: group.machines["n0"].data() == written, "and follows")
 
 
 @pytest.mark.parametrize("sidecars", [True, False])
@@ -221,11 +216,11 @@ async def test_lost_derived_files_over_a_damage_that_nobody_mends_wait_for_reten
             lost.setattr(Recorder, "needs_indexing", True)
             await group.start("n0")
             node = group.nodes["n0"]
-            await eventually(lambda: node.status().phase is Phase.SERVING, "it takes part")
+            await until(lambda: node.status().phase is Phase.SERVING, "it takes part")
         waits = "nothing is applied until it is mended or dropped"
-        await eventually(lambda: waits in caplog.text, "it says so")
+        await until(lambda: waits in caplog.text, "it says so")
         caplog.clear()
-        await eventually(lambda: waits in caplog.text, "again")
+        await until(lambda: waits in caplog.text, "again")
         attempts: list[int] = []
         turn = node._shell.applier.turn  # type: ignore[union-attr]  # it serves
         monkeypatch.setattr(
@@ -234,12 +229,12 @@ async def test_lost_derived_files_over_a_damage_that_nobody_mends_wait_for_reten
             lambda commit_index, term: (attempts.append(commit_index), turn(commit_index, term)),
         )
         caplog.clear()
-        await eventually(lambda: len(attempts) > 10, "it tries")
+        await until(lambda: len(attempts) > 10, "it tries")
         assert caplog.text.count(waits) <= 1
         assert node.status().applied_index < ENTRIES_PER_SEGMENT
         assert await node.retain_from(1 << 40)
         written += await write(group, 3, len(written))
-        await eventually(lambda: group.machines["n0"].data() == written, "it goes on")
+        await until(lambda: group.machines["n0"].data() == written, "it goes on")
         assert not group.machines["n0"].indexed & set(range(10, ENTRIES_PER_SEGMENT))
 
 
@@ -251,7 +246,7 @@ async def test_a_scrub_finds_damage_and_it_is_mended_online(tmp_path: Path) -> N
         before = path.read_bytes()
         flip(path, 30_000)
         assert path.read_bytes() != before
-        await eventually(lambda: path.read_bytes() == before, "found and mended")
+        await until(lambda: path.read_bytes() == before, "found and mended")
         assert group.nodes["n1"].status().phase is Phase.SERVING
         assert group.machines["n1"].data() == written
 
@@ -275,7 +270,7 @@ async def test_damage_that_a_reader_finds_is_refused_then_mended(tmp_path: Path)
             except DamagedLogError:
                 return False
 
-        await eventually(readable, "mended")
+        await until(readable, "mended")
 
 
 async def test_a_damaged_tail_that_never_was_committed_is_dropped(tmp_path: Path) -> None:
@@ -298,5 +293,5 @@ async def test_a_damaged_tail_that_never_was_committed_is_dropped(tmp_path: Path
         written += await write(group, 20, 20)
         await group.start(leader)
         node = group.nodes[leader]
-        await eventually(lambda: node.status().phase is Phase.SERVING, "the tail is dropped")
-        await eventually(lambda: group.machines[leader].data() == written, "it follows")
+        await until(lambda: node.status().phase is Phase.SERVING, "the tail is dropped")
+        await until(lambda: group.machines[leader].data() == written, "it follows")

@@ -11,14 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import turns, until
 from raft.log.log_format import CorruptLogError
 from raft.messages import InstallSnapshot, PeerMessage
-from raft.replicated_log import NotLeaderError, ProposalStatus
-from tests.raft.node_group import Group, Recorder, eventually, payload
-from tests.raft.test_node import trace_of
-
-DATA = bytes(1000)
-ENTRIES_PER_SEGMENT = (1 << 16) // 1044
+from tests.raft.node_group import Group, Recorder, trace_of
+from tests.raft.snapshot_group import (
+    ENTRIES_PER_SEGMENT,
+    settled,
+    shortened,
+    snapshots,
+    two_snapshots,
+    write,
+)
 
 
 @contextlib.asynccontextmanager
@@ -29,62 +33,6 @@ async def running(store: Path, count: int = 3, **changes: object) -> AsyncIterat
         yield group
     finally:
         await group.stop()
-
-
-async def write(group: Group, count: int, begin: int = 0) -> list[bytes]:
-    """`count` entries of about 1000 bytes, all committed, each once."""
-    written = [b"%06d" % number + DATA for number in range(begin, begin + count)]
-    left = list(written)
-    while left:
-        leader = await group.leader()
-        with contextlib.suppress(NotLeaderError):  # deposed since it was asked for
-            proposals = [group.nodes[leader].propose(payload(data)) for data in left[:50]]
-            results = await asyncio.gather(*proposals)
-            if {result.status for result in results} == {ProposalStatus.COMMITTED}:
-                del left[:50]
-                continue
-        # A machine that is busy may elect another leader: who is ready has applied what is stored.
-        stored = set(group.machines[await group.leader()].data())
-        left = [data for data in left if data not in stored]
-    return written
-
-
-def snapshots(store: Path, name: str) -> list[int]:
-    return sorted(int(p.stem) for p in (store / name / "snapshots").glob("*.snapshot"))
-
-
-async def settled(group: Group) -> None:
-    """Every node has applied everything, and written what it captured."""
-    leader = group.nodes[await group.leader()]
-    last = leader.status().last_index
-
-    def all_applied() -> bool:
-        return all(node.status().applied_index == last for node in group.nodes.values())
-
-    await eventually(all_applied, "all applied")
-    await eventually(
-        lambda: all(node._snapshots._settled for node in group.nodes.values()), "all written"
-    )
-
-
-async def shortened(group: Group, written: list[bytes]) -> None:
-    """Until every node that runs has lost the log's beginning; writes more where that needs it:
-    a segment that ends while a snapshot is being written brings no other."""
-    while True:
-        await settled(group)
-        if all([await node.retain_from(1 << 40) for node in group.nodes.values()]):
-            return
-        written += await write(group, ENTRIES_PER_SEGMENT, len(written))
-
-
-async def two_snapshots(group: Group, store: Path, written: list[bytes]) -> tuple[int, int]:
-    """Of n0, for which the same holds."""
-    while True:
-        await settled(group)
-        kept = snapshots(store, "n0")
-        if len(kept) == 2:
-            return kept[0], kept[1]
-        written += await write(group, ENTRIES_PER_SEGMENT, len(written))
 
 
 # --- restart -------------------------------------------------------------------------------------
@@ -114,7 +62,7 @@ async def test_after_a_kill_the_replay_begins_where_a_segment_ended(tmp_path: Pa
         await group.crash("n0")
         await group.start("n0")
         machine = group.machines["n0"]
-        await eventually(lambda: machine.data() == written, "replayed")
+        await until(lambda: machine.data() == written, "replayed")
         assert machine.restored_index == kept[-1]
         assert machine.applied_count <= last - kept[-1] + 1
 
@@ -133,7 +81,7 @@ async def test_a_damaged_snapshot_is_not_used_the_one_before_is(
         await group.start("n0")
         machine = group.machines["n0"]
         assert machine.restored_index == older
-        await eventually(lambda: machine.data() == written, "replayed")
+        await until(lambda: machine.data() == written, "replayed")
         assert "a snapshot is damaged and not used" in caplog.text
 
 
@@ -173,7 +121,7 @@ async def test_the_log_keeps_what_the_older_snapshot_needs(tmp_path: Path) -> No
         await group.crash("n0")
         await group.start("n0")
         machine = group.machines["n0"]
-        await eventually(lambda: machine.data() == written + more, "restored and replayed")
+        await until(lambda: machine.data() == written + more, "restored and replayed")
         assert machine.trimmed_to == begin
 
 
@@ -193,7 +141,7 @@ async def test_the_loop_goes_on_between_two_removals(
         before = seen = segments()
         retaining = asyncio.create_task(node.retain_from(1 << 40))
         while not retaining.done():
-            await asyncio.sleep(0)
+            await turns(1)
             assert seen - segments() <= 2
             seen = segments()
         assert before - seen >= 5
@@ -228,7 +176,7 @@ async def test_what_retention_lets_go_is_not_kept_for_snapshots_that_are_far_apa
         await group.crash("n0")
         await group.start("n0")
         machine = group.machines["n0"]
-        await eventually(lambda: machine.data() == written, "restored and replayed")
+        await until(lambda: machine.data() == written, "restored and replayed")
     finally:
         await group.stop()
 
@@ -272,7 +220,7 @@ async def test_a_follower_that_comes_too_late_gets_a_snapshot(tmp_path: Path) ->
         await shortened(group, written)
         await group.start(late)
         machine = group.machines[late]
-        await eventually(lambda: machine.data() == written, "caught up")
+        await until(lambda: machine.data() == written, "caught up")
         assert machine.restored_on == [threading.current_thread()], "between two applies"
         assert not set(machine.restored_on) & set(machine.prepared_on), "read on another thread"
         base = group.nodes[leader].status().first_index - 1
@@ -281,15 +229,15 @@ async def test_a_follower_that_comes_too_late_gets_a_snapshot(tmp_path: Path) ->
         assert [event["index"] for event in installs] == [base]
         # What the snapshot contains beyond the log's base is not applied, but indexed.
         assert machine.restored_index > base
-        await eventually(
+        await until(
             lambda: machine.indexed >= set(range(base + 1, len(machine.entries) + 1)), "indexed"
         )
         more = await write(group, 10, len(written))
-        await eventually(lambda: machine.data() == written + more, "goes on")
+        await until(lambda: machine.data() == written + more, "goes on")
         await group.crash(late)
         await group.start(late)
         machine = group.machines[late]
-        await eventually(lambda: machine.data() == written + more, "restarts from it")
+        await until(lambda: machine.data() == written + more, "restarts from it")
 
 
 async def test_a_state_that_cannot_be_read_stops_the_node_and_leaves_its_log(
@@ -318,7 +266,7 @@ async def test_a_state_that_cannot_be_read_stops_the_node_and_leaves_its_log(
         assert snapshots(tmp_path, late) == []
         await group.start(late)
         machine = group.machines[late]
-        await eventually(lambda: machine.data() == written, "nothing was lost")
+        await until(lambda: machine.data() == written, "nothing was lost")
 
 
 async def test_an_install_goes_on_where_it_broke(
@@ -348,6 +296,6 @@ async def test_an_install_goes_on_where_it_broke(
         monkeypatch.setattr(transport, "send", counting)
         await group.start(late)
         size = len(group.machines[leader].data())
-        await eventually(lambda: len(group.machines[late].data()) == size, "caught up", 30)
+        await until(lambda: len(group.machines[late].data()) == size, "caught up", 30)
     assert len(sent) > 10
     assert sent == sorted(sent), "never back to the beginning"

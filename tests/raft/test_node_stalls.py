@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import until
 from raft.events import RoomChanged
 from raft.node.node import RaftNode
-from tests.raft.node_group import Group, eventually, payload
+from tests.raft.node_group import Group, payload
 
 
 def term_of(group: Group) -> int:
@@ -56,7 +57,7 @@ async def test_a_leader_that_is_gone_is_replaced_all_the_same(tmp_path: Path) ->
             time.sleep(0.05)
             return any(node.status().ready for node in others)
 
-        await eventually(another_leads, "another leads")
+        await until(another_leads, "another leads")
     finally:
         await group.stop()
 

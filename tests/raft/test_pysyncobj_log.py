@@ -11,6 +11,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from campaigns.rig.waiting import until
 from raft.log.disk import OsDisk
 from raft.log.log_format import HEADER_SIZE
 from raft.log.segment_log import SegmentLog
@@ -20,7 +21,7 @@ from raft.pysyncobj.config import PySyncObjConfig
 from raft.pysyncobj.log import PySyncObjLog
 from raft.replicated_log import NotLeaderError, ProposalStatus, Slot
 from raft.store.checkpoint import WrongStoreError
-from tests.raft.node_group import Recorder, eventually, free_port, payload
+from tests.raft.node_group import Recorder, free_port, payload
 
 
 class Group:
@@ -59,7 +60,7 @@ class Group:
         await log.stop()
 
     async def leader(self) -> str:
-        await eventually(lambda: self._leader() is not None, "a ready leader", timeout_s=20)
+        await until(lambda: self._leader() is not None, "a ready leader", seconds=20)
         name = self._leader()
         assert name is not None
         return name
@@ -137,7 +138,7 @@ async def test_a_proposal_is_applied_everywhere_in_its_slot(tmp_path: Path) -> N
         assert [result.index for result in results] == [slot.index for slot in slots]
         assert len(group.machines[leader].data()) == 50, "applied before the future resolves"
         for name, machine in group.machines.items():
-            await eventually(lambda m=machine: len(m.data()) == 50, f"{name} applies")
+            await until(lambda m=machine: len(m.data()) == 50, f"{name} applies")
             applied = [e for e in machine.entries if e.kind is EntryKind.DATA]
             assert [entry.position for entry in applied] == [slot.position for slot in slots]
             for entry in applied:
@@ -145,7 +146,7 @@ async def test_a_proposal_is_applied_everywhere_in_its_slot(tmp_path: Path) -> N
                 assert stored == entry.payload == b"payload %d" % entry.index
         assert await group.logs[leader].read_index() >= slots[-1].index
         follower = next(name for name in group.logs if name != leader)
-        await eventually(lambda: group.logs[follower].status().leader_id == leader, "known")
+        await until(lambda: group.logs[follower].status().leader_id == leader, "known")
         with pytest.raises(NotLeaderError, match=f"leader is {leader}"):
             group.logs[follower].propose(payload(b""))
         with pytest.raises(NotLeaderError, match=f"leader is {leader}"):
@@ -177,7 +178,7 @@ async def test_a_crashed_leader_is_replaced_and_the_log_goes_on(tmp_path: Path) 
             await group.leader()
             await group.start(leader)
         for machine in group.machines.values():
-            await eventually(lambda m=machine: m.data() == expected, "all applied", timeout_s=20)
+            await until(lambda m=machine: m.data() == expected, "all applied", seconds=20)
 
 
 async def test_a_whole_group_comes_back(tmp_path: Path) -> None:
@@ -220,10 +221,10 @@ async def test_what_another_leader_overtook_is_refused_for_sure(tmp_path: Path) 
         assert {result.status for result in await asyncio.gather(*lost)} == {
             ProposalStatus.TRUNCATED
         }
-        await eventually(lambda: log.status().ready, "the leader finds its place again")
+        await until(lambda: log.status().ready, "the leader finds its place again")
         await log.propose(payload(b"last"))
         for machine in group.machines.values():
-            await eventually(lambda m=machine: m.data() == [b"first", b"its", b"last"], "alike")
+            await until(lambda m=machine: m.data() == [b"first", b"its", b"last"], "alike")
 
 
 async def test_an_open_proposal_ends_unknown_where_leadership_is_lost(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from campaigns.rig.waiting import until
 from raft.events import Role
 from raft.messages import NodeId
 from tests.raft.core_group import Group
-from tests.raft.node_group import eventually, payload
-from tests.raft.test_node import running
+from tests.raft.node_group import payload, running
 
 N1, N2, N3 = (NodeId(name) for name in ("n1", "n2", "n3"))
 
@@ -56,7 +56,7 @@ async def test_a_restarted_node_tells_its_core_while_it_replays(tmp_path: Path) 
         for _ in range(30):
             await asyncio.gather(*[group.nodes[leader].propose(payload(b"x")) for _ in range(100)])
         name = next(name for name in group.peers if name != leader)
-        await eventually(lambda: len(group.machines[name].data()) == 3000, "all applied")
+        await until(lambda: len(group.machines[name].data()) == 3000, "all applied")
         await group.crash(name)
         await group.start(name)
         told: list[tuple[bool, int]] = []
@@ -67,5 +67,5 @@ async def test_a_restarted_node_tells_its_core_while_it_replays(tmp_path: Path) 
             told.append((shell.core._timer.is_replaying, len(group.machines[name].data())))
             return told[-1] == (False, 3000)
 
-        await eventually(watch, "all applied again")
+        await until(watch, "all applied again")
         assert any(is_replaying for is_replaying, _ in told)

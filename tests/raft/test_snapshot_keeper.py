@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from campaigns.rig.waiting import until
 from raft.log.disk import OsDisk
 from raft.log.segment_log import SegmentLog
 from raft.membership import (
@@ -25,7 +26,7 @@ from raft.messages import Entry, EntryKind, Index, LogBase, NodeId
 from raft.replicated_log import Snapshot
 from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
 from raft.snapshots.snapshot_keeper import SnapshotKeeper
-from tests.raft.node_group import Recorder, eventually
+from tests.raft.node_group import Recorder
 
 MEMBERSHIP = make_membership([Member(node_id=NodeId("n0"))])
 SEGMENT_SIZE = 1 << 12
@@ -120,11 +121,11 @@ async def test_two_are_kept_and_the_log_behind_the_older(tmp_path: Path) -> None
         assert rig.keeper.safe_position == 0
         for number in (1, 2, 3):
             rig.keeper.segment_ended(number * PER_SEGMENT)
-            await eventually(lambda: rig.keeper._settled, "it was written")
+            await until(lambda: rig.keeper._settled, "it was written")
             assert rig.keeper.newest_index == number * PER_SEGMENT
         assert rig.keeper.safe_position == rig.log.entry_end(2 * PER_SEGMENT)
         expected = [2 * PER_SEGMENT, 3 * PER_SEGMENT]
-        await eventually(lambda: rig.files.indexes() == expected, "the oldest is removed")
+        await until(lambda: rig.files.indexes() == expected, "the oldest is removed")
 
 
 async def test_each_state_that_is_durable_is_told_with_the_digest_of_its_bytes(
@@ -135,7 +136,7 @@ async def test_each_state_that_is_durable_is_told_with_the_digest_of_its_bytes(
     signed = digest - (1 << 64) if digest >= 1 << 63 else digest
     async with running(tmp_path, let_go(), let_go()) as rig:
         rig.keeper.segment_ended(PER_SEGMENT)
-        await eventually(lambda: rig.keeper._settled, "it was written")
+        await until(lambda: rig.keeper._settled, "it was written")
         assert rig.written == [(PER_SEGMENT, signed)]
         await asyncio.to_thread(rig.keeper.write_last, 2 * PER_SEGMENT)
         assert rig.written == [(PER_SEGMENT, signed), (2 * PER_SEGMENT, signed)]
@@ -145,13 +146,13 @@ async def test_a_snapshot_that_an_install_has_overtaken_does_not_count(tmp_path:
     slow = Image()
     async with running(tmp_path, let_go(), slow, let_go()) as rig:
         rig.keeper.segment_ended(PER_SEGMENT)
-        await eventually(lambda: rig.keeper._settled, "it was written")
+        await until(lambda: rig.keeper._settled, "it was written")
         rig.keeper.segment_ended(2 * PER_SEGMENT)
-        await eventually(slow.begun.is_set, "it is being written")
+        await until(slow.begun.is_set, "it is being written")
         last = rig.receive(100)
         rig.keeper.installed(last)
         slow.go_on.set()
-        await eventually(lambda: rig.files.indexes() == [PER_SEGMENT, 100], "it is removed")
+        await until(lambda: rig.files.indexes() == [PER_SEGMENT, 100], "it is removed")
         assert rig.keeper.newest_index == 100
         assert rig.keeper.safe_position == rig.log.entry_end(PER_SEGMENT)
 
@@ -162,14 +163,14 @@ async def test_what_was_received_outlives_the_end_of_a_write(tmp_path: Path) -> 
     async with running(tmp_path, let_go(), let_go(), slow) as rig:
         for number in (1, 2):
             rig.keeper.segment_ended(number * PER_SEGMENT)
-            await eventually(lambda: rig.keeper._settled, "it was written")
+            await until(lambda: rig.keeper._settled, "it was written")
             assert rig.keeper.newest_index == number * PER_SEGMENT
         rig.keeper.segment_ended(3 * PER_SEGMENT)
-        await eventually(slow.begun.is_set, "it is being written")
+        await until(slow.begun.is_set, "it is being written")
         rig.receive(100)
         slow.go_on.set()
         expected = [2 * PER_SEGMENT, 3 * PER_SEGMENT, 100]
-        await eventually(lambda: rig.files.indexes() == expected, "only the oldest is removed")
+        await until(lambda: rig.files.indexes() == expected, "only the oldest is removed")
         rig.files.verified(100)
 
 
@@ -177,9 +178,9 @@ async def test_the_last_one_waits_for_the_one_that_is_being_written(tmp_path: Pa
     slow, last = Image(), let_go()
     async with running(tmp_path, slow, last) as rig:
         rig.keeper.segment_ended(PER_SEGMENT)
-        await eventually(slow.begun.is_set, "it is being written")
+        await until(slow.begun.is_set, "it is being written")
         writing = asyncio.create_task(asyncio.to_thread(rig.keeper.write_last, 2 * PER_SEGMENT))
-        await eventually(lambda: not rig.machine.images, "it was captured")
+        await until(lambda: not rig.machine.images, "it was captured")
         assert not last.begun.is_set()
         slow.go_on.set()
         await writing
@@ -197,11 +198,11 @@ async def test_a_full_disk_costs_a_snapshot_not_the_node(
         with monkeypatch.context() as full:
             full.setattr(rig.files, "write", no_room)
             rig.keeper.segment_ended(PER_SEGMENT)
-            await eventually(lambda: rig.keeper._settled, "it was given up")
+            await until(lambda: rig.keeper._settled, "it was given up")
         assert rig.keeper.newest_index == 0
         assert rig.written == []
         rig.keeper.segment_ended(2 * PER_SEGMENT)
-        await eventually(lambda: rig.keeper.newest_index == 2 * PER_SEGMENT, "the next one counts")
+        await until(lambda: rig.keeper.newest_index == 2 * PER_SEGMENT, "the next one counts")
 
 
 async def test_none_is_taken_while_nobody_told_who_belongs_to_the_group(tmp_path: Path) -> None:
@@ -212,4 +213,4 @@ async def test_none_is_taken_while_nobody_told_who_belongs_to_the_group(tmp_path
         rig.keeper.write_last(PER_SEGMENT)
         assert rig.files.indexes() == []
         rig.keeper.segment_ended(2 * PER_SEGMENT)
-        await eventually(lambda: rig.keeper.newest_index == 2 * PER_SEGMENT, "the next one counts")
+        await until(lambda: rig.keeper.newest_index == 2 * PER_SEGMENT, "the next one counts")

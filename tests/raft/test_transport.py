@@ -7,12 +7,12 @@ import contextlib
 import itertools
 import logging
 import struct
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgpack
 import pytest
 
+from campaigns.rig.waiting import until
 from raft.membership import Member
 from raft.messages import (
     AppendEntries,
@@ -25,85 +25,12 @@ from raft.messages import (
 )
 from raft.peers.frame_reader import PREFIX_SIZE, frame_prefix
 from raft.peers.handshake import NONCE_SIZE, Acceptor, Credentials, Dialler, HandshakeError
-from raft.peers.transport import TcpTransport, TransportLimits, parse_address
+from raft.peers.transport import TransportLimits, parse_address
 from raft.peers.wire import encode_message
-from tests.raft.node_group import SECRET, eventually, free_port
+from tests.raft.node_group import SECRET, free_port
+from tests.raft.sides import A, B, Side, identity, pair, running, timeout_now
 
-A, B = NodeId("a"), NodeId("b")
 STORE_A, STORE_B = "a" * 32, "b" * 32
-
-
-def identity(
-    name: NodeId, group: str = "g", secret: bytes = SECRET, address: str = "", store_id: str = ""
-) -> Credentials:
-    return Credentials(group=group, node_id=name, secret=secret, address=address, store_id=store_id)
-
-
-class Side:
-    """A transport with what it was told."""
-
-    def __init__(
-        self,
-        me: Credentials,
-        port: int,
-        peers: dict[NodeId, str],
-        limits: TransportLimits | None = None,
-        dial: dict[str, str] | None = None,
-    ) -> None:
-        self.store_id = me.store_id
-        self.messages: list[PeerMessage] = []
-        self.unreachable: list[NodeId] = []
-        self.transport = TcpTransport(
-            me, listen=f"127.0.0.1:{port}", peers=peers, limits=limits, dial=dial
-        )
-        self.task: asyncio.Task[None] | None = None
-
-    async def start(self, store_id: str = "") -> None:
-        await self.transport.start(
-            self.messages.append, self.unreachable.append, store_id=store_id or self.store_id
-        )
-        self.task = asyncio.create_task(self.transport.run())
-
-    async def stop(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.task
-            self.task = None
-        await self.transport.stop()
-
-    async def send_until(self, message: PeerMessage, other: Side) -> None:
-        """Messages are lost while there is no connection."""
-
-        def arrived() -> bool:
-            self.transport.send(message)
-            self.transport.flush()
-            return message in other.messages
-
-        await eventually(arrived, "the message")
-
-
-@contextlib.asynccontextmanager
-async def running(*sides: Side) -> AsyncIterator[None]:
-    try:
-        for side in sides:
-            await side.start()
-        yield
-    finally:
-        for side in sides:
-            await side.stop()
-
-
-def pair(secret_b: bytes = SECRET, group_b: str = "g") -> tuple[Side, Side]:
-    port_a, port_b = free_port(), free_port()
-    return (
-        Side(identity(A), port_a, {B: f"127.0.0.1:{port_b}"}),
-        Side(identity(B, group_b, secret_b), port_b, {A: f"127.0.0.1:{port_a}"}),
-    )
-
-
-def timeout_now(sender: NodeId, receiver: NodeId, term: int = 1) -> TimeoutNow:
-    return TimeoutNow(sender=sender, receiver=receiver, term=term)
 
 
 async def test_messages_travel_both_ways() -> None:
@@ -134,7 +61,7 @@ async def test_order_and_bytes_hold() -> None:
             )
             a.transport.send(sent[-1])
         a.transport.flush()
-        await eventually(lambda: b.messages[-1] == sent[-1], "the last message")
+        await until(lambda: b.messages[-1] == sent[-1], "the last message")
         assert [m for m in b.messages if isinstance(m, AppendEntries)] == sent
 
 
@@ -143,7 +70,7 @@ async def test_a_lost_connection_is_told_and_mended() -> None:
     async with running(a, b):
         await a.send_until(timeout_now(A, B), b)
         await b.stop()
-        await eventually(lambda: B in a.unreachable, "the hint")
+        await until(lambda: B in a.unreachable, "the hint")
         b2 = Side(identity(B), b.transport._listen[1], {A: f"127.0.0.1:{a.transport.port}"})
         async with running(b2):
             await a.send_until(timeout_now(A, B, 2), b2)
@@ -175,7 +102,7 @@ async def test_members_come_and_go() -> None:
         a.transport.set_members([member(A, port_a), member(B, port_b)])
         await a.send_until(timeout_now(A, B), b)
         a.transport.set_members([member(A, port_a)])
-        await eventually(lambda: A in b.unreachable, "the connection is closed")
+        await until(lambda: A in b.unreachable, "the connection is closed")
         a.transport.set_members([member(B, port_b)])
         await a.send_until(timeout_now(A, B, 2), b)
 
@@ -196,18 +123,18 @@ async def test_a_caller_that_is_no_member_is_answered_while_it_is_connected() ->
         await a.send_until(timeout_now(A, B), b)
         await b.send_until(timeout_now(B, A), a)
         await a.stop()
-        await eventually(lambda: A not in b.transport._links, "the guest has left")
+        await until(lambda: A not in b.transport._links, "the guest has left")
 
 
 async def test_guests_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     b = Side(identity(B), free_port(), {}, TransportLimits(guests_count_max=2))
     async with running(b):
         calls = [await shake_hands(b.transport.port, NodeId(f"x{i}")) for i in range(4)]
-        await eventually(lambda: caplog.text.count("is not answered") == 2, "two are too many")
+        await until(lambda: caplog.text.count("is not answered") == 2, "two are too many")
         assert len(b.transport._links) == 2
         for _, writer in calls:
             writer.close()
-        await eventually(lambda: not b.transport._links, "all have left")
+        await until(lambda: not b.transport._links, "all have left")
 
 
 async def test_the_votes_of_another_store_under_a_members_name_are_dropped() -> None:
@@ -239,7 +166,7 @@ async def test_a_stranger_is_refused_and_logged(
     caplog.set_level(logging.WARNING)
     a, b = pair(secret, group)
     async with running(a, b):
-        await eventually(lambda: text in caplog.text, text)
+        await until(lambda: text in caplog.text, text)
         for _ in range(20):
             a.transport.send(timeout_now(A, B))
             a.transport.flush()
@@ -279,7 +206,7 @@ async def test_garbage_closes_the_connection(
             with contextlib.suppress(ConnectionResetError):
                 await reader.read()
         writer.close()
-        await eventually(lambda: text in caplog.text, text)
+        await until(lambda: text in caplog.text, text)
     assert b.messages == []
 
 
@@ -323,14 +250,14 @@ async def test_a_member_that_breaks_the_protocol_is_closed(
     async with running(b):
         reader, writer = await shake_hands(b.transport.port, A)
         writer.write(b"".join(encode_message(timeout_now(A, B))))
-        await eventually(lambda: b.messages == [timeout_now(A, B)], "the message before")
+        await until(lambda: b.messages == [timeout_now(A, B)], "the message before")
         writer.writelines(sent)
         async with asyncio.timeout(5):
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
         writer.close()
         assert text in caplog.text
-        await eventually(lambda: A in b.unreachable, "the hint")
+        await until(lambda: A in b.unreachable, "the hint")
     assert b.messages == [timeout_now(A, B)]
 
 
@@ -343,7 +270,7 @@ async def test_a_second_connection_replaces_the_first() -> None:
             with contextlib.suppress(ConnectionResetError):
                 await first.read()
         second_writer.write(b"".join(encode_message(timeout_now(A, B))))
-        await eventually(lambda: b.messages == [timeout_now(A, B)], "the message")
+        await until(lambda: b.messages == [timeout_now(A, B)], "the message")
         assert b.unreachable == []
         first_writer.close()
         second_writer.close()
@@ -370,14 +297,14 @@ async def test_no_other_store_displaces_the_one_that_the_configuration_names(
         vote = RequestVoteReply(sender=A, receiver=B, term=7, granted=True, pre_vote=False)
         writer = calls["true"][-1]
         writer.write(b"".join(encode_message(vote)))
-        await eventually(lambda: vote in b.messages, "the vote of the true one")
+        await until(lambda: vote in b.messages, "the vote of the true one")
         assert b.unreachable == []
         writer.write(b"".join(encode_message(vote)))
         calls["old"][-1].close()
-        await eventually(lambda: len(b.transport._accepted) == 1, "the old one has hung up")
+        await until(lambda: len(b.transport._accepted) == 1, "the old one has hung up")
         assert b.unreachable == [], "the member is there"
         calls["true"][-1].close()
-        await eventually(lambda: b.unreachable == [A], "the member has hung up")
+        await until(lambda: b.unreachable == [A], "the member has hung up")
         for writer in calls["true"] + calls["old"]:
             writer.close()
 
@@ -391,10 +318,10 @@ async def test_the_stores_that_call_by_one_name_are_bounded() -> None:
         for store_id in (STORE_A, *(f"{number:032x}" for number in range(6))):
             _, writer = await shake_hands(b.transport.port, A, store_id)
             writers.append(writer)
-        await eventually(lambda: len(b.transport._accepted) == 3, "two others stay")
+        await until(lambda: len(b.transport._accepted) == 3, "two others stay")
         message = timeout_now(A, B)
         writers[0].write(b"".join(encode_message(message)))
-        await eventually(lambda: b.messages == [message], "the member's message")
+        await until(lambda: b.messages == [message], "the member's message")
         assert b.unreachable == []
         for writer in writers:
             writer.close()
@@ -481,7 +408,7 @@ async def test_looking_for_the_named_store_leaves_the_other_connection_alone(
     async with running(old, b):
         await b.send_until(timeout_now(B, A), old)
         connection = link.connection
-        await eventually(lambda: dials > 10, "it was looked for")
+        await until(lambda: dials > 10, "it was looked for")
         assert link.connection is connection is not None
         assert connection.close_reason is None
         assert b.unreachable == []
@@ -520,10 +447,10 @@ async def test_strangers_do_not_keep_members_out() -> None:
         strangers = [
             await asyncio.open_connection("127.0.0.1", b.transport.port) for _ in range(30)
         ]
-        await eventually(lambda: len(b.transport._accepted) <= 4, "strangers are closed")
+        await until(lambda: len(b.transport._accepted) <= 4, "strangers are closed")
         _, writer = await shake_hands(b.transport.port, A)
         writer.write(b"".join(encode_message(timeout_now(A, B))))
-        await eventually(lambda: b.messages == [timeout_now(A, B)], "the message")
+        await until(lambda: b.messages == [timeout_now(A, B)], "the message")
         for _, stranger in [*strangers, (None, writer)]:
             stranger.close()
 
@@ -562,7 +489,7 @@ async def test_a_peer_that_does_not_read_is_bounded(caplog: pytest.LogCaptureFix
             a.transport.flush()
             return B in a.unreachable
 
-        await eventually(full, "the queue is full")
+        await until(full, "the queue is full")
         for _ in range(50):
             full()
         link = a.transport._links[B]

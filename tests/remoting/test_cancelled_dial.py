@@ -6,6 +6,7 @@ import asyncio
 
 import uvloop
 
+from campaigns.rig.waiting import turns
 from remoting.connections.rpc import RemotingClient
 from remoting.connections.server import RemotingServer
 
@@ -17,11 +18,10 @@ async def _cancel_dials() -> None:
     server = RemotingServer("127.0.0.1", 0, lambda _c, _r: None, lambda _c: None)
     await server.start()
     try:
-        for turns in range(TURNS_MAX * ROUNDS):
+        for number in range(TURNS_MAX * ROUNDS):
             client = RemotingClient()
             dial = asyncio.create_task(client.connect(f"127.0.0.1:{server.port}"))
-            for _ in range(turns % TURNS_MAX):  # each turn cancels at another step of the dial
-                await asyncio.sleep(0)
+            await turns(number % TURNS_MAX)  # each round cancels at another step of the dial
             dial.cancel()
             await asyncio.wait([dial])
             async with asyncio.timeout(5):

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 import pytest
 import uvloop
 
+from campaigns.rig.waiting import DEADLINE_S, turns, until
 from remoting.connections.connection import Connection, ConnectionLimits
 from remoting.connections.rpc import RemotingClient
 from remoting.connections.server import RemotingServer
@@ -24,38 +25,7 @@ from remoting.errors import (
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
 from remoting.protocol.frame import FrameDecoder, encode
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 5) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
-
-
-class Echo:
-    """A server that answers what it is told to; code 1 echoes, code 2 never answers."""
-
-    def __init__(self, **options: object) -> None:
-        self.seen: list[RemotingCommand] = []
-        self.closed: list[Connection] = []
-        self.server = RemotingServer(
-            "127.0.0.1",
-            0,
-            self.on_request,
-            self.closed.append,
-            **options,  # type: ignore[arg-type]  # passed through as they are
-        )
-
-    def on_request(self, connection: Connection, command: RemotingCommand) -> None:
-        self.seen.append(command)
-        match command.code:
-            case 1:
-                connection.send(command.response(0, "ok", command.ext_fields, command.body))
-            case 3:
-                connection.send(command.response(0, body=bytes(1_000_000)))
-            case 4:
-                connection.close()
+from tests.remoting.echo import Echo
 
 
 @pytest.fixture
@@ -133,10 +103,8 @@ async def test_oneway(echo: Echo, client: RemotingClient) -> None:
 async def test_a_deadline_is_an_unknown_outcome_and_late_answers_are_dropped(
     echo: Echo, client: RemotingClient
 ) -> None:
-    began = time.monotonic()
     with pytest.raises(RequestTimeoutError, match=r"no answer from .* to request 2 within \d+ ms"):
         await client.request(echo.server.address, RemotingCommand(code=2), 50)
-    assert time.monotonic() - began < 2
     assert not RequestTimeoutError.definite
     assert RequestTimeoutError.retriable
     (connection,) = echo.server.connections
@@ -184,10 +152,8 @@ async def test_a_dial_that_hangs_ends_with_the_deadline(client: RemotingClient) 
             for filler in (first, second):  # the backlog is full now: a dial gets no answer
                 filler.setblocking(False)
                 filler.connect_ex(address)
-            began = time.monotonic()
             with pytest.raises(ConnectError, match="took too long"):
                 await client.request(f"127.0.0.1:{address[1]}", RemotingCommand(code=1), 100)
-            assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:99999"])
@@ -342,7 +308,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed(
     # What the server sends by itself to a peer that never reads ends at the hard limit.
     while not connection.closed:
         connection.send(RemotingCommand(code=39, body=bytes(500_000)))
-        await asyncio.sleep(0)
+        await turns(1)
     await until(lambda: echo.closed == [connection])
     peer.close()
     await echo.server.stop()
@@ -371,7 +337,8 @@ async def test_answers_that_nobody_reads_are_bounded_together(
     await until(
         lambda: sum(connection.unsent_size for connection in server.connections) <= 20_000_000
     )
-    assert 0 < len(server.connections) < 5, "some were closed, the others wait on"
+    await until(lambda: len(server.connections) < 5, "some are closed")
+    assert server.connections, "the others wait on"
     for peer in peers:
         peer.close()
     await server.stop()
@@ -379,7 +346,7 @@ async def test_answers_that_nobody_reads_are_bounded_together(
 
 async def test_a_flood_of_requests_leaves_turns_to_others() -> None:
     seen: list[int] = []
-    turns: list[int] = []  # requests handed on in each turn of the loop
+    by_turn: list[int] = []  # requests handed on in each turn of the loop
 
     def on_request(connection: Connection, command: RemotingCommand) -> None:
         seen.append(command.opaque)
@@ -395,16 +362,15 @@ async def test_a_flood_of_requests_leaves_turns_to_others() -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as peer:
         peer.setblocking(False)
         writing = asyncio.create_task(loop.sock_sendall(peer, flood))
-        deadline = time.monotonic() + 10
         before = 0
-        while len(seen) < 20_000:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0)
-            turns.append(len(seen) - before)
-            before = len(seen)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(seen) < 20_000:
+                await turns(1)
+                by_turn.append(len(seen) - before)
+                before = len(seen)
         await writing
     assert seen == list(range(20_000)), "in their order, none lost"
-    assert max(turns) <= 2 * 256, "one more may have been due from the socket"
+    assert max(by_turn) <= 2 * 256, "one more may have been due from the socket"
     await server.stop()
 
 
@@ -425,12 +391,11 @@ async def test_requests_that_take_long_leave_turns_to_others_too() -> None:
     most = before = 0
     with socket.create_connection(("127.0.0.1", server.port)) as peer:
         peer.sendall(requests)
-        deadline = time.monotonic() + 10
-        while len(seen) < 60:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0)
-            most = max(most, len(seen) - before)
-            before = len(seen)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(seen) < 60:
+                await turns(1)
+                most = max(most, len(seen) - before)
+                before = len(seen)
     assert seen == list(range(60))
     assert most <= 6, "three or so per turn, and one turn more from the socket"
     await server.stop()
@@ -465,7 +430,7 @@ async def test_a_request_that_gets_no_turn_is_definitely_not_sent() -> None:
         assert transport is not None
         while transport.get_write_buffer_size() <= 100_000:
             connection.oneway(RemotingCommand(code=1, body=bytes(1_000_000)))
-            await asyncio.sleep(0)
+            await turns(1)
         with pytest.raises(OverloadedError, match="took no bytes for 50 ms"):
             await client.request(address, RemotingCommand(code=1), 50)
         waiting = asyncio.create_task(client.request(address, RemotingCommand(code=1), 10_000))
@@ -543,9 +508,9 @@ async def test_idle_connections_are_closed() -> None:
     idle, busy = RemotingClient(), RemotingClient()
     await idle.request(echo.server.address, RemotingCommand(code=1), 3000)
     began = time.monotonic()
-    while not echo.closed:
-        await busy.request(echo.server.address, RemotingCommand(code=1), 3000)
-        assert time.monotonic() - began < 5
+    async with asyncio.timeout(DEADLINE_S):
+        while not echo.closed:
+            await busy.request(echo.server.address, RemotingCommand(code=1), 3000)
     assert time.monotonic() - began > 0.15
     assert len(echo.server.connections) == 1
     assert busy.connection(echo.server.address) is not None
@@ -591,9 +556,8 @@ async def test_stop_does_not_wait_for_ever_for_a_peer_that_does_not_read() -> No
         (connection,) = echo.server.connections
         for _ in range(10):
             connection.send(RemotingCommand(code=39, body=bytes(1_000_000)))
-        began = time.monotonic()
-        await echo.server.stop()
-        assert time.monotonic() - began < 5
+        async with asyncio.timeout(DEADLINE_S):
+            await echo.server.stop()
         assert echo.closed == [connection]
 
 

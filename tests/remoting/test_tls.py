@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from campaigns.rig.certificates import Authority, Certificate
+from campaigns.rig.waiting import until
 from remoting.connections.connection import Connection
 from remoting.connections.greeting import Greeting, parse_networks
 from remoting.connections.rpc import RemotingClient
@@ -204,9 +205,7 @@ def test_a_client_refuses_an_expired_or_unknown_certificate(run, authority, tmp_
                 assert answer.definite
                 assert why in str(answer)
                 assert not peers
-                async with asyncio.timeout(5):
-                    while "its TLS handshake failed: " not in caplog.text:
-                        await asyncio.sleep(0.01)
+                await until(lambda: "its TLS handshake failed: " in caplog.text)
                 assert "failed: \n" not in caplog.text, "it says why"
                 caplog.clear()
 

@@ -7,10 +7,11 @@ import logging
 
 import pytest
 
+from campaigns.rig.waiting import until
 from remoting.connections.connection import ConnectionLimits
 from remoting.connections.rpc import RemotingClient
 from remoting.protocol.command import RemotingCommand
-from tests.remoting.test_connection import Echo, until
+from tests.remoting.echo import Echo
 
 _BOUND = 300_000
 _LIMITS = ConnectionLimits(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from campaigns.rig.waiting import await_until
 from verify.spark import submit as spark_submit
 from verify.spark.home import cache_folder, installed_home, lay_out, needed_jars
 from verify.spark.java import Java, find_java
@@ -145,10 +145,7 @@ def test_a_session_that_ends_well_leaves_an_archive_that_the_next_maps(tmp_path:
 
     def await_true(condition: Callable[[], bool]) -> None:
         # Whatever becomes of an archive is done once nobody waits for the JVM any more.
-        deadline = time.monotonic() + 120
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert condition()
+        await_until(condition, "the JVM has ended", 120)
 
     assert run(end="raise SystemExit('broken off')") == "False\n"
     await_true(lambda: not list(home.glob(".unproven.*")))

@@ -7,35 +7,13 @@ import struct
 import zlib
 from pathlib import Path
 
-from tests.verify.store_writer import contents_digest, relist, write_stores
+from tests.verify.store_writer import relist, write_stores
+from tests.verify.stored_run import segments, stored_run
 from tests.verify.synthetic import SyntheticRun
 from verify.export.replica import log_tables
 from verify.export.store_files import stores
 from verify.run import verify_run
 from verify.verdict import CheckResult, Outcome, Verdict
-
-EXPORTED = ("ops", "faults", "raft")
-
-
-def stored_run(run: Path, *, clean: bool = True) -> SyntheticRun:
-    """A run whose log and ConsumeQueues are to be read from nodes/."""
-    synthetic = SyntheticRun()
-    write_stores(synthetic, run, clean=clean)
-    chains = {entry.index: entry.chain for entry in synthetic.entries}
-    for event in synthetic.raft:
-        if event.get("chain"):
-            event["chain"] = chains[event["index"]]
-    stored = {
-        rec.value: contents_digest(rec)
-        for entry in synthetic.entries
-        for rec in entry.recs
-        if rec.kind in {"message", "half"}
-    }
-    for op in synthetic.ops:
-        for message in op.get("messages") or ():
-            message["digest"] = stored.get(message["value"])
-    synthetic.write(run, tables=EXPORTED)
-    return synthetic
 
 
 def log_rows(run: Path, node: str) -> list[dict[str, object]]:
@@ -48,10 +26,6 @@ def flip(path: Path, offset: int) -> None:
     content = bytearray(path.read_bytes())
     content[offset] ^= 0xFF
     path.write_bytes(content)
-
-
-def segments(run: Path, node: str) -> list[Path]:
-    return sorted((run / "nodes" / "broker-a" / node / "commitlog").iterdir())
 
 
 def result(verdict: Verdict, check: str) -> CheckResult:

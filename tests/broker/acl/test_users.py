@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -12,6 +11,7 @@ from broker.access.access_control import AccessControl
 from broker.process.processors import Processors
 from broker.process.request_table import ROW_OF, dispatch_of
 from broker.request.request import RefusedError, Request
+from campaigns.rig.waiting import turns, until
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -240,12 +240,10 @@ async def test_changes_come_one_after_the_other_and_may_be_unknown(users):
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(users.handlers[code], code, {"username": "a"}, b'{"password": "x"}', connection)
-    await asyncio.sleep(0)
+    await turns(1)
     assert (await users.create("b")).code == ResponseCode.SYSTEM_BUSY
     rig.log.depose(ProposalStatus.LOST_LEADERSHIP)
-    async with asyncio.timeout(5):
-        while not connection.sent:
-            await asyncio.sleep(0)
+    await until(lambda: connection.sent)
     assert "outcome unknown" in connection.sent[0].remark
     assert (await users.create("b")).code == ResponseCode.SERVICE_NOT_AVAILABLE
     rig.log.leader, rig.log.auto_commit = True, True

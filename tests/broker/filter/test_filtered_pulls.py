@@ -12,8 +12,7 @@ from broker.pull.pull import PullProcessor
 from broker.send.send import SendProcessor
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_records
-from tests.broker.rig import FakeConnection, Rig, send_fields
-from tests.broker.test_send_and_pull import pull_fields
+from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2
 PULL = RequestCode.PULL_MESSAGE

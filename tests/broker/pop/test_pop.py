@@ -16,6 +16,7 @@ from broker.leader.proposer import Proposal
 from broker.pop.revive import PopRevive
 from broker.process.housekeeping import Housekeeper
 from broker.process.processors import Processors
+from campaigns.rig.waiting import turns, until
 from raft.log.damage import Damage
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import (
@@ -88,13 +89,10 @@ class PopRig(Rig):
         return await self.ask(self.processors.pop_ack.change, code, fields)
 
     async def let_revive(self) -> None:
-        for _ in range(5):  # the one before has to be over
-            await asyncio.sleep(0)
+        await turns(5)
         before = len(self.log.entries)
         self.revive.round()
-        async with asyncio.timeout(5):
-            while len(self.log.entries) == before:
-                await asyncio.sleep(0)
+        await until(lambda: len(self.log.entries) != before)
 
     def stored(self, topic: str) -> list[MessageRecord]:
         units = UNIT.iter_unpack(self.queues.get(topic, 0).read(0, 1_000))
@@ -166,11 +164,9 @@ async def test_a_pop_takes_nothing_of_a_topic_deleted_meanwhile(rig, order):
     )
     connection = FakeConnection()
     rig.give(rig.processors.pop.handle, POP, rig.fields(order=order), b"", connection)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     rig.log.commit()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     assert [answer.code for answer in connection.sent] == [ResponseCode.POLLING_TIMEOUT]
     assert len(rig.state.pop) == 0
     assert rig.state.pop.orders.get(("G", "T", 0)) is None
@@ -186,8 +182,7 @@ async def test_nothing_is_revived_of_a_topic_whose_deletion_is_on_its_way(rig):
         Proposal(commands=[DeleteTopicCommand("T")], on_done=lambda _: None, ends_batch=True)
     )
     rig.revive.round()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     rig.log.commit()
     assert rig.stored(RETRY) == []
     assert len(rig.state.pop) == 0
@@ -297,13 +292,9 @@ async def test_a_message_being_acknowledged_is_not_revived(rig):
     fields = rig.ack_fields(record, handle, "T")
     rig.give(rig.processors.pop_ack.ack, RequestCode.ACK_MESSAGE, fields, b"", connection)
     rig.revive.round()
-    async with asyncio.timeout(5):
-        while not rig.log.open:
-            await asyncio.sleep(0)
+    await until(lambda: rig.log.open)
     rig.log.commit()
-    async with asyncio.timeout(5):
-        while not connection.sent:
-            await asyncio.sleep(0)
+    await until(lambda: connection.sent)
     assert connection.sent[0].code == ResponseCode.SUCCESS
     rig.revive.round()
     assert not rig.log.open
@@ -317,13 +308,9 @@ async def test_an_acknowledgement_nobody_knows_the_fate_of_says_so(rig):
     connection = FakeConnection()
     fields = rig.ack_fields(record, handle, "T")
     rig.give(rig.processors.pop_ack.ack, RequestCode.ACK_MESSAGE, fields, b"", connection)
-    async with asyncio.timeout(5):
-        while not rig.log.open:
-            await asyncio.sleep(0)
+    await until(lambda: rig.log.open)
     rig.log.depose()
-    async with asyncio.timeout(5):
-        while not connection.sent:
-            await asyncio.sleep(0)
+    await until(lambda: connection.sent)
     assert connection.sent[0].code == ResponseCode.SYSTEM_ERROR
     assert "unknown" in connection.sent[0].remark
 
@@ -334,9 +321,7 @@ async def test_pops_beside_each_other_share_no_message(rig):
     for connection in connections:
         fields = rig.fields(maxMsgNums="8")
         rig.give(rig.processors.pop.handle, POP, fields, b"", connection)
-    async with asyncio.timeout(5):
-        while not all(connection.sent for connection in connections):
-            await asyncio.sleep(0)
+    await until(lambda: all(connection.sent for connection in connections))
     bodies = [
         record.body for connection in connections for record, _ in messages(connection.sent[0])
     ]
@@ -349,18 +334,14 @@ async def test_a_held_pop_is_woken_by_what_it_wants(rig):
     fields = rig.fields(pollTime="15000", expType="TAG", exp="red")
     rig.give(rig.processors.pop.handle, POP, fields, b"", connection)
     await rig.send(b"b", TAGS="blue")
-    async with asyncio.timeout(5):
-        while not len(rig.context.pop_polling):
-            await asyncio.sleep(0)
+    await until(lambda: len(rig.context.pop_polling))
     assert connection.sent == []
     info = await rig.ask(
         rig.processors.pop_peek.polling_info, RequestCode.POLLING_INFO, rig.fields()
     )
     assert info.ext_fields["pollingNum"] == "1"
     await rig.send(b"c", TAGS="red")
-    async with asyncio.timeout(5):
-        while not connection.sent:
-            await asyncio.sleep(0)
+    await until(lambda: connection.sent)
     assert [record.body for record, _ in messages(connection.sent[0])] == [b"c"]
     assert rig.state.consumer_offsets["G", "T", 0] == 3
 
@@ -401,9 +382,7 @@ async def test_in_order_a_queue_waits_for_its_messages(rig):
         rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="9000"), b"", waiting
     )
     assert await rig.ack(*popped[0]) == ResponseCode.SUCCESS
-    async with asyncio.timeout(5):
-        while not waiting.sent:
-            await asyncio.sleep(0)
+    await until(lambda: waiting.sent)
     assert [r.body for r, _ in messages(waiting.sent[0])] == [b"c"]
     assert rig.state.consumer_offsets["G", "T", 0] == 2
 
@@ -420,9 +399,7 @@ async def test_in_order_what_comes_again_is_counted(rig):
     )
     rig.now_ms += 1
     rig.context.pop_polling.expire(rig.passed_ms)
-    async with asyncio.timeout(5):
-        while not waiting.sent:
-            await asyncio.sleep(0)
+    await until(lambda: waiting.sent)
     found = messages(waiting.sent[0])
     assert [record.body for record, _ in found] == [b"a", b"b"]
     assert waiting.sent[0].ext_fields["orderCountInfo"] == "0 qo0%0 1;0 qo0%1 1;0 0 1"
@@ -438,7 +415,7 @@ async def eventually(rig, done) -> None:
         while not done():
             rig.now_ms += 10
             rig.context.pop_polling.expire(rig.passed_ms)
-            await asyncio.sleep(0)
+            await turns(1)
 
 
 async def test_in_order_a_queue_waits_for_a_postponement_under_way(rig):
@@ -457,8 +434,7 @@ async def test_in_order_a_queue_waits_for_a_postponement_under_way(rig):
     )
     rig.now_ms += 10_000  # the first time is over
     rig.give(rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="900"), b"", waiting)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     rig.log.auto_commit = True
     rig.log.commit()
     await eventually(rig, lambda: changing.sent and waiting.sent)
@@ -482,8 +458,7 @@ async def test_in_order_a_queue_waits_for_an_acknowledgement_under_way(rig, batc
         rig.give(rig.processors.pop_ack.ack, RequestCode.ACK_MESSAGE, fields, b"", done)
     rig.now_ms += 10_000
     rig.give(rig.processors.pop.handle, POP, rig.fields(order="true", pollTime="900"), b"", waiting)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     rig.log.auto_commit = True
     rig.log.commit()
     await eventually(rig, lambda: done.sent and waiting.sent)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from campaigns.rig.waiting import until
 from toxiproxy.client import ProxySpec, ToxiproxyClient
 
 DEADLINE_S = 10.0
@@ -23,9 +24,7 @@ class Upstream:
 
     async def until(self, condition: Callable[["Upstream"], bool]) -> None:
         """Wait until the condition holds, or fail."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition(self):
-                await asyncio.sleep(0.002)
+        await until(lambda: condition(self), seconds=DEADLINE_S)
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """What happens to bytes: black-box, against our server or the one that TOXIPROXY_URL names.
 
-Lower bounds of times are exact, upper ones are generous, since the machine may be busy.
+Times have lower bounds only, since the machine may be busy; `test_stages.py` has both, exact, in a
+time of its own.
 """
 
 import asyncio
@@ -19,8 +20,6 @@ from tests.chaos.toxiproxy.peers import (
     upstream,
 )
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
-
-SLACK_S = 0.5
 
 
 async def add(
@@ -221,23 +220,24 @@ class TestLatency:
         async with upstream() as server, connect(await make_proxy(client, server)) as peer:
             await peer.round_trip(b"x")
             await add(client, "latency", stream, latency=100)
-            assert 0.1 <= await peer.round_trip(b"x") < 0.1 + SLACK_S
+            assert await peer.round_trip(b"x") >= 0.1
 
     async def test_adds_up_over_both_directions(self, client: ToxiproxyClient) -> None:
         async with upstream() as server, connect(await make_proxy(client, server)) as peer:
             await add(client, "latency", "upstream", latency=50)
             await add(client, "latency", "downstream", latency=70)
-            assert 0.12 <= await peer.round_trip(b"x") < 0.12 + SLACK_S
+            assert await peer.round_trip(b"x") >= 0.12
 
     async def test_is_a_pipeline(self, client: ToxiproxyClient) -> None:
         async with upstream() as server, connect(await make_proxy(client, server)) as peer:
-            await add(client, "latency", latency=200)
+            await add(client, "latency", latency=1_500)
             begun = time.monotonic()
             for number in range(10):
                 peer.writer.write(bytes([number]))
                 await asyncio.sleep(0.02)
+            # One after the other they would be late for the deadline.
             assert await peer.read(10) == bytes(range(10))
-            assert 0.38 <= time.monotonic() - begun < 0.38 + SLACK_S
+            assert time.monotonic() - begun >= 1.68
 
     async def test_jitter_stays_in_its_bounds_and_keeps_order(
         self, client: ToxiproxyClient
@@ -246,7 +246,6 @@ class TestLatency:
             await add(client, "latency", latency=50, jitter=40)
             times = [await peer.round_trip(bytes([number])) for number in range(12)]
             assert min(times) >= 0.01
-            assert max(times) < 0.09 + SLACK_S
             assert max(times) - min(times) > 0.005
 
     async def test_the_end_comes_after_the_data(self, client: ToxiproxyClient) -> None:
@@ -279,7 +278,7 @@ class TestLatency:
             await server.until(lambda state: len(state.received) == 1)
             await client.update_toxic("link", name, attributes={"latency": 80})
             assert await peer.read(1) == b"x"
-            assert 0.08 <= await peer.round_trip(b"y") < 0.08 + SLACK_S
+            assert await peer.round_trip(b"y") >= 0.08
 
 
 class TestBandwidth:
@@ -287,7 +286,7 @@ class TestBandwidth:
         async with upstream() as server, connect(await make_proxy(client, server)) as peer:
             await add(client, "bandwidth", rate=1000)
             took = await peer.round_trip(bytes(500_000))
-            assert 0.45 <= took < 0.5 + SLACK_S
+            assert took >= 0.45
 
     async def test_small_rates_trickle(self, client: ToxiproxyClient) -> None:
         async with upstream() as server, connect(await make_proxy(client, server)) as peer:
@@ -295,9 +294,9 @@ class TestBandwidth:
             begun = time.monotonic()
             peer.writer.write(bytes(4000))
             await peer.read(1000)
-            assert 0.08 <= time.monotonic() - begun < 0.1 + SLACK_S
+            assert time.monotonic() - begun >= 0.08
             await peer.read(3000)
-            assert 0.36 <= time.monotonic() - begun < 0.4 + SLACK_S
+            assert time.monotonic() - begun >= 0.36
 
     async def test_zero_stalls_until_changed(self, client: ToxiproxyClient) -> None:
         async with upstream() as server, connect(await make_proxy(client, server)) as peer:
@@ -355,7 +354,7 @@ class TestTimeout:
             await add(client, "timeout", "upstream", timeout=200)
             peer.writer.write(b"x")
             assert (await peer.end())[0] == b""
-            assert 0.2 <= time.monotonic() - begun < 0.2 + SLACK_S
+            assert time.monotonic() - begun >= 0.2
             assert server.received == b"x"
 
     async def test_each_dropped_chunk_starts_the_clock_anew(self, client: ToxiproxyClient) -> None:
@@ -367,7 +366,7 @@ class TestTimeout:
                 assert await peer.silent(0.1)
             last = time.monotonic()
             assert (await peer.end())[0] == b""
-            assert 0.15 <= time.monotonic() - last < 0.3 + SLACK_S
+            assert time.monotonic() - last >= 0.15
             assert len(server.received) == 1
 
     async def test_the_end_of_the_stream_goes_through(self, client: ToxiproxyClient) -> None:
@@ -401,7 +400,7 @@ class TestResetPeer:
                 begun = time.monotonic()
                 peer.writer.write(b"x")
                 assert await peer.end() == (b"", "rst")
-                assert 0.15 <= time.monotonic() - begun < 0.15 + SLACK_S
+                assert time.monotonic() - begun >= 0.15
             assert not server.received
 
     @pytest.mark.usefixtures("ours_only")
@@ -437,7 +436,7 @@ class TestOtherToxics:
             begun = time.monotonic()
             server.writers[0].close()
             assert await peer.end() == (b"", "fin")
-            assert 0.2 <= time.monotonic() - begun < 0.2 + SLACK_S
+            assert time.monotonic() - begun >= 0.2
 
     async def test_limit_data_closes_at_its_limit(self, client: ToxiproxyClient) -> None:
         async with upstream() as server, connect(await make_proxy(client, server)) as peer:
@@ -477,7 +476,7 @@ class TestOtherToxics:
             await add(client, "latency", latency=100)
             await add(client, "bandwidth", rate=1000)
             took = await peer.round_trip(bytes(200_000))
-            assert 0.27 <= took < 0.3 + SLACK_S
+            assert took >= 0.27
 
 
 class TestToxicity:
