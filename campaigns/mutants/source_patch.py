@@ -35,6 +35,8 @@ class PatchError(Exception):
 class SourcePatch:
     """Whole lines `before` become `after`, both written without the indentation that they share.
 
+    Lines that are only comments are passed over in the source, unless `before` has a comment itself.
+
     `within` is the dotted name of the class or function in which the lines stand; "" is anywhere.
     """
 
@@ -49,10 +51,17 @@ def patched_text(text: str, patch: SourcePatch) -> str:
     lines = text.splitlines()
     low, high = _span(text, patch)
     wanted = textwrap.dedent(patch.before).strip("\n").splitlines()
+    # A comment says why and changes nothing: it may stand between the lines of a patch.
+    numbers = [
+        number
+        for number in range(low, high)
+        if not lines[number].lstrip().startswith("#") or any("#" in line for line in wanted)
+    ]
+    code = [lines[number] for number in numbers]
     places = [
         (start, indent)
-        for start in range(low, high - len(wanted) + 1)
-        if (indent := _indent_of_match(lines, start, wanted)) is not None
+        for start in range(len(code) - len(wanted) + 1)
+        if (indent := _indent_of_match(code, start, wanted)) is not None
     ]
     if len(places) != 1:
         raise PatchError(
@@ -61,7 +70,7 @@ def patched_text(text: str, patch: SourcePatch) -> str:
     start, indent = places[0]
     replacement = textwrap.dedent(patch.after).strip("\n")
     indented = [indent + line if line else line for line in replacement.splitlines()]
-    lines[start : start + len(wanted)] = indented
+    lines[numbers[start] : numbers[start + len(wanted) - 1] + 1] = indented
     return "\n".join(lines) + "\n"
 
 

@@ -177,7 +177,8 @@ class HardStateFile:
 
     def _save(self, state: HardState) -> None:
         image = _image(state)
-        for path in self._paths:  # one after the other: a crash leaves one whole
+        # One after the other: a crash leaves one whole.
+        for path in self._paths:
             self._write(path, image, is_sized=True)
 
     def _write(self, path: str, image: bytes, *, is_sized: bool) -> None:

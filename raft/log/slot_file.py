@@ -85,7 +85,8 @@ class SlotFile:
         if not self._is_whole:
             self._make(record)
             return
-        for _ in range(2):  # one slot after the other: a crash leaves one whole
+        # One slot after the other: a crash leaves one whole.
+        for _ in range(2):
             self._write_next(record)
             self.sync()
 
