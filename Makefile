@@ -13,11 +13,13 @@ LEDGERMQ := $(BIN)/ledgermq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants outside fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants outside fuzz security interop mqadmin campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
+	@echo "make unit    tests without sockets, processes and clocks: under a minute"
 	@echo "make test    set up and run what CI runs: lint, types, unit, property, integration"
+	@echo "make nightly sim, mutants, planted, interop, fuzz and drills, one after the other, and a table of them"
 	@echo "make check   lint and types only"
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
 	@echo "make campaign  20,000 seeds, over as many nights as it takes, of one state of the sources"
@@ -56,8 +58,15 @@ demo: $(STAMP)
 	@rm -rf $(RUN)
 	$(LEDGERMQ) chaos run $(SCENARIO) --seed $(SEED) --out $(RUN)
 
+unit: $(STAMP)
+	$(BIN)/python -m pytest -m unit
+
 test: $(STAMP) check
 	$(BIN)/python -m pytest
+
+# Hours. One that fails does not keep the next from being run.
+nightly: $(STAMP)
+	$(BIN)/python -m campaigns.nightly
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -103,10 +103,12 @@ async def test_oneway(echo: Echo, client: RemotingClient) -> None:
 async def test_a_deadline_is_an_unknown_outcome_and_late_answers_are_dropped(
     echo: Echo, client: RemotingClient
 ) -> None:
+    await client.connect(echo.server.address)  # which takes none of the deadline
     with pytest.raises(RequestTimeoutError, match=r"no answer from .* to request 2 within \d+ ms"):
         await client.request(echo.server.address, RemotingCommand(code=2), 50)
     assert not RequestTimeoutError.definite
     assert RequestTimeoutError.retriable
+    await until(lambda: echo.seen)
     (connection,) = echo.server.connections
     connection.send(echo.seen[0].response(0, "late"))
     answer = await client.request(echo.server.address, RemotingCommand(code=1), 3000)
