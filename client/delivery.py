@@ -17,11 +17,10 @@ from client.errors import MalformedAnswerError
 from client.message import DeliveredMessage, MessageQueue, PropertyName
 from client.namespace import NO_NAMESPACE, Namespace
 from remoting.errors import RecordError
+from remoting.protocol.group_topics import RETRY_PREFIX
 from remoting.records.message import MessageRecord, decode_records, decompress_body
 
 __all__ = ["delivered_message", "delivered_messages", "matches_tags"]
-
-_RETRY_PREFIX = "%RETRY%"
 
 
 def delivered_messages(
@@ -40,7 +39,7 @@ def delivered_message(
     """Convert one record. Raises RecordError where properties or body can't be decoded."""
     properties = record.property_map()
     topic = record.topic
-    if topic.startswith(_RETRY_PREFIX):
+    if topic.startswith(RETRY_PREFIX):
         topic = properties.get(PropertyName.RETRY_TOPIC, topic)
     offset_msg_id = record.offset_msg_id
     return DeliveredMessage(

@@ -28,7 +28,6 @@ __all__ = [
     "PropertyName",
     "SendResult",
     "SendStatus",
-    "retry_topic",
 ]
 
 
@@ -152,8 +151,3 @@ class DeliveredMessage:
     @property
     def shard(self) -> str | None:
         return self.properties.get(PropertyName.SHARDING_KEY)
-
-
-def retry_topic(group: str) -> str:
-    """Return the topic through which RocketMQ redelivers a group's failed messages."""
-    return f"%RETRY%{group}"

@@ -14,10 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from remoting.protocol.group_topics import DLQ_PREFIX, RETRY_PREFIX
+
 __all__ = ["NO_NAMESPACE", "Namespace"]
 
 _SEPARATOR: Final = "%"
-_PREFIXES: Final = ("%RETRY%", "%DLQ%")
+_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 _SYSTEM_TOPICS: Final = frozenset(
     {
         "TBW102",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.entry.payload import TopicCommand
+from remoting.protocol.group_topics import DLQ_PREFIX, RETRY_PREFIX
 
 __all__ = [
     "DEFAULT_TOPIC",
@@ -52,8 +53,6 @@ TRANS_CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NOT_FOR_SENDS = frozenset(

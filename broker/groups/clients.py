@@ -12,7 +12,6 @@ import contextlib
 import msgspec
 
 from broker.entry.topics import (
-    RETRY_PREFIX,
     SYS_FLAG_UNIT_SUB,
     Topic,
     TopicNameError,
@@ -29,6 +28,7 @@ from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.frame import language_name
+from remoting.protocol.group_topics import retry_topic
 from remoting.protocol.headers import (
     GetConsumerListByGroupRequestHeader,
     UnregisterClientRequestHeader,
@@ -183,7 +183,7 @@ class ClientProcessor:
 
     def _want_retry_topic(self, consumer: _Consumer, wanted: dict[str, Topic]) -> None:
         context = self._context
-        name = f"{RETRY_PREFIX}{consumer.groupName}"
+        name = retry_topic(consumer.groupName)
         if not context.ready or context.proposer.topic(name) is not None:
             return
         if len(context.state.topics) + len(wanted) >= context.state.limits.topics_max:

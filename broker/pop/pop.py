@@ -20,7 +20,6 @@ from typing import Final
 
 from broker.entry.payload import ClearResetCommand, Command
 from broker.entry.pop_commands import PopCommand, PopOrderCommand
-from broker.entry.pop_handle import ORDER_REVIVE_QUEUE, Handle, pop_retry_topic, retry_flag
 from broker.entry.topics import Topic, TopicNameError, check_group_name
 from broker.pop.reader import Slice, as_first_sent, read_slice, start_of
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
@@ -33,7 +32,9 @@ from broker.request.request import RefusedError, Request
 from broker.state.pop_order import OrderSet
 from broker.state.pop_state import QueueKey
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.group_topics import pop_retry_topic
 from remoting.protocol.headers import PopMessageRequestHeader
+from remoting.protocol.pop_handle import ORDER_REVIVE_QUEUE, PopHandle, retry_flag
 
 __all__ = ["PopProcessor"]
 
@@ -400,7 +401,7 @@ class PopProcessor:
             as_first_sent(
                 record,
                 pop.topic.name,
-                Handle(
+                PopHandle(
                     start_offset=found.start,
                     pop_ms=catch.pop_ms,
                     invisible_ms=pop.invisible_ms,

@@ -1,9 +1,9 @@
 """ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: ends of popped messages.
 
-Place in the data path: each names holdings by their handle (`broker.entry.pop_handle`) and becomes
-a command; answered once that is committed. An acknowledgement of what is held no more is answered
-with success, as in RocketMQ: it may be the retry of one whose answer was lost. A change of what is
-held no more is not (208): the message is held by another consumer by now, or done.
+Place in the data path: each names holdings by their handle (`remoting.protocol.pop_handle`) and
+becomes a command; answered once that is committed. An acknowledgement of what is held no more is
+answered with success, as in RocketMQ: it may be the retry of one whose answer was lost. A change of
+what is held no more is not (208): the message is somebody else's by now, or done.
 
 Rules: RocketMQ AckMessageProcessor, ChangeInvisibleTimeProcessor.
 """
@@ -19,7 +19,6 @@ import msgspec
 
 from broker.entry.payload import Command
 from broker.entry.pop_commands import AckCommand, AckOrderCommand, ChangeInvisibleCommand
-from broker.entry.pop_handle import ORDER_REVIVE_QUEUE, Handle, HandleError, pop_retry_topic
 from broker.pop.batch_ack import BITS_SIZE_MAX, BatchAcks
 from broker.request.commit import commit
 from broker.request.context import BrokerContext
@@ -28,7 +27,9 @@ from broker.state.pop_state import QueueKey
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.group_topics import pop_retry_topic
 from remoting.protocol.headers import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+from remoting.protocol.pop_handle import ORDER_REVIVE_QUEUE, PopHandle, PopHandleError
 
 __all__ = ["PopAckProcessor"]
 
@@ -157,7 +158,7 @@ class PopAckProcessor:
 
     def _held(
         self, header: _HeldHeader, request: Request, *, ends_at: int
-    ) -> tuple[QueueKey, int, Handle]:
+    ) -> tuple[QueueKey, int, PopHandle]:
         """Return the group's queue, the offset and its handle that the request names. Raises
         RefusedError."""
         context = self._context
@@ -182,8 +183,8 @@ class PopAckProcessor:
                 f"store:{queue.min_offset}~{queue.next_offset}",
             )
         try:
-            handle = Handle.parse(header.extra_info, offset)
-        except HandleError as error:
+            handle = PopHandle.parse_for(header.extra_info, offset)
+        except PopHandleError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return (header.consumer_group, topic_name, queue_id), offset, handle
 

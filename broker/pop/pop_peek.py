@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from broker.entry.pop_handle import pop_retry_topic, retry_flag
 from broker.entry.topics import Topic
 from broker.pop.reader import read_slice, start_of
 from broker.queues.message_filter import EVERYTHING
@@ -20,11 +19,13 @@ from broker.request.pop_polling import HeldPop
 from broker.request.request import RefusedError, Request
 from broker.state.pop_state import QueueKey
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.group_topics import pop_retry_topic
 from remoting.protocol.headers import (
     NotificationRequestHeader,
     PeekMessageRequestHeader,
     PollingInfoRequestHeader,
 )
+from remoting.protocol.pop_handle import retry_flag
 
 __all__ = ["PopPeekProcessor"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.entry.pop_handle import Handle
 from broker.entry.topics import RETRY_PREFIX
 from broker.queues.message_filter import MessageFilter
 from broker.queues.queue_reader import offset_in_queue, read_matching
@@ -17,6 +16,7 @@ from broker.request.context import BrokerContext
 from broker.request.start_position import is_young
 from broker.state.pop_state import QueueKey
 from remoting.errors import RecordError
+from remoting.protocol.pop_handle import PopHandle
 from remoting.records.message import decode_record, encode_properties, encode_record
 
 __all__ = ["Slice", "as_first_sent", "read_slice", "start_of"]
@@ -81,7 +81,7 @@ def read_slice(
     )
 
 
-def as_first_sent(record: bytes, topic: str, handle: Handle) -> bytes:
+def as_first_sent(record: bytes, topic: str, handle: PopHandle) -> bytes:
     """Encode a message of a retry topic as consumers of `topic` get it: under that name, with its
     handle, without which they could not acknowledge it.
 

@@ -18,7 +18,6 @@ from typing import Final
 
 from broker.entry.payload import UNIT, Command
 from broker.entry.pop_commands import ReviveCommand
-from broker.entry.pop_handle import pop_retry_topic
 from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
 from broker.entry.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
 from broker.leader.proposer import BusyError, Proposal
@@ -28,6 +27,7 @@ from broker.state.pop_state import Due
 from raft.replicated_log import ProposalStatus
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.group_topics import pop_retry_topic
 from remoting.records.message import (
     PROPERTIES_SIZE_MAX,
     MessageRecord,
@@ -159,7 +159,7 @@ class PopRevive:
         properties = stored.property_map()
         properties.setdefault("1ST_POP_TIME", str(due.pop_ms))
         if is_dead:
-            origin = stored.topic.removeprefix(f"{RETRY_PREFIX}{group}_")
+            origin = stored.topic.removeprefix(pop_retry_topic("", group))
             message_id = offset_msg_id(*split_host(context.store_address), stored.physical_offset)
             properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
             properties |= {

@@ -24,6 +24,7 @@ from broker.entry.permission import Permission
 from broker.entry.policies import Action, ResourceKind
 from broker.entry.topics import RETRY_PREFIX
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.group_topics import pop_retry_topic, retry_topic
 
 __all__ = [
     "ACKS",
@@ -131,7 +132,7 @@ def _need(needs: Needs, resource: str | None, permission: Permission) -> None:
 
 def _need_group(needs: Needs, group: str | None) -> None:
     if group:
-        _need(needs, group if group.startswith(RETRY_PREFIX) else RETRY_PREFIX + group, _SUB)
+        _need(needs, group if group.startswith(RETRY_PREFIX) else retry_topic(group), _SUB)
 
 
 def publish(field: str, *, stored: bool = False) -> Need:
@@ -165,7 +166,7 @@ def administer(action: Action) -> Need:
 def _held(command: RemotingCommand, needs: Needs) -> None:
     """What a group has popped, perhaps from its own retries of a topic."""
     group = command.ext_fields.get("consumerGroup")
-    topic = command.ext_fields.get("topic", "").removeprefix(f"{RETRY_PREFIX}{group}_")
+    topic = command.ext_fields.get("topic", "").removeprefix(pop_retry_topic("", group or ""))
     _need(needs, topic, _SUB)
     _need_group(needs, group)
 

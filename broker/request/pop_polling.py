@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.entry.payload import UNIT, Run
-from broker.entry.pop_handle import pop_retry_topic
+from remoting.protocol.group_topics import pop_retry_topic
 
 __all__ = ["HeldPop", "PopPolling"]
 

@@ -14,11 +14,11 @@ from typing import Final
 
 from broker.entry.topics import (
     HALF_TOPIC,
-    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TOPIC,
 )
+from remoting.protocol.group_topics import retry_topic
 from remoting.records.message import MessageRecord
 
 __all__ = ["topic_of", "topic_sent_back"]
@@ -39,7 +39,7 @@ def topic_sent_back(record: MessageRecord, group: str) -> str | None:
     """Return the topic that a member of `group` must be permitted to read to send a message back;
     None: only the group itself. For a retry of POP it is the topic in the retry topic's name."""
     topic = topic_of(record)
-    own = f"{RETRY_PREFIX}{group}"
+    own = retry_topic(group)
     if topic == own:
         return None
     return topic.removeprefix(f"{own}_")

@@ -51,7 +51,6 @@ from broker.entry.pop_commands import (
     RequestModeCommand,
     ReviveCommand,
 )
-from broker.entry.pop_handle import pop_retry_topic
 from broker.entry.state_part import StatePart
 from broker.entry.topics import HALF_TOPIC, TIMER_TOPIC, Topic
 from broker.state.dedupe import DedupeWindow
@@ -66,6 +65,7 @@ from broker.state.timer_table import Timer, TimerTable
 from broker.state.tombstone_offsets import TombstoneOffsets
 from broker.state.topic_deletions import TopicDeletions
 from broker.state.user_table import UserTable
+from remoting.protocol.group_topics import pop_retry_topic
 
 __all__ = ["BrokerState", "StateLimits"]
 

@@ -31,13 +31,14 @@ from client.connection.heartbeat import (
 from client.connection.instance import ClientInstance, InstanceSettings
 from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
-from client.consume.pop_codec import PopAnswer, PopHandle, PopHandleError
+from client.consume.pop_answer import PopAnswer
 from client.delivery import delivered_message, matches_tags
 from client.errors import MalformedAnswerError, NoRouteError
 from client.message import DeliveredMessage, MessageQueue
 from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.pop_handle import PopHandle, PopHandleError
 from remoting.records.message import decode_records
 
 __all__ = ["PopConsumer", "PopConsumerSettings", "PoppedMessage"]
@@ -186,9 +187,9 @@ class PopConsumer(Lifecycle):
             handle = dataclasses.replace(
                 popped.handle,
                 start_offset=popped.handle.offset,
-                pop_time_ms=int(answer.ext_fields["popTime"]),
+                pop_ms=int(answer.ext_fields["popTime"]),
                 invisible_ms=int(answer.ext_fields["invisibleTime"]),
-                revive_queue_id=int(answer.ext_fields["reviveQid"]),
+                revive_queue=int(answer.ext_fields["reviveQid"]),
             )
         except (KeyError, ValueError) as error:
             raise MalformedAnswerError(f"{address}: the answer lacks or garbles {error}") from error
@@ -253,7 +254,7 @@ class PopConsumer(Lifecycle):
             "consumerGroup": self._wire_group,
             "topic": handle.topic_read(self.instance.namespace.wrap(topic), self._wire_group),
             "queueId": str(handle.queue_id),
-            "extraInfo": handle.text,
+            "extraInfo": handle.text(),
             "offset": str(handle.offset),
             "bname": handle.broker_name,
             **more,

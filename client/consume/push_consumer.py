@@ -50,12 +50,13 @@ from client.consume.queue_locks import QueueLocks
 from client.consume.rebalance import allocate, ownership_change
 from client.consume.subscription_check import check_subscription
 from client.errors import ClientError, MalformedAnswerError, NameServerError, NoRouteError
-from client.message import MessageQueue, retry_topic
+from client.message import MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer
 from remoting.connections.connection import Connection
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.group_topics import retry_topic
 
 __all__ = ["ConsumeStatus", "PushConsumer", "PushConsumerSettings"]
 

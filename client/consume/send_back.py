@@ -24,10 +24,11 @@ from client.connection.instance import ClientInstance
 from client.connection.send_codec import Compression, PreparedSend, prepare_message, send_status
 from client.consume.listener import PushConsumerSettings
 from client.errors import ClientError, NoRouteError, RequestNotSupportedError
-from client.message import DeliveredMessage, Message, PropertyName, retry_topic
+from client.message import DeliveredMessage, Message, PropertyName
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.group_topics import retry_topic
 from remoting.protocol.headers import ConsumerSendMsgBackRequestHeader
 
 __all__ = ["SendBack"]

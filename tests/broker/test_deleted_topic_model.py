@@ -14,13 +14,13 @@ import pytest
 
 from broker.delay.delivery import DelayDelivery
 from broker.entry.payload import UNIT, DeleteTopicCommand, decode_payload
-from broker.entry.pop_handle import pop_retry_topic
 from broker.entry.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker.pop.revive import PopRevive
 from broker.process.processors import Processors
 from broker.transaction.check_back import CheckBack
 from campaigns.rig.waiting import turns
 from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.group_topics import pop_retry_topic
 from remoting.records.message import decode_record, decode_records
 from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 

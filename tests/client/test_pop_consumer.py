@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from client.administer.admin import Admin
 from client.connection.instance import InstanceSettings
-from client.consume.pop_codec import PopAnswer, PopHandle, PopHandleError
+from client.consume.pop_answer import PopAnswer
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
 from client.errors import ClientError
 from client.message import Message
 from client.produce.producer import Producer, ProducerSettings
+from remoting.protocol.pop_handle import PopHandle, PopHandleError
 from tests.client.real_broker import real_broker
 
 NUMBERS = st.integers(0, (1 << 63) - 1)
@@ -26,9 +27,9 @@ FIELDS = {"popTime": "5", "invisibleTime": "9", "reviveQid": "0"}
     st.builds(
         PopHandle,
         start_offset=NUMBERS,
-        pop_time_ms=NUMBERS,
+        pop_ms=NUMBERS,
         invisible_ms=NUMBERS,
-        revive_queue_id=NUMBERS,
+        revive_queue=NUMBERS,
         retry_flag=st.sampled_from("012"),
         broker_name=st.sampled_from(["b", "broker-a"]),
         queue_id=NUMBERS,
@@ -36,7 +37,7 @@ FIELDS = {"popTime": "5", "invisibleTime": "9", "reviveQid": "0"}
     )
 )
 def test_a_handle_comes_back_from_its_text(handle: PopHandle) -> None:
-    assert PopHandle.parse(handle.text) == handle
+    assert PopHandle.parse(handle.text()) == handle
 
 
 def test_handles_are_made_of_what_the_answer_says() -> None:
@@ -44,10 +45,10 @@ def test_handles_are_made_of_what_the_answer_says() -> None:
         {**FIELDS, "startOffsetInfo": "0 2 7;1 0 3", "msgOffsetInfo": "0 2 7,8;1 0 3"}, "broker-a"
     )
     plain = answer.handle("T", 2, 8)
-    assert plain.text == "7 5 9 0 0 broker-a 2 8"
+    assert plain.text() == "7 5 9 0 0 broker-a 2 8"
     assert plain.topic_read("T", "G") == "T"
     again = answer.handle("%RETRY%G_T", 0, 3)
-    assert again.text == "3 5 9 0 1 broker-a 0 3"
+    assert again.text() == "3 5 9 0 1 broker-a 0 3"
     assert again.topic_read("T", "G") == "%RETRY%G_T"
     with pytest.raises(PopHandleError, match="offset 9 of queue 2"):
         answer.handle("T", 2, 9)

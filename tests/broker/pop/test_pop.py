@@ -10,7 +10,6 @@ import json
 import pytest
 
 from broker.entry.payload import UNIT, DeleteTopicCommand
-from broker.entry.pop_handle import Handle, HandleError, pop_retry_topic
 from broker.entry.topics import Topic
 from broker.leader.proposer import Proposal
 from broker.pop.revive import PopRevive
@@ -19,6 +18,8 @@ from broker.process.processors import Processors
 from campaigns.rig.waiting import turns, until
 from raft.log.damage import Damage
 from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.group_topics import pop_retry_topic
+from remoting.protocol.pop_handle import PopHandle, PopHandleError
 from remoting.records.message import (
     PROPERTIES_SIZE_MAX,
     MessageRecord,
@@ -231,7 +232,7 @@ async def test_what_is_not_acknowledged_comes_again_under_the_first_topic(rig):
     ((again, handle),) = messages(await rig.pop())
     assert (again.topic, again.body, again.reconsume_times) == ("T", b"a", 1)
     assert again.property_map()["1ST_POP_TIME"] == str(first.store_timestamp_ms)
-    assert Handle.parse(handle, 0).retry_flag == "1"
+    assert PopHandle.parse(handle).retry_flag == "1"
     assert await rig.ack(again, handle, RETRY) == ResponseCode.SUCCESS
     assert len(rig.state.pop) == 0
 
@@ -277,7 +278,7 @@ async def test_a_changed_time_holds_under_a_new_handle(rig):
     assert rig.state.pop.due(rig.now_ms, 10) == []
     rig.now_ms += 1
     assert len(rig.state.pop.due(rig.now_ms, 10)) == 1
-    at_once = Handle.parse(handle, 0)
+    at_once = PopHandle.parse(handle)
     newer = f"{at_once.start_offset} {changed.ext_fields['popTime']} 60000 0 0 broker-a 0 0"
     assert await rig.ack(record, newer) == ResponseCode.SUCCESS
     assert len(rig.state.pop) == 0
@@ -567,8 +568,8 @@ async def test_bad_pops_are_refused(rig, fields, code):
 
 @pytest.mark.parametrize("text", ["", "1 2 3", "a b c d e f g", "1 2 3 4 0 b 9" + "9" * 30])
 def test_what_is_no_handle_is_refused(text):
-    with pytest.raises(HandleError):
-        Handle.parse(text, 0)
+    with pytest.raises(PopHandleError):
+        PopHandle.parse_for(text, 0)
 
 
 async def test_a_message_without_room_for_a_handle_holds_up_nobody(rig):

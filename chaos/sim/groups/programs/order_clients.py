@@ -118,4 +118,4 @@ class OrderPopper:
 def _place(popped: PoppedMessage) -> tuple[QueueKey, int, int]:
     """Return the queue, the offset and the pop time."""
     handle = popped.handle
-    return (ORDER_GROUP, ORDER_TOPIC, handle.queue_id), handle.offset, handle.pop_time_ms
+    return (ORDER_GROUP, ORDER_TOPIC, handle.queue_id), handle.offset, handle.pop_ms
