@@ -32,6 +32,7 @@ from raft.replicated_log import ReplicatedLog
 from raft.stalls import Stalls
 from remoting.connections.rpc import RemotingClient
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.leader_hint import not_leader_remark
 from remoting.records.message import UniqueIdGenerator, decode_record
 
 __all__ = ["BrokerContext"]
@@ -98,8 +99,7 @@ class BrokerContext:
 
     def not_leader_remark(self) -> str:
         leader = self.log.status().leader_id
-        address = None if leader is None else self.broker_addresses.get(leader)
-        return f"not the leader; leader is {address or 'unknown'}"
+        return not_leader_remark(None if leader is None else self.broker_addresses.get(leader))
 
     def committed_record(self, position: int) -> bytes:
         """Return the record at `position`, if a committed message of a queue begins there.

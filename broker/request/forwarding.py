@@ -34,6 +34,7 @@ from raft.replicated_log import LogStatus
 from remoting.errors import ConnectError, OverloadedError, RemotingError
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
+from remoting.protocol.leader_hint import is_not_leader
 
 __all__ = ["Forwarded", "Forwarding", "asked_by", "born_host_of", "is_forwarded"]
 
@@ -44,7 +45,6 @@ _UNDER_WAY_MAX: Final = 2_048
 _BYTES_MAX: Final = 64 * 1024 * 1024
 _MARK: Final = "ledgermqForwarded"  # its value: the sender's ip:port
 _ACCOUNT: Final = "ledgermqAccount"  # under which it was authorised, where access control is on
-_NOT_LEADER: Final = "not the leader"
 
 
 class Forwarded(enum.Enum):
@@ -178,9 +178,7 @@ class Forwarding:
         except RemotingError as error:
             request.reply(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
             return True
-        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE and (answer.remark or "").startswith(
-            _NOT_LEADER
-        ):
+        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE and is_not_leader(answer.remark):
             return False
         request.reply(answer.code, answer.remark, answer.ext_fields, answer.body)
         return True

@@ -9,8 +9,7 @@ is not a refusal: the message may have been stored long ago. Code 1 is unknown: 
 also where the local append succeeded and replication did not. Any code without an entry is unknown
 too, since "unknown" is the safe classification in doubt.
 
-Source: RocketMQ's response codes; the leader hint is ledgermq's own: code 14 with remark `not the
-leader; leader is HOST:PORT` or `not the leader; leader is unknown`.
+Source: RocketMQ's response codes. The remark of a code 14: `remoting.protocol.leader_hint`.
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ from client.errors import (
     UnansweredError,
 )
 from remoting.errors import RemotingError
+from remoting.protocol.leader_hint import leader_of
 
-__all__ = ["error_of", "error_of_remoting", "leader_hint"]
-
-_LEADER_HINT: Final = re.compile(r"leader is (\S+:\d{1,5})\s*$")
+__all__ = ["error_of", "error_of_remoting"]
 
 _DECIDED: Final = re.compile(r"transaction already (committed|rolled back|discarded)\b")
 """Matches a code 604 that names the decision that won. "Ended, long ago" does not name it."""
@@ -75,19 +73,11 @@ _ERRORS: Final[dict[int, type[BrokerRefusedError]]] = {
 }
 
 
-def leader_hint(remark: str | None) -> str | None:
-    """Return the leader's table address named in the remark of a code 14, or None."""
-    if remark is None:
-        return None
-    found = _LEADER_HINT.search(remark)
-    return found.group(1) if found else None
-
-
 def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
     """Return the error that stands for a response `code` other than success."""
     assert code != 0, "a success is no error"
     if code == _NOT_LEADER:
-        return NotLeaderError(code, remark, address, leader_hint(remark))
+        return NotLeaderError(code, remark, address, leader_of(remark))
     if code == _ILLEGAL_OPERATION and _DECIDED.search(remark or ""):
         return ContraryDecisionError(code, remark, address)
     if code == _SYSTEM_ERROR and (remark or "").startswith(_ACL_REFUSAL):

@@ -18,6 +18,7 @@ from remoting.connections.connection import Connection
 from remoting.connections.server import RemotingServer
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.leader_hint import not_leader_remark
 from remoting.records.message import (
     MessageRecord,
     decode_batch_body,
@@ -164,9 +165,9 @@ class FakeGroup:
             RequestCode.HEART_BEAT,
             RequestCode.UNREGISTER_CLIENT,
         }:
-            leader = "unknown" if self.leader is None else self.address(self.leader)
+            leader = None if self.leader is None else self.address(self.leader)
             leader = self.hints.get(node, leader)
-            connection.send(command.response(14, f"not the leader; leader is {leader}"))
+            connection.send(command.response(14, not_leader_remark(leader)))
             return
         act = self.script(seen)
         if isinstance(act, tuple):

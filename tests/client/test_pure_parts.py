@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from client.connection.answers import error_of, leader_hint
+from client.connection.answers import error_of
 from client.connection.leaders import GroupLeader
 from client.connection.retry import Place, Retries, RetryPolicy, TryAgain
 from client.connection.route_view import decode_topic_route
@@ -30,6 +30,7 @@ from client.errors import (
     UnansweredError,
 )
 from client.message import DeliveredMessage, MessageQueue
+from remoting.protocol.leader_hint import leader_of, not_leader_remark
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -308,10 +309,15 @@ def test_only_a_named_winner_makes_a_refused_decision_definite(
     ],
 )
 def test_the_leader_s_hint(remark: str | None, leader: str | None) -> None:
-    assert leader_hint(remark) == leader
+    assert leader_of(remark) == leader
     error = error_of(14, remark, "n0")
     assert isinstance(error, NotLeaderError)
     assert error.leader == leader
+
+
+@pytest.mark.parametrize("leader", ["127.0.0.1:10921", None])
+def test_a_leader_s_hint_comes_back_from_its_remark(leader: str | None) -> None:
+    assert leader_of(not_leader_remark(leader)) == leader
 
 
 # Retries.
