@@ -101,6 +101,6 @@ class LogStorage(Protocol):
 
 def write_fully(file: DiskFile, data: bytes, offset: int) -> None:
     """Write all of `data`, however short single writes are. Raises OSError."""
-    written = file.pwritev([data], offset)
+    written = 0
     while written < len(data):
         written += file.pwritev([data[written:]], offset + written)

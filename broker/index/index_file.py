@@ -58,6 +58,7 @@ __all__ = [
     "IndexShape",
     "find_positions",
     "is_sound",
+    "write_fully",
 ]
 
 HEADER: Final = struct.Struct(">qqqqii")
@@ -160,7 +161,7 @@ class IndexFile:
         units["seconds"] = np.clip((keys.stored_ms - begin_ms) // 1000, 0, _SECONDS_MAX)
         units["before"] = before
         packed = units.tobytes()
-        self._write(packed, self._shape.units_at + first * UNIT_SIZE)
+        write_fully(self._descriptor, packed, self._shape.units_at + first * UNIT_SIZE)
         newest = order[np.append(~alike, True)]
         self._slots[slots[newest]] = numbers[newest]
         self._dirty[slots // _PAGE_SLOTS] = True
@@ -219,7 +220,7 @@ class IndexFile:
                 mark.used_slots,
                 mark.next_number,
             )
-            self._write(header, 0)
+            write_fully(self._descriptor, header, 0)
 
     def _write_pages(self, first: int, end: int) -> None:
         with self._closing:
@@ -228,7 +229,8 @@ class IndexFile:
             self._dirty[first:end] = False  # before the slots are read: none is missed
             slots = self._slots[first * _PAGE_SLOTS : end * _PAGE_SLOTS]
             try:
-                self._write(slots.astype(">i4").tobytes(), HEADER_SIZE + 4 * first * _PAGE_SLOTS)
+                data = slots.astype(">i4").tobytes()
+                write_fully(self._descriptor, data, HEADER_SIZE + 4 * first * _PAGE_SLOTS)
             except OSError:
                 self._dirty[first:end] = True
                 raise
@@ -283,10 +285,12 @@ class IndexFile:
                 at += size // 4
         return slots
 
-    def _write(self, data: bytes, offset: int) -> None:
-        written = 0
-        while written < len(data):
-            written += os.pwrite(self._descriptor, data[written:], offset + written)
+
+def write_fully(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of `data`, however short single writes are. Raises OSError."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(descriptor, data[written:], offset + written)
 
 
 # Reading, on any thread --------------------------------------------------------------------------

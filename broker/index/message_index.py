@@ -23,7 +23,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from broker.index.index_file import IndexFile, IndexFileMark, IndexShape, find_positions, is_sound
+from broker.index.index_file import (
+    IndexFile,
+    IndexFileMark,
+    IndexShape,
+    find_positions,
+    is_sound,
+    write_fully,
+)
 from broker.index.key_hashes import IndexedKeys
 
 __all__ = ["IndexProgress", "IndexState", "Lookup", "MessageIndex"]
@@ -271,7 +278,8 @@ class MessageIndex:
         temporary = self._checkpoint_path.with_suffix(".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            os.write(descriptor, json.dumps(values).encode() + b"\n")
+            # A disk that fills up in the middle must not replace a whole checkpoint by half a one.
+            write_fully(descriptor, json.dumps(values).encode() + b"\n", 0)
             if durable:
                 os.fsync(descriptor)
         finally:

@@ -36,7 +36,7 @@ from raft.snapshots.snapshot import (
     read_header,
     verify,
 )
-from raft.storage import DiskFile
+from raft.storage import DiskFile, write_fully
 
 __all__ = ["Accept", "InstallReceiver", "InstallSender", "RateLimit", "Received"]
 
@@ -278,10 +278,8 @@ class InstallReceiver:
 
     def _append(self, data: bytes) -> None:
         assert self._file is not None
-        written = 0
-        while written < len(data):
-            written += self._file.pwritev([data[written:]], self._offset + written)
-        self._offset += written
+        write_fully(self._file, data, self._offset)
+        self._offset += len(data)
 
     def _finish(self, chunk: InstallSnapshot) -> bool:
         """Verify that all bytes together are a snapshot, and the announced one."""

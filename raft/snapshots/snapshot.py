@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from raft.log.durable_record import adopt
 from raft.log.log_format import CorruptLogError
 from raft.messages import Index, LogBase
-from raft.storage import Disk, DiskFile
+from raft.storage import Disk, DiskFile, write_fully
 
 __all__ = [
     "BLOCK_SIZE_BYTES_MAX",
@@ -292,9 +292,7 @@ def _write_all(file: DiskFile, header: SnapshotHeader, chunks: Iterable[bytes]) 
 
 
 def _write(file: DiskFile, buffers: list[bytes], offset: int) -> int:
-    """Write all buffers in spite of short writes; return the next offset."""
+    """Write all buffers, joined; return the next offset."""
     data = b"".join(buffers)
-    written = 0
-    while written < len(data):
-        written += file.pwritev([data[written:]], offset + written)
-    return offset + written
+    write_fully(file, data, offset)
+    return offset + len(data)
