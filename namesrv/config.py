@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from namesrv.registration import RouteLimits
 from namesrv.settings import Settings, SettingsError
+from remoting.connections.config_values import near_matches, typed
 from remoting.connections.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
 from remoting.errors import RecordError
 from remoting.records.message_id import split_host
@@ -64,22 +65,22 @@ def load_config(path: Path) -> NameServerConfig:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise NameServerConfigError(f"not TOML: {error}") from error
-    listen = values.pop("listen", "127.0.0.1:9876")
-    kv_config_path = values.pop("kv_config_path", None)
-    if not isinstance(listen, str) or not isinstance(kv_config_path, str | None):
-        raise NameServerConfigError("listen and kv_config_path must be strings")
+    own: dict[str, Any] = {
+        key: typed(key, values.pop(key), kind, NameServerConfigError)
+        for key, kind in (("listen", str), ("kv_config_path", Path))
+        if key in values
+    }
     security = {key: values.pop(key) for key in SECURITY_KEYS & values.keys()}
     settings = Settings()
     for key in values:
         if key not in settings.shown():
             known = [*settings.shown(), *SECURITY_KEYS, "listen", "kv_config_path"]
-            matches = get_close_matches(key, known, n=3)
-            hint = f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
-            raise NameServerConfigError(f"{key}: there is no such setting{hint}")
+            raise NameServerConfigError(
+                f"{key}: there is no such setting{near_matches(key, known)}"
+            )
     try:
         return NameServerConfig(
-            listen=listen,
-            kv_config_path=None if kv_config_path is None else Path(kv_config_path),
+            **own,
             settings=settings.updated({key: str(value) for key, value in values.items()}),
             security=SecurityConfig.of(security),
         )

@@ -11,7 +11,6 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -19,6 +18,7 @@ from broker.config.retention import RetentionPolicy, hours_of_day
 from broker.leader.proposer import ProposerLimits
 from broker.state.state import StateLimits
 from raft.profiles import PROFILES
+from remoting.connections.config_values import near_matches, typed
 from remoting.connections.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
 
 __all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config", "parse_config"]
@@ -190,7 +190,6 @@ _POSITIVE = (
     "max_index_num",
 )
 _MAY_BE_ZERO = frozenset({"dedupe_evicted_keys_max"})
-_TABLES = ("peers", "brokers", "dial")
 _SECTIONS = ("raft", "broker")
 
 
@@ -220,9 +219,7 @@ def parse_config(text: str) -> BrokerConfig:
     values: dict[str, Any] = {}
     for key, value in document.items():
         if key in _SECTIONS:
-            if not isinstance(value, dict):
-                raise ConfigError(f"{key}: must be a table")
-            values.update(value)
+            values.update(typed(key, value, dict, ConfigError))
         else:
             values[key] = value
     return _config_of(values)
@@ -237,7 +234,7 @@ def _config_of(values: dict[str, Any]) -> BrokerConfig:
     for key, value in values.items():
         owner = next((name for name, kind in nested_types.items() if key in _fields_of(kind)), None)
         if owner is not None:
-            nested[owner][key] = _checked_int(key, value)
+            nested[owner][key] = _converted(key, value, int)
         elif key in SECURITY_KEYS:
             security[key] = value
         elif key in hints and key not in {*nested_types, "security"}:
@@ -246,9 +243,7 @@ def _config_of(values: dict[str, Any]) -> BrokerConfig:
             known = (hints.keys() - nested_types.keys() - {"security"}) | set(_SECTIONS)
             known |= SECURITY_KEYS
             known |= {name for kind in nested_types.values() for name in _fields_of(kind)}
-            matches = get_close_matches(key, sorted(known), n=3)
-            hint = f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
-            raise ConfigError(f"{key}: there is no such setting{hint}")
+            raise ConfigError(f"{key}: there is no such setting{near_matches(key, known)}")
     for name, kind in nested_types.items():
         arguments[name] = kind(**nested[name])
     try:
@@ -265,31 +260,8 @@ def _fields_of(kind: type[BrokerConfig] | type[StateLimits] | type[ProposerLimit
     return {field_.name for field_ in dataclasses.fields(kind)}
 
 
-def _checked_int(key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{key}: {value!r} is not a whole number of at least 0")
-    return value
-
-
-def _converted(key: str, value: object, hint: object) -> object:
-    if key in _TABLES:
-        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-            raise ConfigError(f"{key}: must be a table of strings")
-        return dict(value)
-    if key == "name_servers":
-        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise ConfigError(f"{key}: must be a list of addresses")
-        return tuple(value)
-    if key in {"store", "secret_file", "acl_file"}:
-        if not isinstance(value, str):
-            raise ConfigError(f"{key}: must be a path")
-        return Path(value)
-    if hint in {int, int | None}:
-        return _checked_int(key, value)
-    if hint is bool:
-        if not isinstance(value, bool):
-            raise ConfigError(f"{key}: {value!r} is not true or false")
-        return value
-    if not isinstance(value, str):
-        raise ConfigError(f"{key}: {value!r} is not a string")
-    return value
+def _converted(key: str, value: object, hint: Any) -> Any:
+    converted = typed(key, value, hint, ConfigError)
+    if isinstance(converted, int) and converted < 0:
+        raise ConfigError(f"{key}: {value} is not a whole number of at least 0")
+    return converted

@@ -11,7 +11,6 @@ Source: the sections of `chaos.scenario.scenario`; RocketMQ's rules for names of
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import string
@@ -33,6 +32,7 @@ from chaos.cluster.layout import (
     lay_out,
 )
 from raft.profiles import PROFILES
+from remoting.connections.config_values import near_matches
 
 __all__ = [
     "RANGES",
@@ -191,6 +191,4 @@ def group_names(count: int) -> list[str]:
 
 def with_matches(word: str, known: Iterable[str]) -> str:
     """Return the word in quotes, with its near matches."""
-    matches = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
-    hint = f" (did you mean {' or '.join(repr(match) for match in matches)}?)" if matches else ""
-    return f"{word!r}{hint}"
+    return f"{word!r}{near_matches(word, known)}"

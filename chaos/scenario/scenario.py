@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from chaos.scenario.ranges import (
     text_problems,
     with_matches,
 )
+from remoting.connections.config_values import typed
 
 __all__ = [
     "SECTIONS",
@@ -71,7 +71,7 @@ class ClusterSection:
     name_servers: int = 2
     engine: str = "raft"
     profile: str = "lan"
-    raft: Mapping[str, int] = field(default_factory=dict)
+    raft: Mapping[str, int | bool] = field(default_factory=dict)
     broker: Mapping[str, int | bool] = field(default_factory=dict)
 
 
@@ -344,24 +344,7 @@ def _check_values(scenario: Scenario) -> None:
 
 
 def _typed(where: str, value: object, kind: Any) -> Any:
-    """Return the value as `kind`; an int is valid as a float. Raises ScenarioError."""
-    origin = typing.get_origin(kind)
-    if origin is tuple:
-        items = _typed(where, value, list)
-        return tuple(_typed(f"{where}[{i}]", item, str) for i, item in enumerate(items))
-    if origin is not None and not isinstance(kind, types.UnionType):
-        table = _typed(where, value, dict)
-        for key, item in table.items():
-            if not isinstance(item, int):
-                raise ScenarioError(f"{where}.{key} must be an integer or a boolean")
-        return table
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        names = {dict: "a table", list: "a list", str: "text", int: "an integer"}
-        names |= {float: "a number", bool: "true or false"}
-        raise ScenarioError(f"{where} must be {names.get(kind, kind)}, not {value!r}")
-    return value
+    return typed(where, value, kind, ScenarioError)
 
 
 def _check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:

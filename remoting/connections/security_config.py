@@ -9,13 +9,13 @@ Invariant: an invalid value is refused by its key, before anything is started.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, get_type_hints
 
+from remoting.connections.config_values import typed
 from remoting.connections.greeting import Greeting, parse_networks
 from remoting.connections.tls import (
     ClientAuth,
@@ -27,8 +27,6 @@ from remoting.connections.tls import (
 )
 
 __all__ = ["SECURITY_KEYS", "SecurityConfig", "SecurityConfigError"]
-
-_Choice = TypeVar("_Choice", bound=enum.Enum)
 
 
 class SecurityConfigError(ValueError):
@@ -59,25 +57,10 @@ class SecurityConfig:
     @classmethod
     def of(cls, values: Mapping[str, object]) -> SecurityConfig:
         """Make settings of a file's values, keys of `SECURITY_KEYS`. Raises SecurityConfigError."""
-        arguments: dict[str, Any] = {}
-        for key, value in values.items():
-            match key:
-                case "tls_mode":
-                    arguments[key] = _choice(key, value, TlsMode)
-                case "tls_client_auth":
-                    arguments[key] = _choice(key, value, ClientAuth)
-                case "tls_dial":
-                    if not isinstance(value, bool):
-                        raise SecurityConfigError(f"{key}: {value!r} is not true or false")
-                    arguments[key] = value
-                case "proxy_protocol_from":
-                    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-                        raise SecurityConfigError(f"{key}: must be a list of addresses")
-                    arguments[key] = tuple(value)
-                case _:
-                    if not isinstance(value, str) or not value:
-                        raise SecurityConfigError(f"{key}: must be a path")
-                    arguments[key] = Path(value)
+        hints = get_type_hints(cls)
+        arguments: dict[str, Any] = {
+            key: typed(key, value, hints[key], SecurityConfigError) for key, value in values.items()
+        }
         return cls(**arguments)
 
     def __post_init__(self) -> None:
@@ -123,11 +106,3 @@ class SecurityConfig:
 
 
 SECURITY_KEYS = frozenset(field.name for field in dataclasses.fields(SecurityConfig))
-
-
-def _choice(key: str, value: object, kind: type[_Choice]) -> _Choice:
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(repr(member.value) for member in kind)
-        raise SecurityConfigError(f"{key}: {value!r} is not one of {known}") from None

@@ -236,7 +236,8 @@ def test_a_configuration_file(tmp_path: Path) -> None:
     )
     assert config.security.proxy_protocol_from == ("10.0.0.0/8",)
     for text, told in (
-        ("listen = 7", "must be strings"),
+        ("listen = 7", "listen must be text, not 7"),
+        ("kv_config_path = 7", "kv_config_path must be a path, not 7"),
         ('listen = "nowhere"', "listen: "),
         ("supportActingMaster = 7", "supportActingMaster: '7'"),
         ("suportActingMaster = true", "did you mean 'supportActingMaster'"),
