@@ -14,14 +14,12 @@ __all__ = [
     "EXIT_INTERNAL",
     "EXIT_INTERRUPTED",
     "EXIT_OK",
-    "EXIT_UNKNOWN",
     "EXIT_USAGE",
 ]
 
 EXIT_OK: Final = 0
 EXIT_FAIL: Final = 1  # a verdict of fail
-EXIT_UNKNOWN: Final = 2  # a verdict of unknown
-EXIT_ERROR: Final = 2  # the command could not do its work, so nothing is known
+EXIT_ERROR: Final = 2  # a verdict of unknown; the command could not do its work, which is as much
 EXIT_USAGE: Final = 64
 EXIT_INTERNAL: Final = 70  # an unforeseen exception
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT

@@ -50,11 +50,6 @@ class Proxy:
         """The toxics, upstream chain first, then downstream, each in the order of adding."""
         return [*self._toxics[Direction.UPSTREAM], *self._toxics[Direction.DOWNSTREAM]]
 
-    @property
-    def connection_count(self) -> int:
-        """Number of clients accepted and not yet gone."""
-        return len(self._connections)
-
     def to_json(self) -> dict[str, object]:
         """Return members in Toxiproxy's order, its empty `Logger` included."""
         return {

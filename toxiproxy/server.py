@@ -9,7 +9,6 @@ HTTP API; `docs/DIVERGENCE.md` lists where ours differs on purpose.
 """
 
 import asyncio
-import logging
 import os
 import posixpath
 import re
@@ -39,8 +38,6 @@ _HANDLER_TIMEOUT_S = 25.0
 _JSON = "application/json"
 _PLAIN = "text/plain; charset=utf-8"
 _PATH_SAFE = "/$&+,:;=@"  # what Go's net/url leaves as it is in a path
-
-logger = logging.getLogger(__name__)
 
 _Handler: TypeAlias = Callable[[web.BaseRequest, tuple[str, ...]], Awaitable[web.Response]]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from broker.entry.payload import TopicCommand
 from remoting.protocol.group_topics import DLQ_PREFIX, RETRY_PREFIX
+from remoting.protocol.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 
 __all__ = [
     "DEFAULT_TOPIC",
@@ -38,9 +39,6 @@ __all__ = [
     "system_topics",
 ]
 
-PERM_READ = 4
-PERM_WRITE = 2
-PERM_INHERIT = 1
 SYS_FLAG_UNIT = 1  # made by a producer in unit mode; name servers list these
 SYS_FLAG_UNIT_SUB = 2  # the retry topic of consumers in unit mode
 TOPIC_NAME_SIZE_MAX = 127

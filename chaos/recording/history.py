@@ -100,7 +100,6 @@ class HistoryCounts:
     messages_acked: int = 0
     transactions_decided: int = 0
     messages_read: int = 0
-    last_acked_ns: int | None = None
 
 
 class HistoryWriter:
@@ -152,7 +151,7 @@ class HistoryWriter:
         f = self._open.pop(handle)
         now = self.now_ns()
         self._write([COMPLETE, handle, now, outcome, _plain(columns)])
-        self._count(f, outcome, columns, now)
+        self._count(f, outcome, columns)
 
     def record(
         self, f: str, outcome: Outcome, *, t_invoke: int, t_complete: int, **columns: Column
@@ -165,7 +164,7 @@ class HistoryWriter:
         ended = t_complete - self._started_ns
         self._write([INVOKE, handle, began, {"f": f, **_plain(columns)}])
         self._write([COMPLETE, handle, ended, outcome, {}])
-        self._count(f, outcome, columns, ended)
+        self._count(f, outcome, columns)
 
     def fault(self, fault: int, **columns: str | int | list[str] | None) -> None:
         self._write([FAULT, fault, columns])
@@ -177,7 +176,7 @@ class HistoryWriter:
     def close(self) -> None:
         self._file.close()
 
-    def _count(self, f: str, outcome: Outcome, columns: Mapping[str, Column], now_ns: int) -> None:
+    def _count(self, f: str, outcome: Outcome, columns: Mapping[str, Column]) -> None:
         counts = self.counts
         if outcome == "fail":
             counts.fail += 1
@@ -189,10 +188,8 @@ class HistoryWriter:
         messages = columns.get("messages")
         if f == "send":
             counts.messages_acked += 1
-            counts.last_acked_ns = now_ns
         elif f == "decide":
             counts.transactions_decided += 1
-            counts.last_acked_ns = now_ns
         elif f in {"poll", "deliver"} and isinstance(messages, (list, tuple)):
             counts.messages_read += len(messages)
 

@@ -41,11 +41,6 @@ class GroupLeader:
         """Table addresses of all known nodes, by broker id."""
         return self._nodes
 
-    @property
-    def has_master(self) -> bool:
-        """True where the route names a leader."""
-        return self._master is not None
-
     def update(self, addresses: Mapping[int, str]) -> None:
         """Apply a fresh route: broker id -> table address.
 

@@ -103,11 +103,6 @@ class Retries:
         self._waits = 0
         self.attempts = 0
 
-    @property
-    def maybe_done(self) -> bool:
-        """True once an attempt had no definite outcome."""
-        return self._unknown
-
     def begin_attempt(self, now_ms: float) -> float:
         """Count an attempt and return the time it may take, in ms; 0: the deadline has passed."""
         left_ms = self._deadline_ms - now_ms

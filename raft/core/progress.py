@@ -88,10 +88,6 @@ class Progress:
         self._inflight: deque[tuple[Index, int]] = deque()  # last index and bytes of each message
         self.inflight_size_bytes = 0
 
-    @property
-    def inflight_count(self) -> int:
-        return len(self._inflight)
-
     def may_send(self, *, count_max: int, size_bytes_max: int) -> bool:
         """Return whether entries may be sent now."""
         if not self.writable or self.state is ProgressState.SNAPSHOT:

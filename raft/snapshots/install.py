@@ -106,15 +106,6 @@ class InstallSender:
                 return chunk
         return None
 
-    def held_base(self, term: Term) -> LogBase | None:
-        """Return the lowest base of a transfer of this term, behind which the log must keep all."""
-        bases = [transfer.base for transfer in self._transfers.values() if transfer.term == term]
-        return min(bases, key=lambda base: base.index, default=None)
-
-    def ended(self, receiver: NodeId) -> None:
-        """Drop the transfer: the follower no longer needs it."""
-        self._transfers.pop(receiver, None)
-
     def read(self, wanted: InstallChunk) -> InstallSnapshot | None:
         """Read the chunk; None where there is no valid snapshot. Raises OSError."""
         transfer = self._transfers.get(wanted.receiver)

@@ -47,11 +47,6 @@ class RaftTrace:
         self._held = b""  # events that found no room
         self._dirty = False
 
-    @property
-    def dirty(self) -> bool:
-        """Whether a flush has anything to write."""
-        return self._dirty
-
     def record(
         self,
         event: str,

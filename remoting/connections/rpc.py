@@ -126,12 +126,6 @@ class RemotingClient:
             return None
         return peer.connection
 
-    def disconnect(self, address: str) -> None:
-        """Close the connection to `address`, if there is one; the next request opens a new one."""
-        connection = self.connection(address)
-        if connection is not None:
-            connection.close()
-
     async def close(self) -> None:
         """Close every connection and wait until `on_close` was called for each."""
         self._closed = True

@@ -25,8 +25,7 @@ body compression have modules of their own and are re-exported.
 | 17 | properties length, properties | 2 + n | |
 
 Bits 0x10 and 0x20 of the system flag mark the born and the store host as IPv6. V2 is written only
-for topics longer than 127 bytes. The fields up to the queue and physical offset have fixed places,
-so an encoded record can be given its offsets later (`place_record`).
+for topics longer than 127 bytes.
 
 Source: RocketMQ MessageExtEncoder, CommitLog.checkMessageAndReturnSize, MessageDecoder.
 """
@@ -62,7 +61,6 @@ from remoting.records.properties import (
 
 __all__ = [
     "BODY_SIZE_MAX",
-    "MAGIC_BLANK",
     "MAGIC_V1",
     "MAGIC_V2",
     "PROPERTIES_SIZE_MAX",
@@ -71,7 +69,6 @@ __all__ = [
     "RecordScan",
     "UniqueIdGenerator",
     "append_properties",
-    "body_crc",
     "compress_body",
     "decode_batch_body",
     "decode_properties",
@@ -85,7 +82,6 @@ __all__ = [
     "java_string_hash",
     "offset_msg_id",
     "parse_offset_msg_id",
-    "place_record",
     "record_properties",
     "scan_records",
     "split_host",
@@ -94,7 +90,6 @@ __all__ = [
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
-MAGIC_BLANK: Final = 0xCBD43194
 BODY_SIZE_MAX: Final = 4_194_304
 _TOPIC_SIZE_MAX_V1: Final = 127
 _TOPIC_SIZE_MAX: Final = 255
@@ -102,9 +97,6 @@ _TOPIC_SIZE_MAX: Final = 255
 # Fields 1 to 14 and the body length, by the kinds of host.
 _SIZE_AND_MAGIC: Final = struct.Struct(">II")
 _SIZE_TO_SYS_FLAG: Final = struct.Struct(">IIIiiqqi")
-_OFFSETS: Final = struct.Struct(">qq")
-_OFFSETS_AT: Final = 20
-_STORE_TIMESTAMP: Final = struct.Struct(">q")
 _HEADS: Final = {
     0: struct.Struct(">IIIiiqqiq8sq8siqI"),
     flags.BORN_HOST_IPV6: struct.Struct(">IIIiiqqiq20sq8siqI"),
@@ -179,11 +171,6 @@ class BatchItem(NamedTuple):
     flag: int = 0
 
 
-def body_crc(body: bytes | memoryview) -> int:
-    """Return field 3 of a record."""
-    return zlib.crc32(body) & 0x7FFF_FFFF
-
-
 def encode_record(record: MessageRecord) -> bytes:
     """Encode the record.
 
@@ -236,15 +223,6 @@ def encode_record(record: MessageRecord) -> bytes:
     except struct.error as error:
         raise RecordError(f"a field of the record does not fit: {error}") from error
     return b"".join((packed, body, topic_length, topic, _SHORT.pack(len(properties)), properties))
-
-
-def place_record(
-    buffer: bytearray, start: int, queue_offset: int, physical_offset: int, store_timestamp_ms: int
-) -> None:
-    """Set both offsets and the store timestamp of an encoded record at `start`."""
-    _OFFSETS.pack_into(buffer, start + _OFFSETS_AT, queue_offset, physical_offset)
-    born_host_size = 20 if buffer[start + 39] & flags.BORN_HOST_IPV6 else 8
-    _STORE_TIMESTAMP.pack_into(buffer, start + 48 + born_host_size, store_timestamp_ms)
 
 
 def _layout(

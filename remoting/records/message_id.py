@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 _PORT_AND_OFFSET: Final = struct.Struct(">iq")
-_UNIQUE_TAIL: Final = struct.Struct(">HIIH")
 _MILLISECONDS_PER_DAY: Final = 86_400_000
 
 

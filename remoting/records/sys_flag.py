@@ -24,7 +24,6 @@ __all__ = [
     "TRANSACTION_NONE",
     "TRANSACTION_PREPARED",
     "TRANSACTION_ROLLBACK",
-    "transaction_type",
     "with_transaction_type",
 ]
 
@@ -44,11 +43,6 @@ COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 COMPRESSION_MASK: Final = 0x700
-
-
-def transaction_type(sys_flag: int) -> int:
-    """Return the transaction bits: one of the four TRANSACTION_* values."""
-    return sys_flag & TRANSACTION_MASK
 
 
 def with_transaction_type(sys_flag: int, transaction: int) -> int:

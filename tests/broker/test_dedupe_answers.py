@@ -103,5 +103,4 @@ def test_a_client_is_told_that_it_is_unknown_and_stops():
     told = retries.after(error, now_ms=START_MS, luck=0.0)
     assert isinstance(told, ClientError)
     assert not told.definite
-    assert retries.maybe_done
     assert error_of(13, "too long", "n0").definite

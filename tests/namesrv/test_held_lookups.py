@@ -32,7 +32,9 @@ class Group:
         assert answer.code == 0, answer.remark
 
     async def lose_leader(self) -> None:
-        self.old.disconnect(self.server.address)
+        connection = self.old.connection(self.server.address)
+        assert connection is not None
+        connection.close()
         while 0 in await self.addresses(LANGUAGE_PYTHON):
             await asyncio.sleep(0.005)
 

@@ -132,7 +132,9 @@ async def test_a_lost_connection_removes_its_brokers_at_once(
 ) -> None:
     await broker.request(server.address, register(), 3000)
     assert await route_codes(client, server) == ResponseCode.SUCCESS
-    broker.disconnect(server.address)
+    connection = broker.connection(server.address)
+    assert connection is not None
+    connection.close()
 
     async def is_gone() -> bool:
         return await route_codes(client, server) == ResponseCode.TOPIC_NOT_EXIST

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from chaos.sim.machine.disk import SimDisk
-from chaos.sim.machine.disk_corruption import log_files
 from raft.config import RaftConfig
 from raft.core.core import Core
 from raft.log.damage import DamagedLogError
@@ -18,6 +17,7 @@ from raft.membership import Member, encode_membership, make_membership
 from raft.messages import Entry, EntryKind, HardState, Index, LogBase, NodeId
 from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
 from raft.store.restore import do_without, restore_newest
+from tests.sim.disk_corruption import log_files
 
 LAST, SNAPSHOT = 40, 30
 MEMBERSHIP = make_membership(Member(node_id=NodeId(name)) for name in ("n1", "n2", "n3"))

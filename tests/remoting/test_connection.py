@@ -584,9 +584,11 @@ async def test_a_port_in_use_is_an_os_error(echo: Echo) -> None:
     await second.stop()
 
 
-async def test_disconnect_ends_one_connection(echo: Echo, client: RemotingClient) -> None:
+async def test_a_request_opens_anew_what_was_closed(echo: Echo, client: RemotingClient) -> None:
     await client.request(echo.server.address, RemotingCommand(code=1), 3000)
-    client.disconnect(echo.server.address)
+    connection = client.connection(echo.server.address)
+    assert connection is not None
+    connection.close()
     assert client.connection(echo.server.address) is None
     await until(lambda: len(echo.closed) == 1)
     await client.request(echo.server.address, RemotingCommand(code=1), 3000)

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from chaos.sim.machine.disk import SimDisk, Survival
-from chaos.sim.machine.disk_corruption import Corruption, log_files, spoil_one
 from raft.log.damage import DamagedLogError
 from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind
+from tests.sim.disk_corruption import Corruption, log_files, spoil_one
 
 
 def entry(index: int) -> Entry:

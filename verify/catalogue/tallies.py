@@ -16,10 +16,10 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from verify.catalogue.dialect import duckdb_text, tables_of
+from verify.catalogue.dialect import duckdb_text
 from verify.catalogue.rule_files import Rule, RuleFileError
 
-__all__ = ["TALLIES", "Headers", "Tallies", "check_header"]
+__all__ = ["TALLIES", "Headers", "Tallies"]
 
 _STRING, _LONG, _BOOL = pa.string(), pa.int64(), pa.bool_()
 
@@ -101,11 +101,3 @@ class Tallies:
         except duckdb.Error as error:
             raise RuleFileError(f"{rule.path}: {str(error).splitlines()[0]}") from error
         return None if answer is None else answer[0]
-
-
-def check_header(rule: Rule, relations: Sequence[str]) -> None:
-    """Check that a header reads counts and the manifest's tables only. Raises RuleFileError."""
-    for query in (rule.applies, rule.listed, rule.examined):
-        beyond = tables_of(query, name=rule.id) - set(TALLIES) - set(relations)
-        if beyond:
-            raise RuleFileError(f"{rule.path}: the header reads {min(beyond)}, which is no count")

@@ -108,8 +108,6 @@ class Requests:
             if member is not None and member.store_id not in {"", sender_store}:
                 self._counts["messages_of_lost_stores"] += 1
                 return
-        if isinstance(message, InstallSnapshotReply) and message.installed:
-            self._node.snapshots.ended(message.sender)
         if type(message) is AppendEntries and message.entries and self._node.room.writable:
             self._has_room(sum(HEADER_SIZE + len(entry.payload) for entry in message.entries))
         if self._node.alive:

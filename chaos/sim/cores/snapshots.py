@@ -203,16 +203,13 @@ class NodeSnapshots:
         self._later(self._retain)
 
     def _retain(self) -> None:
-        """Keep two snapshots and the log behind the older; a snapshot being sent needs its base."""
+        """Keep two snapshots and the log behind the older."""
         kept = self._files.indexes()[-_KEPT:]
         self._files.keep(kept)
         if len(kept) < _KEPT:
             return
         log = self._owner.log
         position = self._files.verified(kept[0]).last.position
-        held = self._sender.held_base(self._owner.term)
-        if held is not None:
-            position = min(position, held.position)
         self._owner.disk.complete_sync()  # the round under way holds the disk: wait for it
         before = log.base
         base = log.drop_before(position)
@@ -236,9 +233,6 @@ class NodeSnapshots:
         if message is not None:
             self._counts["install_chunks"] += 1
             self._owner.send(message)
-
-    def ended(self, receiver: NodeId) -> None:
-        self._sender.ended(receiver)
 
     # --- receiving -----------------------------------------------------------------------------
 

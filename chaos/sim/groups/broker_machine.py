@@ -100,8 +100,6 @@ class _MachineDisk(SimDisk):
 class _TraceSink:
     """Stands in for the file of raft.store.trace.RaftTrace."""
 
-    dirty = False
-
     def __init__(self, witness: Witness, process: VirtualProcess, node: NodeId, number: int):
         self._witness = witness
         self._process = process

@@ -1,7 +1,7 @@
 """Damage to bytes that were durable: the storage faults beyond crashes.
 
-Place in the data path: the nemesis damages a node's `SimDisk` with it, while the node is down or
-while it runs; the node has to detect it, serve none of it, and have it repaired by its peers.
+Place in the data path: tests damage a node's `SimDisk` with it; its log has to detect it, serve
+none of it, and be repaired.
 
 Invariant: `spoil_one` changes bytes, or returns None; it never touches two files, but for the one
 kind that swaps them.
