@@ -2,7 +2,8 @@
 
 Place in the data path: `raft.core.core` emits and consumes these, `raft.peers.wire` turns them into
 frames, `raft.peers.transport` carries them. One frozen class per RPC, joined by the union
-`Message`.
+`Message`. The fields of most stand in a frame in the order that they have here
+(`raft.peers.wire_heads.FLAT`).
 
 Every message of the core carries the sender, the receiver and the sender's term, replies included:
 a reply without a term, or of an earlier term, must never move a follower's progress (that is how

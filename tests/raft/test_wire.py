@@ -232,6 +232,66 @@ def test_golden_bytes() -> None:
     )
 
 
+A_TO_B = {"sender": NodeId("a"), "receiver": NodeId("b")}
+
+
+@pytest.mark.parametrize(
+    ("message", "head"),
+    [
+        (
+            RequestVote(
+                **A_TO_B,
+                term=1,
+                last_log_index=2,
+                last_log_term=3,
+                pre_vote=True,
+                leadership_transfer=False,
+            ),
+            (1, "a", "b", 1, 2, 3, True, False),
+        ),
+        (
+            RequestVoteReply(**A_TO_B, term=1, granted=True, pre_vote=False),
+            (2, "a", "b", 1, True, False),
+        ),
+        (
+            AppendEntriesReply(
+                **A_TO_B,
+                term=1,
+                success=True,
+                match_index=2,
+                rejected_prev_index=3,
+                conflict_index=4,
+                conflict_term=5,
+                read_round=6,
+                writable=False,
+            ),
+            (4, "a", "b", 1, True, 2, 3, 4, 5, 6, False),
+        ),
+        (TimeoutNow(**A_TO_B, term=1), (5, "a", "b", 1)),
+        (
+            InstallSnapshotReply(
+                **A_TO_B,
+                term=1,
+                base_index=2,
+                snapshot_index=3,
+                next_offset=4,
+                installed=True,
+            ),
+            (7, "a", "b", 1, 2, 3, 4, True),
+        ),
+        (
+            FetchEntries(**A_TO_B, request_id=1, first_index=2, last_index=3),
+            (9, "a", "b", 1, 2, 3),
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_field_that_moves_in_its_class_is_a_change_of_format(
+    message: PeerMessage, head: tuple[object, ...]
+) -> None:
+    assert bytes(body(message)) == bytes(head_of(*head))
+
+
 @settings(deadline=None)
 @given(messages)
 def test_what_is_encoded_is_decoded(message: PeerMessage) -> None:
@@ -328,6 +388,8 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
         (head_of(8, "a", "b", "f" * 32, ["n1"], None, [], []), "roster: not a list of at most 7"),
         (head_of(8, "a", "b", "s", [], None, [], []), "store_id: 's' is not 32 hex digits"),
         (head_of(8, "a", "b", "f" * 32, [], 1, [], []), "voters: none"),
+        (head_of(8, "a", "b", "f" * 32, [], None, 1, []), "voters: 1 is not a list of texts"),
+        (head_of(True, "a", "b", 1, True, True), "kind of message: True is unknown"),
         (head_of(10, "a", "b", 1, 2**32, False, 0, 0, []), "chain_before: 4294967296 is not a CRC"),
         (head_of(10, "a", "b", 1, 0, False, 0, 1, []), "first_index: 1 with 0 entries"),
         (memoryview(b"\0\0\0\x09\x90"), "head size: 9 does not fit"),
