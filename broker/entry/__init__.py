@@ -8,5 +8,5 @@ snapshot; `applied_entries` holds the newest applied entries in decoded form.
 
 Nothing here looks at a clock or talks to a client.
 
-May import: `raft`, `remoting.protocol`.
+May import: `raft`, `remoting`.
 """

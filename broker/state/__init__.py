@@ -12,5 +12,5 @@ clock (decision 21).
 
 Nothing here looks at a clock, talks to a client, or forgets a deletion.
 
-May import: `broker.entry`, `remoting.protocol`.
+May import: `broker.entry`, `remoting`.
 """

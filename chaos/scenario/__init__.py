@@ -2,6 +2,5 @@
 
 `scenario` reads a TOML file; `ranges` refuses by name a value that is out of its range.
 
-May import: `chaos.cluster`, `chaos.nemesis`, `broker`, `raft`.
 May import: `chaos.cluster`, `chaos.nemesis`, `broker`, `raft`, `remoting`.
 """
