@@ -82,7 +82,7 @@ async def test_large_entries_pass(tmp_path: Path) -> None:
         await until(
             lambda: all(set(m.data()) == data and m.data() == machines[0].data() for m in machines),
             "applied by all in one order",
-            timeout_s=60,
+            seconds=60,
         )
 
 
