@@ -546,15 +546,19 @@ class SegmentLog:
         table.close_last(summary)
 
     def _load_index(self, summary: SegmentSummary) -> SegmentIndex:
-        """Load the index of a closed segment from its sidecar, or else from its bytes."""
+        """Load the index of a closed segment from its sidecar, or rebuild both from its bytes.
+
+        Raises OSError; where writing the sidecar failed, so does every later write.
+        """
         index = load_sidecar(self._disk, self._directory, summary)
         if index is not None:
             return index
         rebuilt = rebuild_known(self._disk, self._directory, summary)
         if rebuilt.damage is not None:
             self._table.damages.add(rebuilt.damage)
-        else:
-            self._files.write_sidecar(summary.position, encode_sidecar(summary, rebuilt.index))
+        elif self._failure is None:  # a stopped log is still read, but writes no cache either
+            with self._writing():
+                self._files.write_sidecar(summary.position, encode_sidecar(summary, rebuilt.index))
         return rebuilt.index
 
     def _empty(self, base: LogBase) -> None:

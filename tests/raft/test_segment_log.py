@@ -208,6 +208,51 @@ def test_after_a_failed_sync_nothing_is_synced() -> None:
         log.sync()
 
 
+def without_a_sidecar(disk: ForgetfulDisk) -> tuple[SegmentLog, str]:
+    """A log whose next read of its first segment has no sidecar to take the index from."""
+    filling = open_log(disk, segment_size=200)
+    filling.append([entry(index) for index in range(1, 11)])
+    filling.sync()
+    filling.close()
+    log = open_log(disk, segment_size=200)
+    sidecar = min(name for name in disk.list("commitlog") if name.endswith(".index"))
+    disk.remove(f"commitlog/{sidecar}")
+    return log, sidecar
+
+
+def test_a_read_of_a_stopped_log_writes_no_sidecar() -> None:
+    disk = ForgetfulDisk(random.Random(1))
+    log, sidecar = without_a_sidecar(disk)
+    log.append([entry(11)])
+    disk.fail_syncs = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    disk.fail_syncs = False
+    assert log.entries(1, 2, 0) == (entry(1),), "what is stored is still read"
+    assert sidecar not in disk.list("commitlog")
+
+
+def test_a_sidecar_that_a_read_can_not_write_stops_the_log() -> None:
+    disk = ForgetfulDisk(random.Random(1))
+    log, _ = without_a_sidecar(disk)
+    disk.fail_syncs = True
+    with pytest.raises(OSError, match="Input/output"):
+        log.entries(1, 2, 0)
+    disk.fail_syncs = False
+    with pytest.raises(OSError, match="the log stopped after"):
+        log.append([entry(11)])
+
+
+def test_a_full_disk_leaves_a_read_without_its_sidecar() -> None:
+    disk = ForgetfulDisk(random.Random(1))
+    log, _ = without_a_sidecar(disk)
+    disk.fail_writes = True
+    assert log.entries(1, 2, 0) == (entry(1),)
+    disk.fail_writes = False
+    log.append([entry(11)])
+    log.sync()
+
+
 class LogMachine(RuleBasedStateMachine):
     """The log is a list; a crash keeps a prefix of it that holds everything synced."""
 
