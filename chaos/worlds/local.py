@@ -6,9 +6,9 @@ links to proxies. The proxy server is our own (`ledgermq toxiproxy`), or a real 
 URL.
 
 Invariants: brokers register and publish their own addresses and dial peers and name servers through
-their own map; status (request 60001) is requested past every proxy; every toxic that this world
-adds is kept under its tag until `mend` has removed it; `abort` leaves no process, and neither does
-the death of this one.
+their own map; status (request 60001) is requested past every proxy; every toxic that this world has
+added, or may have, is kept under its tag until `mend` has removed it; `abort` leaves no process,
+and neither does the death of this one.
 
 Source: design section 7; Toxiproxy's HTTP API.
 """
@@ -198,12 +198,13 @@ class LocalWorld:
         )
 
     async def mend(self, tag: str) -> None:
-        toxics = self._toxics.pop(tag, [])
+        toxics = self._toxics.get(tag, [])
         left = await self._all(self._remove(proxy, name) for proxy, name in toxics)
         failed = [toxic for toxic, error in zip(toxics, left, strict=True) if error is not None]
+        self._toxics[tag] = failed  # so that a later mend tries again
         if failed:
-            self._toxics[tag] = failed  # so that a later mend tries again
             raise WorldError(f"{len(failed)} toxics of {tag} could not be removed")
+        del self._toxics[tag]
 
     async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
         return list(await asyncio.gather(*(self._probe_link(link, timeout_s) for link in links)))
@@ -278,13 +279,14 @@ class LocalWorld:
         await self._all(self._toxiproxy.delete_proxy(self._remote_name(name)) for name in names)
 
     async def _add_toxics(self, toxics: Iterable[tuple[LinkProxy, ToxicSpec]], tag: str) -> None:
-        """Add all toxics; on WorldError those added are kept under the tag, for `mend`."""
+        """Add all toxics; on WorldError those that may exist are kept under the tag, for `mend`."""
         planned = list(toxics)
-        added = self._toxics.setdefault(tag, [])
+        # Kept before the first call: one without an answer may have been carried out. To `mend`,
+        # one that was never added is as good as removed.
+        self._toxics.setdefault(tag, []).extend((proxy.name, spec.name) for proxy, spec in planned)
 
         async def add(proxy: LinkProxy, spec: ToxicSpec) -> None:
             await self._toxiproxy.add_toxic(self._remote_name(proxy.name), spec)
-            added.append((proxy.name, spec.name))
 
         errors = await self._all(add(proxy, spec) for proxy, spec in planned)
         failed = [error for error in errors if error is not None]
