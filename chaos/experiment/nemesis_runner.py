@@ -5,8 +5,9 @@ rows to `chaos.recording.history`.
 
 Invariants: every fault that was injected is healed, also when the experiment is cancelled in its
 middle; a fault counts as taken only where a probe saw its effect; one that found no target or whose
-effect was not seen is `not_taken`, one that could not be probed is `unknown`. An exception of a
-fault is written to its own evidence and never stops the others.
+effect was not seen is `not_taken`, one whose injection failed or could not be probed is `unknown`.
+What a step of a fault may raise (`chaos.nemesis.base.FAULT_ERRORS`) is written to the fault's own
+evidence and never stops the others; any other exception is a bug of ours, and ends the experiment.
 
 Source: the run format (faults); Jepsen's nemesis.
 """
@@ -20,11 +21,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.nemesis.base import Fault, FaultContext, FaultNotPossibleError, Observation
+from chaos.nemesis.base import FAULT_ERRORS, Fault, FaultContext, Observation
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import FaultStep
-from chaos.worlds.base import World, WorldError
+from chaos.worlds.base import World
 from chaos.worlds.watch import ClusterWatch
 
 __all__ = ["ActiveFault", "Nemesis"]
@@ -103,7 +104,7 @@ class Nemesis:
         try:
             await self._watch.await_leader(group, LEADER_TIMEOUT_S)
             await fault.setup()
-        except (FaultNotPossibleError, WorldError) as error:
+        except FAULT_ERRORS as error:
             record.effect = "not_taken"
             record.evidence = str(error)
             record.t_heal = record.t_healed = self._history.now_ns()
@@ -128,7 +129,7 @@ class Nemesis:
         try:
             await fault.inject()
             seen, observation = await self._await_seen(fault.probe, EFFECT_TIMEOUT_S)
-        except WorldError as error:
+        except FAULT_ERRORS as error:
             record.effect = "unknown"
             notes.append(f"injection failed: {error}")
             return
@@ -144,7 +145,7 @@ class Nemesis:
         try:
             await fault.heal()
             seen, observation = await self._await_seen(fault.probe_healed, HEALED_TIMEOUT_S)
-        except WorldError as error:
+        except FAULT_ERRORS as error:
             notes.append(f"heal failed: {error}")
             return
         notes.append(f"healed: {observation.evidence}")

@@ -15,12 +15,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from chaos.cluster.broker_status import BrokerStatus
-from chaos.worlds.base import Link, World
+from chaos.worlds.base import Link, World, WorldError
 
 __all__ = [
+    "FAULT_ERRORS",
     "Fault",
     "FaultContext",
     "FaultNotPossibleError",
@@ -37,6 +38,11 @@ Parameter: TypeAlias = str | int | float | bool
 
 class FaultNotPossibleError(Exception):
     """The fault found no target (no leader, no live node); the text says which."""
+
+
+# The errors of a step that say something of the fault and its world: they are recorded with it.
+# Any other is a bug of the laboratory.
+FAULT_ERRORS: Final = (FaultNotPossibleError, WorldError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +98,17 @@ class FaultContext:
 
 
 class Fault(Protocol):
-    """One injection. The runner calls the methods in this order, each at most once but probes."""
+    """One injection. The runner calls the methods in this order, each at most once but probes.
+
+    Methods raise FAULT_ERRORS.
+    """
 
     @property
     def targets(self) -> list[str]:
         """Nodes or links, known after `setup`."""
 
     async def setup(self) -> None:
-        """Choose targets and observe them. Raises FaultNotPossibleError."""
+        """Choose targets and observe them. Raises FaultNotPossibleError where there is none."""
 
     async def inject(self) -> None: ...
 

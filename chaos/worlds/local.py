@@ -151,7 +151,10 @@ class LocalWorld:
         await self._signal(node, signal.SIGCONT, {"S", "R", "D"})
 
     def process_state(self, node: str) -> str:
-        return self._table.state(node)
+        try:
+            return self._table.state(node)
+        except ProcessError as error:
+            raise WorldError(str(error)) from error
 
     async def status(self, node: str) -> BrokerStatus | None:
         address = self.layout.broker(node).address
@@ -230,7 +233,7 @@ class LocalWorld:
         except ProcessError as error:
             raise WorldError(str(error)) from error
         deadline = asyncio.get_running_loop().time() + STATE_CHANGE_S
-        while (state := self._table.state(node)) not in states:
+        while (state := self.process_state(node)) not in states:
             if asyncio.get_running_loop().time() >= deadline:
                 raise WorldError(f"{node} is still in state {state} after {number.name}")
             await asyncio.sleep(POLL_S)

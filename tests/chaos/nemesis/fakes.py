@@ -46,7 +46,7 @@ class FakeWorld:
         self.cuts: dict[str, set[Link]] = {}
         self.slowed: dict[str, dict[Link, int]] = {}
         self.calls: list[str] = []
-        self.broken: set[str] = set()
+        self.broken: dict[str, Exception] = {}  # by method, what it raises
 
     def dial_table(self, slot: str) -> dict[str, str]:
         return {}
@@ -111,7 +111,10 @@ class FakeWorld:
     def _call(self, name: str, what: str) -> None:
         self.calls.append(f"{name} {what}")
         if name in self.broken:
-            raise WorldError(f"{name} does not work here")
+            raise self.broken[name]
+
+    def break_down(self, name: str) -> None:
+        self.broken[name] = WorldError(f"{name} does not work here")
 
 
 def context(world: FakeWorld, *, leader: str | None = "broker-a-n0", seed: int = 1, **params):

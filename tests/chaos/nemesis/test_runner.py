@@ -10,8 +10,10 @@ import pytest
 
 from chaos.experiment import nemesis_runner as runner_module
 from chaos.experiment.nemesis_runner import Nemesis
+from chaos.nemesis.base import FaultNotPossibleError
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import parse_scenario
+from chaos.worlds.base import WorldError
 from chaos.worlds.watch import ClusterWatch
 from tests.chaos.histories import faults_of
 from tests.chaos.nemesis import fakes
@@ -76,7 +78,7 @@ async def test_without_a_target_it_is_not_taken(tmp_path: Path) -> None:
 
 async def test_a_failing_injection_is_unknown_and_is_healed(tmp_path: Path) -> None:
     world = fakes.FakeWorld()
-    world.broken.add("cut")
+    world.break_down("cut")
     rows = await _run(
         world, tmp_path / "h", '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n'
     )
@@ -87,12 +89,48 @@ async def test_a_failing_injection_is_unknown_and_is_healed(tmp_path: Path) -> N
 
 async def test_a_heal_that_is_not_seen_leaves_t_healed_open(tmp_path: Path) -> None:
     world = fakes.FakeWorld()
-    world.broken.add("mend")
+    world.break_down("mend")
     rows = await _run(
         world, tmp_path / "h", '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n'
     )
     assert (rows[0]["effect"], rows[0]["t_healed"]) == ("taken", None)
     assert "heal failed" in rows[0]["evidence"]
+
+
+TWO_FAULTS = (
+    '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n'
+    '[[faults]]\nname = "kill"\nat_s = 0.3\nduration_s = 0.1\n'
+)
+
+
+@pytest.mark.parametrize("call", ["cut", "mend"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        WorldError("no answer"),
+        OSError(28, "No space left on device"),
+        FaultNotPossibleError("broker-a has no leader"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_a_fault_raises_stops_no_other(
+    tmp_path: Path, call: str, error: Exception
+) -> None:
+    world = fakes.FakeWorld()
+    world.broken[call] = error
+    rows = await _run(world, tmp_path / "h", TWO_FAULTS)
+    assert rows[0]["effect"] == ("unknown" if call == "cut" else "taken")
+    assert str(error) in rows[0]["evidence"]
+    assert (rows[1]["effect"], rows[1]["t_healed"] is not None) == ("taken", True)
+
+
+async def test_a_bug_of_a_fault_is_not_taken_for_its_effect(tmp_path: Path) -> None:
+    world = fakes.FakeWorld()
+    world.broken["cut"] = KeyError("fault-0")
+    with pytest.raises(ExceptionGroup) as caught:
+        await _run(world, tmp_path / "h", TWO_FAULTS)
+    assert caught.group_contains(KeyError)
+    assert "mend fault-0" in world.calls, "it is healed nevertheless"
 
 
 async def test_cancelled_in_the_middle_it_heals(tmp_path: Path) -> None:
