@@ -37,7 +37,10 @@ class TableFile:
 def write_manifest(
     run: Path, facts: Mapping[str, object], tables: Mapping[str, list[TableFile]]
 ) -> Path:
-    """Write run.json and return its path; `facts`: every key but format and tables."""
+    """Write run.json and return its path; `facts`: every key but format and tables.
+
+    Everything that it lists is durable before.
+    """
     manifest = {
         "format": FORMAT,
         **facts,
@@ -45,6 +48,11 @@ def write_manifest(
             name: {"files": [_entry(run, file) for file in files]} for name, files in tables.items()
         },
     }
+    listed = {file.path for files in tables.values() for file in files}
+    parents = {folder for path in listed for folder in path.parents}
+    folders = {folder for folder in parents if folder == run or run in folder.parents}
+    for path in (*sorted(listed), *sorted(folders)):
+        _sync(path)
     draft = run / "run.json.tmp"
     with draft.open("w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=2)
@@ -54,11 +62,7 @@ def write_manifest(
         os.fsync(file.fileno())
     target = run / "run.json"
     draft.rename(target)
-    directory = os.open(run, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    _sync(run)
     return target
 
 
@@ -84,3 +88,12 @@ def _entry(run: Path, file: TableFile) -> dict[str, object]:
     with file.path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {"name": file.path.relative_to(run).as_posix(), "rows": file.rows, "sha256": digest}
+
+
+def _sync(path: Path) -> None:
+    """Make the bytes of a file durable, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -18,6 +18,7 @@ from chaos.recording.run_tables import OPS_SCHEMA, table_of
 from chaos.recording.table_converter import HISTORY_FILE, RunSources, TableConverter
 from chaos.recording.trace_rows import TraceFolder
 from tests.chaos.histories import ops_of
+from tests.disk_calls import DiskCalls, with_folders
 
 MESSAGE = (
     "struct<value: string, uniq_key: string, keys: list<element: string>, broker_group: string,"
@@ -208,3 +209,20 @@ def test_manifest_lists_rows_and_digests_of_every_file(tmp_path: Path) -> None:
     ]
     assert manifest["tables"]["nodes"]["files"][0]["name"] == "nodes/broker-a/n0/commitlog/0"
     assert not (tmp_path / "run.json.tmp").exists()
+
+
+def test_what_the_manifest_lists_is_durable_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "nodes" / "broker-a" / "n0"
+    ops = tmp_path / "history" / "ops.parquet"
+    for path in (store / "checkpoint", ops):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"bytes")
+    disk = DiskCalls(monkeypatch)
+    tables = {"nodes": list_node_files(tmp_path), "ops": [TableFile(path=ops, rows=5)]}
+    manifest = write_manifest(tmp_path, {"complete": True}, tables)
+    run = tmp_path.resolve()
+    wanted = with_folders({store / "checkpoint", ops}, below=run) | {run, run / "run.json.tmp"}
+    assert disk.synced_before_named(manifest) == wanted
+    assert disk.is_name_durable(manifest)

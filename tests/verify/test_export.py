@@ -21,6 +21,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.disk_calls import DiskCalls, with_folders
 from tests.verify import plain_reader
 from tests.verify.store_writer import write_stores
 from tests.verify.synthetic import SyntheticRun, listed_file
@@ -420,6 +421,18 @@ def test_run_lists_its_exported_tables(tmp_path: Path) -> None:
     assert not list(run.rglob("*.tmp"))
     with pytest.raises(ExportError, match="lists the tables log and cq already"):
         export_run(run)
+
+
+def test_what_run_json_lists_is_durable_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stored_run(tmp_path)
+    disk = DiskCalls(monkeypatch)
+    rows = export_run(run)
+    made = {path for name in rows for path in (run / name).glob("*.parquet")}
+    wanted = with_folders(made, below=run) | {run.resolve(), (run / "run.json.tmp").resolve()}
+    assert disk.synced_before_named(run / "run.json") == wanted
+    assert disk.is_name_durable(run / "run.json")
 
 
 def test_only_what_is_missing_is_exported(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.disk_calls import DiskCalls
 from tests.verify.synthetic import SyntheticRun, write_manifest
 from verify.run import load_rules, main, verify_run
+from verify.sources.run_files import LocalFiles
 from verify.verdict import CheckResult, Outcome, Verdict
 
 OPS = "history/part-0.parquet"
@@ -101,6 +103,17 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "max_offset",
     ),
 }
+
+
+def test_a_verdict_is_durable_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = DiskCalls(monkeypatch)
+    LocalFiles(tmp_path).replace("verdict.json", "{}")
+    assert disk.synced_before_named(tmp_path / "verdict.json") == {
+        tmp_path.resolve() / "verdict.json.tmp"
+    }
+    assert disk.is_name_durable(tmp_path / "verdict.json")
 
 
 @pytest.mark.parametrize("case", DAMAGE)

@@ -3,8 +3,8 @@
 Place in the data path: after an experiment, or by hand; readers of the run then need no reader of
 stores.
 
-Invariants: the tables are complete before run.json lists them, which is replaced at once, by
-rename; what was listed before stays as it was. A damaged or incomplete run is not changed.
+Invariants: the tables are complete and durable before run.json lists them, which is replaced at
+once, by rename; what was listed before stays as it was. A damaged or incomplete run is not changed.
 
 Source: docs/RUN_FORMAT.md, `tables`.
 """
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from verify.export.tables import EXPORTED, ExportError, Written, export_tables
+from verify.sources.durable import replace_durably, sync_with_folders
 from verify.sources.manifest import Manifest, ManifestError, damage, load_manifest
 from verify.sources.run_files import LocalFiles
 
@@ -65,20 +65,9 @@ def _list_tables(run: Path, manifest: Manifest, written: Mapping[str, Sequence[W
     listed["tables"] = before | {
         name: {"files": [_entry(run, file) for file in files]} for name, files in written.items()
     }
-    # A crash before the rename leaves run.json as it was, and the new tables unlisted.
-    draft = run / "run.json.tmp"
-    draft.unlink(missing_ok=True)
-    with draft.open("w", encoding="utf-8") as stream:
-        json.dump(listed, stream, indent=2)
-        stream.write("\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(run / "run.json")
-    directory = os.open(run, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    # Durable before run.json names them; a crash in between leaves them unlisted.
+    sync_with_folders((file.path for files in written.values() for file in files), below=run)
+    replace_durably(run / "run.json", json.dumps(listed, indent=2) + "\n")
 
 
 def _entry(run: Path, file: Written) -> dict[str, object]:

@@ -5,7 +5,8 @@ lists, and below `verify.judge`, which passes the files of its tables to an engi
 a folder of this machine; `verify.spark.hadoop_files` is one that Hadoop reaches by a URI.
 
 Invariants: a file outside the run, or one that is not a plain file, is never opened: nothing here
-waits for a pipe. verdict.json is replaced at once, so that a reader never sees half of it.
+waits for a pipe. verdict.json is replaced at once, so that a reader never sees half of it, nor, on
+this machine, does a power failure leave half of it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow.parquet as pq
+
+from verify.sources.durable import replace_durably
 
 __all__ = ["LocalFiles", "RunFileError", "RunFiles", "TableFile"]
 
@@ -143,8 +146,4 @@ class LocalFiles:
         )
 
     def replace(self, name: str, text: str) -> None:
-        path = self.run / name
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.unlink(missing_ok=True)  # it may be a pipe, whose opening would block
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        replace_durably(self.run / name, text)
