@@ -3,17 +3,18 @@
 Place in the data path: between what DuckDB and Spark say of a run and the verdict. Pure.
 
 Invariants: no engine outvotes the other; a check on which they differ is unknown and names both,
-whatever each said, since one of them is wrong and nobody knows which.
+whatever each said, since one of them is wrong and nobody knows which. Where they differ in the
+coverage, one of them has read the run wrong: no check passes then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from verify.verdict import CheckResult, Outcome
 
-__all__ = ["agreed"]
+__all__ = ["agreed", "coverage_difference", "doubted"]
 
 
 def agreed(
@@ -23,6 +24,33 @@ def agreed(
     theirs = {result.id: result for result in other}
     results = [_agreed(result, theirs.pop(result.id, None), names) for result in one]
     return [*results, *(_agreed(result, None, names[::-1]) for result in theirs.values())]
+
+
+def coverage_difference(
+    one: Mapping[str, object], other: Mapping[str, object], *, names: tuple[str, str]
+) -> str | None:
+    """Return the sentence that names what the two coverages differ in; None if they are equal."""
+    differing = sorted(
+        key
+        for key in one.keys() | other.keys()
+        if key not in one or key not in other or one[key] != other[key]
+    )
+    if not differing:
+        return None
+    return (
+        f"{names[0]} and {names[1]} differ in the coverage, which is a defect of the verifier: "
+        + ", ".join(differing)
+    )
+
+
+def doubted(results: Sequence[CheckResult], reason: str) -> list[CheckResult]:
+    """Return the results with every pass made unknown for `reason`."""
+    return [
+        replace(result, verdict=Outcome.UNKNOWN, reason=reason)
+        if result.verdict is Outcome.PASS
+        else result
+        for result in results
+    ]
 
 
 def _agreed(one: CheckResult, other: CheckResult | None, names: tuple[str, str]) -> CheckResult:

@@ -7,7 +7,8 @@ Spark judges alone, since its JVM reaches the files; it is started before anythi
 The steps: rules, manifest, digests, tables from the stores if none are listed; DuckDB, whose
 verdict is printed at once; Spark, which judges the same tables by the same rules; the agreement of
 both. A failure on the way (a damaged run, no Java, an error of an engine) makes the verdict unknown
-with the reason, never fail and never pass.
+with the reason, never fail and never pass. So does a kill between the two engines: until the second
+one has judged, verdict.json holds no pass.
 
 Each step is reported on stderr as it begins, since a large run takes minutes.
 
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from verify.agreement import agreed
+from verify.agreement import agreed, coverage_difference, doubted
 from verify.catalogue.dialect import DialectError
 from verify.catalogue.rule_files import (
     BUILT_IN_RULES,
@@ -107,8 +108,9 @@ def verify_run(
 
     If a URI leads to no run directory, verdict.json is not written. `master`: any Spark master
     whose workers see the run under the same path or URI; None: this machine. `say` is called with
-    each step as it begins; `on_first` with the verdict of the first of two engines, which is in
-    verdict.json by then too. `early` may have started Spark's session; a URI does not use it.
+    each step as it begins; `on_first` with the verdict of the first of two engines, of which only
+    the failures are in verdict.json by then. `early` may have started Spark's session; a URI does
+    not use it.
 
     Raises:
         OSError: verdict.json can't be written.
@@ -197,8 +199,10 @@ def _judged_by(
     if first is not None and choice == _DUCKDB:
         return first
     if first is not None:
-        # Written now: Spark takes minutes on a large run, and may be interrupted.
-        work.files.replace(_VERDICT, first.as_text())
+        # Written now: Spark takes minutes on a large run, and may be interrupted. A kill must not
+        # leave a pass that nobody has confirmed, though two engines were asked.
+        awaited = f"{_SPARK} is to judge it too and has not yet"
+        work.files.replace(_VERDICT, _unconfirmed(first, awaited).as_text())
         if on_first is not None:
             on_first(first)
     try:
@@ -207,7 +211,8 @@ def _judged_by(
         if first is None:
             raise
         # A single engine can only be believed where it found a violation; all else becomes unknown.
-        return _unconfirmed(first, _first_line(error))
+        why = _first_line(error).rstrip(".")
+        return _unconfirmed(first, f"only {first.engines[0]} could judge: {why}")
     return second if first is None else _both(first, second)
 
 
@@ -263,14 +268,21 @@ def _verdict(judged: Judged, told: Extent, engine: str) -> Verdict:
 
 
 def _both(first: Verdict, second: Verdict) -> Verdict:
-    """Merge both verdicts. Coverage is the second engine's; a difference in it goes unnoticed."""
+    """Merge both verdicts. Where the coverages differ, the second engine's stands, in doubt."""
     names = (first.engines[0], second.engines[0])
-    return replace(second, checks=agreed(first.checks, second.checks, names=names), engines=names)
+    both = replace(second, checks=agreed(first.checks, second.checks, names=names), engines=names)
+    reason = coverage_difference(first.coverage, second.coverage, names=names)
+    if reason is None:
+        return both
+    return replace(
+        both,
+        checks=doubted(both.checks, reason),
+        not_shown=[*both.not_shown, f"What the run covered: {reason}."],
+    )
 
 
-def _unconfirmed(first: Verdict, reason: str) -> Verdict:
-    """Return the first engine's verdict, reduced to its failures, if the second could not judge."""
-    told = f"only {first.engines[0]} could judge: {reason.rstrip('.')}"
+def _unconfirmed(first: Verdict, told: str) -> Verdict:
+    """Return the first engine's verdict, reduced to its failures: what of it needs no second."""
     return replace(
         first,
         checks=[

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from verify.agreement import agreed
+from verify.agreement import agreed, coverage_difference, doubted
 from verify.verdict import CheckResult, Outcome
 
 NAMES = ("duckdb", "spark")
@@ -45,3 +45,27 @@ def test_a_check_that_one_leaves_out_is_unknown() -> None:
         assert [result.id for result in results] == ["A1", "A2"]
         assert results[1].verdict is Outcome.UNKNOWN
         assert told in (results[1].reason or "")
+
+
+COVERAGE = {"operations": {"send": {"ok": 3}}, "info_share": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        (COVERAGE, None),
+        (COVERAGE | {"operations": {"send": {"ok": 2}}}, "duckdb and spark differ in the coverage"),
+        ({"operations": COVERAGE["operations"]}, "info_share"),
+        (COVERAGE | {"queues": None}, "queues"),
+    ],
+)
+def test_another_coverage_is_told(theirs: dict[str, object], told: str | None) -> None:
+    reason = coverage_difference(COVERAGE, theirs, names=NAMES)
+    assert (reason is None) if told is None else (told in str(reason))
+
+
+def test_in_doubt_nothing_passes_and_what_failed_stays() -> None:
+    unknown = replace(PASSED, id="A3", verdict=Outcome.UNKNOWN, reason="nothing to examine")
+    passed, *others = doubted([PASSED, FAILED, unknown], "who knows")
+    assert (passed.verdict, passed.reason) == (Outcome.UNKNOWN, "who knows")
+    assert others == [FAILED, unknown]
