@@ -14,8 +14,9 @@ Source: RocketMQ 5's PopConsumer requests (200050, 200051, 200053), MQClientAPII
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,7 +34,7 @@ from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
 from client.consume.pop_answer import PopAnswer
 from client.delivery import delivered_message, matches_tags
-from client.errors import MalformedAnswerError, NoRouteError
+from client.errors import ClientError, MalformedAnswerError, NoRouteError
 from client.message import DeliveredMessage, MessageQueue
 from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -54,6 +55,8 @@ _FOUND_NOTHING: Final = frozenset(
     }
 )
 _ANSWERS: Final = _FOUND_NOTHING | {ResponseCode.SUCCESS.value}
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,7 @@ class PopConsumer(Lifecycle):
         Each call goes to one broker group, the next in turn, which holds the request up to
         `poll_ms` while it has no message. A new group starts at the topic's start, or with
         `from_end` at its end. Messages whose other tag has the same hash are left out, and
-        acknowledged.
+        acknowledged, as far as the broker takes that.
         """
         subscription = self._subscribe(topic, expression, kind)
         broker_name = await self._next_broker(topic)
@@ -169,9 +172,7 @@ class PopConsumer(Lifecycle):
             raise MalformedAnswerError(f"pop from {address}: {error}") from error
         tags = frozenset(subscription.tags)
         wanted = [each for each in popped if not tags or matches_tags(each.message, tags)]
-        for each in popped:
-            if each not in wanted:
-                await self.ack(each)
+        await self._ack_unwanted(each for each in popped if each not in wanted)
         return wanted
 
     async def ack(self, popped: PoppedMessage) -> None:
@@ -196,6 +197,17 @@ class PopConsumer(Lifecycle):
         return dataclasses.replace(popped, handle=handle)
 
     # Internals.
+
+    async def _ack_unwanted(self, unwanted: Iterable[PoppedMessage]) -> None:
+        """Acknowledge the messages, as long as the broker takes it."""
+        for each in unwanted:
+            try:
+                await self.ack(each)
+            except ClientError as error:
+                # Its time runs out and it comes again, to be acknowledged then. To raise would lose
+                # the wanted messages for just as long, and to wait for the rest would delay them.
+                _log.info("%s: an unwanted message stays unacknowledged: %s", self.group, error)
+                return
 
     def _subscribe(self, topic: str, expression: str, kind: ExpressionType) -> Subscription:
         """Record the subscription for heartbeats, by which brokers learn of the group."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from client.administer.admin import Admin
 from client.connection.instance import InstanceSettings
 from client.consume.pop_answer import PopAnswer
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
-from client.errors import ClientError
+from client.errors import ClientError, UnansweredError
 from client.message import Message
 from client.produce.producer import Producer, ProducerSettings
 from remoting.protocol.pop_handle import PopHandle, PopHandleError
@@ -74,7 +75,7 @@ def test_garbled_handles_are_refused(text: str) -> None:
         PopHandle.parse(text)
 
 
-async def pop_until(consumer: PopConsumer, count: int, **options: int) -> list[PoppedMessage]:
+async def pop_until(consumer: PopConsumer, count: int, **options: Any) -> list[PoppedMessage]:
     got: list[PoppedMessage] = []
     async with asyncio.timeout(20):
         while len(got) < count:
@@ -112,6 +113,32 @@ async def test_messages_are_hidden_acknowledged_and_come_again(
             assert again.message.reconsume_times == 1
             await two.ack(again)
             assert await two.pop("T", poll_ms=300) == []
+
+
+async def test_an_unwanted_message_that_can_not_be_acknowledged_costs_no_wanted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`BB` has the hash of `Aa`, so that the broker, which compares hashes, hands out both."""
+    async with real_broker(tmp_path) as broker:
+        async with Admin(broker.name_servers) as admin:
+            await admin.create_topic("T", queues=1)
+        async with (
+            PopConsumer("G", broker.name_servers) as consumer,
+            Producer("PG", broker.name_servers) as producer,
+        ):
+            for tag in ("BB", "Aa"):
+                await producer.send(Message(topic="T", body=tag.encode(), tags=tag))
+            refused: list[bytes] = []
+
+            async def refuse(popped: PoppedMessage) -> None:
+                refused.append(popped.message.body)
+                raise UnansweredError("no answer")
+
+            monkeypatch.setattr(consumer, "ack", refuse)
+            (wanted,) = await pop_until(consumer, 1, expression="Aa", invisible_ms=60_000)
+            assert (wanted.message.body, refused) == (b"Aa", [b"BB"])
+            monkeypatch.undo()
+            await consumer.ack(wanted)
 
 
 async def test_a_handle_that_means_nothing_is_an_error(tmp_path: Path) -> None:
