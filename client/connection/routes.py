@@ -24,7 +24,12 @@ from client.connection.answers import error_of
 from client.connection.leaders import GroupLeader
 from client.connection.route_view import TopicRoute, decode_topic_route
 from client.connection.send_codec import DEFAULT_TOPIC
-from client.errors import MalformedAnswerError, NameServerError, NoRouteError
+from client.errors import (
+    BrokerRefusedError,
+    MalformedAnswerError,
+    NameServerError,
+    NoRouteError,
+)
 from client.namespace import NO_NAMESPACE, Namespace
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
@@ -283,9 +288,12 @@ class RouteTable:
     async def name_server_request(self, make: Callable[[], RemotingCommand]) -> RemotingCommand:
         """Send a request to the name servers in turn until one answers with success.
 
-        Raises NameServerError where none answers, BrokerRefusedError for another answer.
+        It must be one that any of them can answer, and that may be repeated. RocketMQ's client
+        raises at the first refusal. Raises the first one's BrokerRefusedError where none answers
+        with success, NameServerError where none answers at all.
         """
         failures: list[str] = []
+        refusal: BrokerRefusedError | None = None
         for _ in self._name_servers:
             address = self._next_name_server()
             try:
@@ -293,8 +301,10 @@ class RouteTable:
             except RemotingError as error:
                 failures.append(f"{address}: {error}")
                 continue
-            self._stay_with(address)
-            if answer.code != ResponseCode.SUCCESS:
-                raise error_of(answer.code, answer.remark, address)
-            return answer
+            if answer.code == ResponseCode.SUCCESS:
+                self._stay_with(address)
+                return answer
+            refusal = refusal or error_of(answer.code, answer.remark, address)
+        if refusal is not None:
+            raise refusal
         raise NameServerError("no name server answers: " + "; ".join(failures))

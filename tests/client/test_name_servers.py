@@ -1,0 +1,61 @@
+"""A request to the name servers goes from one to the next until one of them answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from client.connection.routes import RouteSettings, RouteTable
+from client.errors import BrokerBusyError, NameServerError
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+BUSY = ResponseCode.SYSTEM_BUSY.value
+
+
+class Answering:
+    """Name servers that each answer one code; None: no answer."""
+
+    def __init__(self, codes: Mapping[str, int | None]) -> None:
+        self.codes = codes
+        self.asked: list[str] = []
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        self.asked.append(address)
+        code = self.codes[address]
+        if code is None:
+            raise RemotingError("no answer")
+        return command.response(code, address)
+
+
+def table(servers: Answering) -> RouteTable:
+    return RouteTable(servers, list(servers.codes), settings=RouteSettings())  # type: ignore[arg-type]
+
+
+def cluster_info() -> RemotingCommand:
+    return RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+@pytest.mark.parametrize("code", [BUSY, None])
+async def test_the_next_one_is_asked_where_one_does_not_serve(code: int | None) -> None:
+    servers = Answering({"a": code, "b": 0})
+    routes = table(servers)
+    assert (await routes.name_server_request(cluster_info)).remark == "b"
+    assert (await routes.name_server_request(cluster_info)).remark == "b"
+    assert servers.asked == ["a", "b", "b"], "the one that answered is asked first from then on"
+
+
+async def test_a_refusal_is_raised_once_all_were_asked() -> None:
+    servers = Answering({"a": None, "b": BUSY, "c": 1})
+    with pytest.raises(BrokerBusyError, match="broker b answered"):
+        await table(servers).name_server_request(cluster_info)
+    assert servers.asked == ["a", "b", "c"]
+
+
+async def test_where_none_answers_that_is_said() -> None:
+    with pytest.raises(NameServerError, match="no name server answers: a: no answer; b: no answer"):
+        await table(Answering({"a": None, "b": None})).name_server_request(cluster_info)
