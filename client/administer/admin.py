@@ -268,8 +268,8 @@ class Admin(Lifecycle):
     ) -> list[DeliveredMessage]:
         """Return messages of `topic` with `key`, by the brokers' index; with `unique`, by UNIQ_KEY.
 
-        Times are Unix ms of storing. The result is sorted oldest first, and empty where none
-        matches.
+        Times are Unix ms of storing. Where more than `count_max` match, it is the newest ones. The
+        result is sorted oldest first, and empty where none matches.
         """
         fields = {
             "topic": self.instance.namespace.wrap(topic),
@@ -296,7 +296,8 @@ class Admin(Lifecycle):
             if key in ({message.uniq_key} if unique else message.keys)
         ]
         found.sort(key=lambda message: message.store_timestamp_ms)
-        return found[:count_max]
+        # Each broker answers its newest `count_max`; of all of them, too, the newest are returned.
+        return found[max(0, len(found) - count_max) :]
 
     async def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
         """Return the status of the broker at table address `address`; it may be outdated."""

@@ -12,11 +12,14 @@ from campaigns.rig.waiting import until
 from client.administer.admin import Admin, AdminSettings
 from client.connection.heartbeat import ConsumeFrom
 from client.connection.instance import InstanceSettings
+from client.connection.route_view import TopicRoute
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
 from client.errors import BrokerRefusedError, NoRouteError
-from client.message import DeliveredMessage, Message
+from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer, ProducerSettings
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import MessageRecord, encode_properties, encode_record
 from tests.client.real_broker import real_broker
 
 
@@ -72,3 +75,38 @@ async def test_a_topic_and_a_group_are_deleted(tmp_path: Path) -> None:
         await admin.delete_group("CG", clean_offsets=True)
         with pytest.raises((BrokerRefusedError, NoRouteError)):
             await admin.reset_offsets("CG", "T", 0)
+
+
+async def test_of_many_matches_the_newest_of_all_groups_are_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each group answers its newest; those of one group may all be older than the other's."""
+    stored_ms = {"broker-a": (10, 40), "broker-b": (20, 30)}
+
+    async def route(topic: str) -> TopicRoute:
+        queues = tuple(MessageQueue(topic, name, 0) for name in stored_ms)
+        return TopicRoute(topic=topic, groups={}, write_queues=queues, read_queues=queues)
+
+    async def answers(*_: object, names: Sequence[str], **__: object) -> list[RemotingCommand]:
+        return [
+            RemotingCommand(code=0, body=b"".join(record(at) for at in stored_ms[name]))
+            for name in names
+        ]
+
+    def record(at_ms: int) -> bytes:
+        return encode_record(
+            MessageRecord(
+                topic="T",
+                queue_id=0,
+                body=b"%d" % at_ms,
+                properties=encode_properties({"KEYS": "k"}),
+                store_timestamp_ms=at_ms,
+            )
+        )
+
+    admin = Admin("127.0.0.1:1")
+    monkeypatch.setattr(admin, "topic_route", route)
+    monkeypatch.setattr(admin, "_ask_leaders", answers)
+    for count_max, bodies in ((0, []), (2, [b"30", b"40"]), (9, [b"10", b"20", b"30", b"40"])):
+        found = await admin.query_messages("T", "k", count_max=count_max)
+        assert [message.body for message in found] == bodies
