@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from client.administer.admin import Admin, QueueProgress
+from client.administer.admin import Admin, QueueProgress, ReplicaStatus
 from client.connection.heartbeat import ALL_TAGS, ExpressionType
 from client.connection.route_view import TopicRoute
 from client.consume.lite_pull_consumer import LitePullConsumer
@@ -139,13 +139,26 @@ class SyncProducer(Opened[Producer]):
         """Store several messages of one topic, all or none. Raises ClientError."""
         return self._call(self.client.send_batch(messages, timeout_ms, queue=queue))
 
-    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
         """Send without waiting for an answer. Raises ClientError where it could not be sent."""
-        self._call(self.client.send_oneway(message, queue=queue))
+        self._call(self.client.send_oneway(message, queue=queue, selector=selector))
 
-    def request(self, message: Message, timeout_ms: int | None = None) -> DeliveredMessage:
+    def request(
+        self,
+        message: Message,
+        timeout_ms: int | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> DeliveredMessage:
         """Send `message` and return its reply. Raises ClientError, NoReplyError among them."""
-        return self._call(self.client.request(message, timeout_ms))
+        return self._call(self.client.request(message, timeout_ms, queue=queue, selector=selector))
 
     def reply(
         self, request: DeliveredMessage, body: bytes, timeout_ms: int | None = None
@@ -157,8 +170,8 @@ class SyncProducer(Opened[Producer]):
         """Recall a timer message before its time. Raises ClientError."""
         return self._call(self.client.recall(sent, timeout_ms))
 
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        return self._call(self.client.queues(topic))
+    def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:
+        return self._call(self.client.queues(topic, timeout_ms))
 
 
 class SyncTransactionProducer(Opened[TransactionProducer]):
@@ -191,9 +204,10 @@ class SyncPopConsumer(Opened[PopConsumer]):
         *,
         count_max: int = 32,
         invisible_ms: int = 60_000,
-        poll_ms: int = 15_000,
+        poll_ms: int = 0,
         expression: str = ALL_TAGS,
         kind: ExpressionType = ExpressionType.TAG,
+        from_end: bool = False,
     ) -> list[PoppedMessage]:
         return self._call(
             self.client.pop(
@@ -203,6 +217,7 @@ class SyncPopConsumer(Opened[PopConsumer]):
                 poll_ms=poll_ms,
                 expression=expression,
                 kind=kind,
+                from_end=from_end,
             )
         )
 
@@ -244,20 +259,24 @@ class SyncPullConsumer(Opened[PullConsumer]):
             )
         )
 
-    def max_offset(self, queue: MessageQueue) -> int:
-        return self._call(self.client.max_offset(queue))
+    def max_offset(self, queue: MessageQueue, timeout_ms: int | None = None) -> int:
+        return self._call(self.client.max_offset(queue, timeout_ms))
 
-    def min_offset(self, queue: MessageQueue) -> int:
-        return self._call(self.client.min_offset(queue))
+    def min_offset(self, queue: MessageQueue, timeout_ms: int | None = None) -> int:
+        return self._call(self.client.min_offset(queue, timeout_ms))
 
-    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return self._call(self.client.search_offset(queue, timestamp_ms))
+    def search_offset(
+        self, queue: MessageQueue, timestamp_ms: int, timeout_ms: int | None = None
+    ) -> int:
+        return self._call(self.client.search_offset(queue, timestamp_ms, timeout_ms))
 
-    def fetch_offset(self, queue: MessageQueue) -> int | None:
-        return self._call(self.client.fetch_offset(queue))
+    def fetch_offset(self, queue: MessageQueue, timeout_ms: int | None = None) -> int | None:
+        return self._call(self.client.fetch_offset(queue, timeout_ms))
 
-    def commit_offset(self, queue: MessageQueue, offset: int) -> None:
-        self._call(self.client.commit_offset(queue, offset))
+    def commit_offset(
+        self, queue: MessageQueue, offset: int, timeout_ms: int | None = None
+    ) -> None:
+        self._call(self.client.commit_offset(queue, offset, timeout_ms))
 
 
 class SyncLitePullConsumer(Opened[LitePullConsumer]):
@@ -301,9 +320,16 @@ class SyncAdmin(Opened[Admin]):
         return self._call(self.client.topic_route(topic))
 
     def create_topic(
-        self, topic: str, *, queues: int = 4, perm: int = PERM_READ | PERM_WRITE
+        self,
+        topic: str,
+        *,
+        queues: int = 4,
+        perm: int = PERM_READ | PERM_WRITE,
+        broker_names: Sequence[str] = (),
     ) -> None:
-        self._call(self.client.create_topic(topic, queues=queues, perm=perm))
+        self._call(
+            self.client.create_topic(topic, queues=queues, perm=perm, broker_names=broker_names)
+        )
 
     def delete_topic(self, topic: str) -> None:
         self._call(self.client.delete_topic(topic))
@@ -330,8 +356,21 @@ class SyncAdmin(Opened[Admin]):
         return self._call(self.client.view_message(offset_msg_id))
 
     def query_messages(
-        self, topic: str, key: str, *, count_max: int = 32, unique: bool = False
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = (1 << 63) - 1,
+        unique: bool = False,
     ) -> list[DeliveredMessage]:
         return self._call(
-            self.client.query_messages(topic, key, count_max=count_max, unique=unique)
+            self.client.query_messages(
+                topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms, unique=unique
+            )
         )
+
+    def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
+        """Return the status of the broker at table address `address`; it may be outdated."""
+        return self._call(self.client.replica_status(address, timeout_ms))

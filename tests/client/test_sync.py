@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -10,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from client.administer.admin import Admin
+from client.blocking import sync_clients
 from client.blocking.sync import Session
 from client.connection.heartbeat import ConsumeFrom, ExpressionType
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
-from client.consume.lite_pull_consumer import LitePullSettings
-from client.consume.pull_consumer import PullStatus
+from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.consume.pop_consumer import PopConsumer
+from client.consume.pull_consumer import PullConsumer, PullStatus
+from client.consume.push_consumer import PushConsumer
 from client.errors import ClientClosedError, DeadlineError, NameServerError, NoRouteError
 from client.message import DeliveredMessage, Message, SendStatus
-from client.produce.producer import ProducerSettings
-from client.produce.transaction_producer import Decision, HalfMessage
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.transaction_producer import Decision, HalfMessage, TransactionProducer
 from tests.client.real_broker import RealBroker
 
 SETTINGS = PushConsumerSettings(
@@ -133,3 +138,40 @@ def test_a_call_that_would_wait_for_itself_is_refused(broker: RealBroker) -> Non
 
         with pytest.raises(RuntimeError, match="wait for itself"):
             session._loop.call(on_the_loop())
+
+
+BLOCKING = [
+    (sync_clients.SyncProducer, Producer),
+    (sync_clients.SyncTransactionProducer, TransactionProducer),
+    (sync_clients.SyncPopConsumer, PopConsumer),
+    (sync_clients.SyncPullConsumer, PullConsumer),
+    (sync_clients.SyncLitePullConsumer, LitePullConsumer),
+    (sync_clients.SyncPushConsumer, PushConsumer),
+    (sync_clients.SyncAdmin, Admin),
+]
+LIFE = {"start", "stop", "crash"}  # the session's business
+NOT_BLOCKING = {
+    "send_async",  # its result is a future of the loop
+    "send_half",  # parts of `send_in_transaction`
+    "end",
+    "reset",  # the broker's request, for `ConsumerAdmin`
+}
+
+
+def calls_of(kind: type) -> dict[str, inspect.Signature]:
+    """The public methods that the class itself declares."""
+    return {
+        name: inspect.signature(method)
+        for name, method in vars(kind).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("blocking", "waiting"), BLOCKING, ids=lambda kind: kind.__name__)
+def test_blocking_calls_take_what_the_asyncio_ones_take(blocking: type, waiting: type) -> None:
+    for name, signature in calls_of(blocking).items():
+        assert signature == inspect.signature(getattr(waiting, name)), name
+    coroutines = {
+        name for name in calls_of(waiting) if inspect.iscoroutinefunction(getattr(waiting, name))
+    }
+    assert coroutines - calls_of(blocking).keys() <= LIFE | NOT_BLOCKING
