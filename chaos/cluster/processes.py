@@ -5,9 +5,10 @@ and proxies with it. Standard output and error of a process go to `ROOT/output/<
 over restarts; its pid file `ROOT/pids/<name>.json` holds the pid and the kernel's start time.
 
 Invariants: a process is signalled only where pid and start time both match the pid file, so a pid
-that the kernel has re-used is never touched. Each process leads a session of its own: Ctrl-C at the
-terminal reaches the harness alone, and killing one process touches no other. Where the table
-`ends_with_us`, its processes end with this one, however this one ends.
+that the kernel has re-used is never touched. A program begins only once a pid file names its
+process: whenever this one ends, `cluster down` finds all that goes on. Each process leads a session
+of its own: Ctrl-C at the terminal reaches the harness alone, and killing one process touches no
+other. Where the table `ends_with_us`, its processes end with this one, however this one ends.
 
 Source: proc(5), fields 3 (state) and 22 (starttime) of /proc/<pid>/stat.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -42,6 +44,8 @@ __all__ = [
 STOP_POLL_S = 0.02
 KILL_WAIT_S = 5.0
 OUTPUT_TAIL_BYTES = 2000
+# Becomes the program once a line comes, and ends where none can come any more.
+_GATE = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "gate")
 FREE_PORTS = (15000, 32000)  # Linux hands out 32768..60999 by itself
 
 
@@ -94,11 +98,13 @@ class ProcessTable:
         running = self.find(name)
         if running is not None:
             raise ProcessError(f"{name} already runs as pid {running.pid}")
+        if shutil.which(argv[0]) is None:
+            raise ProcessError(f"{name}: can't start {argv[0]}: there is no such program")
         with self.output_file(name).open("ab") as output:
             try:
                 child = subprocess.Popen(
-                    list(argv),
-                    stdin=subprocess.DEVNULL,
+                    [*_GATE, *argv],
+                    stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -106,15 +112,25 @@ class ProcessTable:
                 )
             except OSError as error:
                 raise ProcessError(f"{name}: can't start {argv[0]}: {error}") from error
-        # A crash before the rename below leaves a process that no pid file names.
         self._children[name] = child
-        ticks = _start_ticks(child.pid)
-        process = RunningProcess(name=name, pid=child.pid, start_ticks=ticks)
+        assert child.stdin is not None
+        try:
+            with child.stdin as gate:
+                process = self._write_pid_file(name, child.pid, argv)
+                gate.write(b"go\n")
+        except OSError as error:
+            child.wait()  # the gate is closed
+            raise ProcessError(f"{name}: can't start {argv[0]}: {error}") from error
+        return process
+
+    def _write_pid_file(self, name: str, pid: int, argv: Sequence[str]) -> RunningProcess:
+        """Name the process, which stays the same one when it becomes the program."""
+        ticks = _start_ticks(pid)
         record = self._pid_file(name)
         draft = record.with_suffix(".tmp")
-        draft.write_text(json.dumps({"pid": child.pid, "start_ticks": ticks, "argv": list(argv)}))
+        draft.write_text(json.dumps({"pid": pid, "start_ticks": ticks, "argv": list(argv)}))
         draft.rename(record)
-        return process
+        return RunningProcess(name=name, pid=pid, start_ticks=ticks)
 
     def find(self, name: str) -> RunningProcess | None:
         """Return the process of that name where it is alive; reap it where it is our dead child."""

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from chaos.cluster.processes import (
     process_state,
 )
 
+ROOT = Path(__file__).parents[2]
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
     sys.executable,
@@ -84,6 +86,51 @@ def test_second_start_is_refused(table: ProcessTable) -> None:
 def test_missing_program_is_named(table: ProcessTable) -> None:
     with pytest.raises(ProcessError, match="no-such-program"):
         table.start("a", ["/no-such-program"])
+
+
+# Dies where it would give the pid file its name; says before which process it has started.
+DYING = (
+    "import os, sys; from pathlib import Path; from chaos.cluster.processes import ProcessTable\n"
+    "def die(*_):\n"
+    "    print(table._children['a'].pid, flush=True)\n"
+    "    os._exit(9)\n"
+    "Path.rename = die\n"
+    "table = ProcessTable(Path(sys.argv[1]))\n"
+    "table.start('a', ['sleep', '60'])\n"
+)
+
+
+def test_what_no_pid_file_names_does_not_live_on(tmp_path: Path) -> None:
+    starter = subprocess.run(
+        [sys.executable, "-c", DYING, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT, check=False
+    )
+    assert starter.returncode == 9
+    pid = int(starter.stdout)
+
+    def has_ended() -> bool:
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    try:
+        await_until(has_ended, "it ends with its starter, since nobody could find it")
+    finally:
+        if not has_ended():
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_without_a_pid_file_nothing_is_started(table: ProcessTable, tmp_path: Path) -> None:
+    (tmp_path / "pids" / "a.tmp").mkdir()
+    with pytest.raises(ProcessError, match=r"a: can't start .*Is a directory"):
+        table.start("a", SLEEPER)
+    assert table.exit_code("a") is not None
+    assert table.output_tail("a") == ""
+    assert table.find("a") is None
+
+
+def test_the_program_has_its_own_arguments_and_no_input(table: ProcessTable) -> None:
+    said = "import sys; print(sys.argv[1:], sys.stdin.read() == '')"
+    table.start("a", [sys.executable, "-c", said, "a b", "$c"])
+    await_until(lambda: table.output_tail("a") == "['a b', '$c'] True", "it prints")
 
 
 def test_port_in_use_is_named() -> None:
