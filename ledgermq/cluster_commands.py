@@ -158,9 +158,11 @@ def member_list(directory: Directory, group: Group = None, as_json: Json = False
         typer.echo(json.dumps([{name: getattr(r, name) for name in r.__slots__} for r in rows]))
         return
     for row in rows:
+        lost = "" if row.in_layout else "  not in cluster.json: add it again"
         typer.echo(
             f"{row.group}/{row.node}  {row.kind}{', leads' if row.leads else ''}  {row.address}  "
             f"applied {row.applied_index}  {row.phase or 'no answer'}  store {row.store_id or '-'}"
+            f"{lost}"
         )
 
 

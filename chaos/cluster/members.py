@@ -9,8 +9,10 @@ and cluster.json is done here, before and after it:
     remove   the group first, then the process stops and leaves cluster.json; its store stays
 
 Invariants: a change that the group rejected leaves processes and files as they were; one step at a
-time, each committed before the next is requested. A node whose disk was lost is replaced by
-`remove` and `add`: its new store has a new identity.
+time, each committed before the next is requested. From the request on, the node may be a member:
+unless the group rejected it, its process goes on, whatever ends `add`. A member that cluster.json
+lacks, after a crash between the two, is named by `list`, and taken up by another `add`. A node
+whose disk was lost is replaced by `remove` and `add`: its new store has a new identity.
 
 Source: Ongaro's dissertation, chapter 4.
 """
@@ -59,7 +61,8 @@ _NODE_NAME_LENGTH_MAX: Final = 63
 class MemberInfo:
     """A member as the group's leader knows it.
 
-    Indexes and phase are the member's own report, None where it does not answer.
+    Indexes and phase are the member's own report, None where it does not answer. `in_layout`:
+    whether cluster.json has it; if not, an `add` was cut short, and another one takes it up.
     """
 
     group: str
@@ -70,6 +73,11 @@ class MemberInfo:
     store_id: str
     applied_index: int | None
     phase: str | None
+    in_layout: bool = True
+
+
+class _RejectedError(ClusterError):
+    """The group certainly did not make the change."""
 
 
 def list_members(directory: Path, *, group: str | None = None) -> list[MemberInfo]:
@@ -90,7 +98,8 @@ def add(
 ) -> None:
     """Start a node and make it a learner; with `voter` a voter, once it has caught up.
 
-    Raises ClusterError, and what starting a process raises.
+    Takes up what an earlier call that was cut short has left: a process that runs, a member that
+    cluster.json lacks. Raises ClusterError, and what starting a process raises.
     """
     layout = load_layout(directory)
     name = _group(layout, group)
@@ -100,25 +109,60 @@ def add(
     asyncio.run(_require_raft(layout, name))
     directory = directory.resolve()
     table = ProcessTable(directory)
-    place = _new_place(directory, layout, name, node)
-    if table.find(place.name) is not None:
-        raise ClusterError(f"{place.name} runs, and is no member: stop it first")
+    rows = {row.node: row for row in asyncio.run(_list(layout, [name]))}
+    member = rows.get(node)
+    running = table.find(_process_name(name, node)) is not None
+    if member is not None or running:
+        place = _former_place(directory, name, node)
+    else:
+        place = _new_place(directory, layout, name, node)
     grown = _with_members(layout, (*layout.brokers, place))
-    write_config(directory, grown, place, {}, trace=_traces(directory, layout))
+    if not running:
+        write_config(directory, grown, place, {}, trace=_traces(directory, layout))
     with contextlib.ExitStack() as on_failure:
-        # Rejected or interrupted: no majority counts on the node yet.
-        on_failure.callback(table.stop, [place.name])
-        table.start(place.name, broker_process(directory, place.name))
-        say(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
+        if not running:
+            # Nothing was requested yet: no majority counts on the node.
+            on_failure.callback(table.stop, [place.name])
+            table.start(place.name, broker_process(directory, place.name))
+            say(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
         store_id = asyncio.run(_await_store(table, grown, directory, place))
-        fields = {"change": "add", "node": node, "address": place.raft_address}
-        asyncio.run(_change(layout, name, fields | {"storeId": store_id}))
+        if member is not None:
+            _check_same_store(member, place, store_id)
         on_failure.pop_all()
+    if member is None:
+        fields = {"change": "add", "node": node, "address": place.raft_address}
+        try:
+            _request_learner(layout, name, fields | {"storeId": store_id}, say)
+        except _RejectedError:
+            if not running:
+                table.stop([place.name])
+            raise
     # After the commit: a crash between the two leaves a member that cluster.json lacks.
     write_layout(directory, grown)
-    say(f"{node} is a learner of {name}, store {store_id}")
-    if voter:
+    kind = "learner" if member is None else member.kind
+    say(f"{node} is a {kind} of {name}, store {store_id}")
+    if voter and kind != "voter":
         promote(directory, node, group=name, timeout_s=timeout_s, say=say)
+
+
+def _request_learner(
+    layout: ClusterLayout, group: str, fields: dict[str, str], say: Callable[[str], None]
+) -> None:
+    """Request the addition; where that ends without an answer, say what is left."""
+    is_known = False
+    try:
+        asyncio.run(_change(layout, group, fields))
+        is_known = True
+    except _RejectedError:
+        is_known = True
+        raise
+    finally:
+        if not is_known:
+            node = fields["node"]
+            say(
+                f"whether {node} is a member of {group} is not known, so its process goes on: "
+                f"`member list` tells, and `member add` takes it up"
+            )
 
 
 def promote(
@@ -147,12 +191,12 @@ def remove(
     say(f"{node} is no member of {name} any more")
     directory = directory.resolve()
     left = tuple(p for p in layout.brokers if (p.group, p.node) != (name, node))
-    gone = [place.name for place in layout.brokers if place not in left]
+    process = _process_name(name, node)  # cluster.json may lack it
     table = ProcessTable(directory)
-    running = [process for process in gone if table.find(process) is not None]
-    table.stop(gone)
+    running = table.find(process) is not None
+    table.stop([process])
     write_layout(directory, _with_members(layout, left))
-    for process in running:
+    if running:
         say(f"stopped {process}; its store stays in {directory / 'nodes' / name / node}")
 
 
@@ -175,7 +219,10 @@ async def _list(layout: ClusterLayout, names: list[str]) -> list[MemberInfo]:
     rows: list[MemberInfo] = []
     for name in names:
         leader, statuses = await _await_leader(layout, name)
-        answer = await _request(layout, leader.address, RequestCode.LEDGERMQ_MEMBERS, {})
+        try:
+            answer = await _request(layout, leader.address, RequestCode.LEDGERMQ_MEMBERS, {})
+        except RemotingError as error:
+            raise ClusterError(f"{name}: its leader does not tell its members: {error}") from error
         members = json.loads(answer.body)
         for kind in ("voters", "learners"):
             for member in members[kind]:
@@ -190,6 +237,7 @@ async def _list(layout: ClusterLayout, names: list[str]) -> list[MemberInfo]:
                         store_id=member["store_id"],
                         applied_index=None if status is None else status.applied_index,
                         phase=None if status is None else status.phase,
+                        in_layout=member["node"] in {p.node for p in layout.groups[name]},
                     )
                 )
     return rows
@@ -206,34 +254,44 @@ async def _change(
 ) -> None:
     """Repeat the request, at whichever node leads by then, until it is done or can't be.
 
-    A missing or unknown answer is resolved by reading the membership itself.
+    A missing or unknown answer is resolved by reading the membership itself. Raises _RejectedError
+    where the change certainly was not made, and another ClusterError where that is not known.
     """
     deadline = asyncio.get_running_loop().time() + busy_timeout_s
     said = ""
+    doubt = False  # an attempt without an answer may still be carried out
     while True:
+        rejected = False
         leader, _ = await _await_leader(layout, group)
         try:
             answer = await _request(
                 layout, leader.address, RequestCode.LEDGERMQ_CHANGE_MEMBER, fields
             )
         except RemotingError as error:
-            said, unknown = str(error), True
+            said, doubt = str(error), True
         else:
             said = answer.remark or f"code {answer.code}"
-            unknown = answer.code == ResponseCode.SYSTEM_ERROR
             if answer.code == ResponseCode.SUCCESS:
                 return
-            if answer.code == ResponseCode.INVALID_PARAMETER:
-                raise ClusterError(f"{group}: {said}")
-        if unknown and await _is_done(layout, group, fields):
+            doubt = doubt or answer.code == ResponseCode.SYSTEM_ERROR
+            rejected = answer.code == ResponseCode.INVALID_PARAMETER
+        # In doubt a rejection may mean that an earlier attempt has made the change.
+        if doubt and await _is_done(layout, group, fields):
             return
+        if rejected:
+            raise _RejectedError(f"{group}: {said}")
         if asyncio.get_running_loop().time() >= deadline:
-            raise ClusterError(f"{group}: not done within {busy_timeout_s:g} s: {said}")
+            kind = ClusterError if doubt else _RejectedError
+            raise kind(f"{group}: not done within {busy_timeout_s:g} s: {said}")
         await asyncio.sleep(_POLL_S)
 
 
 async def _is_done(layout: ClusterLayout, group: str, fields: dict[str, str]) -> bool:
-    members = {row.node: row for row in await _list(layout, [group])}
+    """Return whether the membership shows the change; False, too, where it can't be read now."""
+    try:
+        members = {row.node: row for row in await _list(layout, [group])}
+    except ClusterError:
+        return False  # the caller asks again, or says that it does not know
     row = members.get(fields["node"])
     match fields["change"]:
         case "remove":
@@ -333,21 +391,53 @@ def _check_name(node: str) -> None:
         raise ClusterError(f"{node!r} is no name of a node: letters, digits, - and _")
 
 
+def _process_name(group: str, node: str) -> str:
+    return BrokerPlace(group=group, node=node, address="", raft_address="").name
+
+
+def _former_place(directory: Path, group: str, node: str) -> BrokerPlace:
+    """Return the place that the node's configuration names. Raises ClusterError without one."""
+    name = _process_name(group, node)
+    try:
+        settings = tomllib.loads((directory / "config" / f"{name}.toml").read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise ClusterError(
+            f"{node} is there already, and no configuration says where: `member remove` takes it"
+            " out"
+        ) from error
+    return BrokerPlace(
+        group=group,
+        node=node,
+        address=str(settings["listen"]),
+        raft_address=str(settings["raft_listen"]),
+    )
+
+
 def _new_place(directory: Path, layout: ClusterLayout, group: str, node: str) -> BrokerPlace:
     """Return the former place of the node, if the ports are free; else one on free ports."""
-    place = BrokerPlace(group=group, node=node, address="", raft_address="")
-    old = directory / "config" / f"{place.name}.toml"
-    if old.exists():
-        settings = tomllib.loads(old.read_text(encoding="utf-8"))
-        addresses = [str(settings["listen"]), str(settings["raft_listen"])]
+    name = _process_name(group, node)
+    if (directory / "config" / f"{name}.toml").exists():
+        place = _former_place(directory, group, node)
+        ports = [int(a.rpartition(":")[2]) for a in (place.address, place.raft_address)]
         try:
-            check_ports_free({int(a.rpartition(":")[2]): place.name for a in addresses})
+            check_ports_free(dict.fromkeys(ports, name))
         except PortInUseError:
-            addresses = []
-        if addresses:
-            return dataclasses.replace(place, address=addresses[0], raft_address=addresses[1])
+            pass  # free ones are found below
+        else:
+            return place
     remoting, raft = free_ports(2, random.Random(secrets.randbits(64)))
-    return dataclasses.replace(place, address=f"{HOST}:{remoting}", raft_address=f"{HOST}:{raft}")
+    return BrokerPlace(
+        group=group, node=node, address=f"{HOST}:{remoting}", raft_address=f"{HOST}:{raft}"
+    )
+
+
+def _check_same_store(member: MemberInfo, place: BrokerPlace, store_id: str) -> None:
+    """Raise ClusterError where what is here is not what the group has added."""
+    if (member.address, member.store_id) != (place.raft_address, store_id):
+        raise ClusterError(
+            f"{member.node} is a member at {member.address} with store {member.store_id}, and here"
+            f" is {place.raft_address} with store {store_id}: `member remove` takes it out"
+        )
 
 
 def _with_members(layout: ClusterLayout, brokers: tuple[BrokerPlace, ...]) -> ClusterLayout:
