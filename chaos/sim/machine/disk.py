@@ -17,8 +17,7 @@ What it models:
   the next sync succeeds without it, and a power failure takes it;
 - a disk may be full: where `capacity_bytes` is set, a file grows only while there is room, and what
   was allocated can be written all the same;
-- a disk may rot: `spoil` and `lose` change what was durable (kinds of damage:
-  `chaos.sim.machine.disk_corruption`);
+- a disk may rot: `spoil` and `lose` change what was durable;
 - writes may be short; an armed error raises EIO or ENOSPC; an armed fuse kills the node at the n-th
   operation from now, in the middle of a write too.
 
