@@ -505,7 +505,7 @@ async def test_operators_are_served_beside_a_full_house() -> None:
 
 
 async def test_idle_connections_are_closed() -> None:
-    echo = Echo(idle_timeout_ms=200)
+    echo = Echo(idle_timeout_ms=1_000)
     await echo.server.start()
     idle, busy = RemotingClient(), RemotingClient()
     await idle.request(echo.server.address, RemotingCommand(code=1), 3000)
