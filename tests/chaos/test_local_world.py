@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster.layout import fixed_ports, lay_out
+from chaos.worlds import local
 from chaos.worlds.base import Link, WorldError
 from chaos.worlds.local import LocalWorld
 from toxiproxy.client import ToxicSpec
@@ -48,7 +49,8 @@ def server() -> LosingToxiproxy:
 
 
 @pytest.fixture
-def world(tmp_path: Path, server: LosingToxiproxy) -> LocalWorld:
+def world(tmp_path: Path, server: LosingToxiproxy, monkeypatch: pytest.MonkeyPatch) -> LocalWorld:
+    monkeypatch.setattr(local, "free_ports", lambda *_: [8474])  # nothing listens here
     ports = fixed_ports(
         groups=1, replicas=3, name_servers=1, name_server_port=9876, base_port=10911
     )
