@@ -1,7 +1,7 @@
 """Choice of the engine that replicates this broker's log.
 
 Place in the data path: the one spot where the broker learns what its ReplicatedLog is: Raft, or
-PySyncObj. Master-slave engines will join here.
+PySyncObj.
 """
 
 from __future__ import annotations

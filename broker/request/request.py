@@ -1,12 +1,11 @@
 """One request on its way through a processor: typed fields in, one answer out.
 
-Place in the data path: `broker.process.server` wraps each incoming command; processors read fields
-through it, refuse by raising `RefusedError`, and answer with `reply`. A oneway request is never
-answered. An answer that fits no frame becomes a refusal: what clients have told a broker must not
-end it.
+Place in the data path: `broker.process.server` wraps each incoming command; handlers reject a
+request by raising `RefusedError`, and answer it with `reply`. A oneway request is never answered.
+An answer that fits no frame becomes a refusal: what clients have sent must not stop a broker.
 
-Fields are read one by one instead of through a header class: this is per message, and a send
-needs nine of twenty fields.
+Sends and replies read their fields here one by one (a send needs nine of twenty, and is counted in
+microseconds); every other request comes with its header (`broker.request.row`).
 """
 
 from __future__ import annotations

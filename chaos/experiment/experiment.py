@@ -16,7 +16,7 @@ Invariants: whatever happens, faults are healed and no process is left; a harnes
 run that is not complete, which the verifier calls unknown, never as a failure of the cluster; all
 randomness comes from the seed.
 
-Source: the run format; design section 7.
+Source: the run format; docs/DESIGN.md section 7.
 """
 
 from __future__ import annotations

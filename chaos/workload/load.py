@@ -7,7 +7,7 @@ everything ends.
 Invariants: shards are dealt to plain processes so that each has one writer; every slot is used by
 one kind of client; a reader is ended only after the drain.
 
-Source: the run format (consumer_groups); design section 7.
+Source: the run format (consumer_groups); docs/DESIGN.md section 7.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Invariants: a cut of the link (who, whom) swallows every byte that `who` sends t
 connections of either's making, and no byte of the other direction; everything that carries a tag is
 removed by `mend(tag)`; status and process state are queried past every proxy.
 
-Source: design section 7 (worlds, links).
+Source: docs/DESIGN.md section 7 (worlds, links).
 """
 
 from __future__ import annotations

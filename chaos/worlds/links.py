@@ -8,7 +8,7 @@ proxy, since every process registers and publishes its own address and dials thr
 The bytes of the link (who, whom) are the upstream of the proxies that `who` dials `whom` through
 and the downstream of those that `whom` dials `who` through, and nothing else.
 
-Source: design section 7 (links).
+Source: docs/DESIGN.md section 7 (links).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ their own map; status (request 60001) is requested past every proxy; every toxic
 added, or may have, is kept under its tag until `mend` has removed it; `abort` leaves no process,
 and neither does the death of this one.
 
-Source: design section 7; Toxiproxy's HTTP API.
+Source: docs/DESIGN.md section 7; Toxiproxy's HTTP API.
 """
 
 from __future__ import annotations
