@@ -61,7 +61,7 @@ async def test_progress_is_told_and_offsets_are_reset(tmp_path: Path, namespace:
                 offsets = await admin.reset_offsets("CG", "T", 0)
                 assert set(offsets) == set(progress)
                 assert set(offsets.values()) == {0}
-                await until(lambda: len(seen) == 12, 20)
+                await until(lambda: len(seen) == 12)
             assert sorted(seen) == sorted([b"%d" % number for number in range(6)] * 2)
 
 

@@ -66,7 +66,7 @@ async def test_order_survives_members_that_come_and_go(tmp_path: Path) -> None:
 
             async def caught_up() -> None:
                 await until(
-                    lambda: all(sent - 1 in listener.seen[queue_id] for queue_id in range(4)), 20
+                    lambda: all(sent - 1 in listener.seen[queue_id] for queue_id in range(4))
                 )
 
             await members[0].start()
@@ -143,7 +143,7 @@ async def test_a_failed_message_comes_back_and_ends_among_the_dead(tmp_path: Pat
         async with consumer, Producer("PG", broker.name_servers) as producer:
             bad = await producer.send(Message(topic="T", body=b"bad", tags="x", keys=("k",)))
             await producer.send(Message(topic="T", body=b"good"))
-            await until(lambda: (b"bad", 1) in listener.seen, 20)
+            await until(lambda: (b"bad", 1) in listener.seen)
         assert listener.seen == [(b"bad", 0), (b"good", 0), (b"bad", 1)]
         assert listener.topics == {"T"}
         async with PullConsumer("TOOL", broker.name_servers) as tool:
@@ -172,7 +172,7 @@ async def test_an_ordered_message_ends_among_the_dead_too(tmp_path: Path) -> Non
         async with consumer, Producer("PG", broker.name_servers) as producer:
             await producer.send(Message(topic="T", body=b"bad"))
             await producer.send(Message(topic="T", body=b"good"))
-            await until(lambda: (b"good", 0) in listener.seen, 20)
+            await until(lambda: (b"good", 0) in listener.seen)
         assert listener.seen == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
         async with PullConsumer("TOOL", broker.name_servers) as tool:
             (queue,) = await tool.queues("%DLQ%CG")

@@ -147,7 +147,7 @@ async def test_a_namespace_keeps_topics_and_groups_apart(tmp_path: Path) -> None
             ended = await producer.send_in_transaction(Message(topic="T", body=b"committed"))
             assert ended.end is not None
             assert ended.end.outcome is EndOutcome.OK
-            await until(lambda: len(got.got) == 2, 20)
+            await until(lambda: len(got.got) == 2)
             assert {message.body for message in got.got} == {b"plain", b"committed"}
             assert {message.topic for message in got.got} == {"T"}
             assert {message.queue.topic for message in got.got} == {"T"}
@@ -177,7 +177,7 @@ async def test_sql_subscriptions_get_what_their_expression_wants(tmp_path: Path)
                         properties={"size": str(number), "color": color},
                     )
                 )
-            await until(lambda: len(got.got) == 2, 20)
+            await until(lambda: len(got.got) == 2)
             assert [message.body for message in got.got] == [b"4", b"5"]
         async with PullConsumer("PULL", broker.name_servers) as tool:
             (queue,) = await tool.queues("T")

@@ -169,11 +169,11 @@ async def test_nothing_is_lost_or_doubled_when_the_leader_goes(tmp_path: Path) -
             async with asyncio.TaskGroup() as group:
                 for name in range(4):
                     group.create_task(send(name))
-                await until(lambda: len(sent) > 200, 20)
+                await until(lambda: len(sent) > 200)
                 assert cluster.leader is not None
                 await cluster.stop_node(cluster.leader)
                 before = len(sent)
-                await until(lambda: len(sent) > before + 200, 20)
+                await until(lambda: len(sent) > before + 200)
                 stop.set()
             assert await read_all(reader, "T") == Counter(sent)
             await until(lambda: set(delivered) >= sent, seconds=20)
