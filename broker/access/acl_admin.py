@@ -26,7 +26,7 @@ from broker.entry.policies import (
     named,
     subject_name,
 )
-from broker.request.context import BrokerContext
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.user_table import ENTRIES_MAX, ENTRIES_PER_USER_MAX
 from remoting.errors import BodyError
@@ -63,15 +63,15 @@ class _AclInfo(msgspec.Struct):
 class AclAdminProcessor:
     """Requests about permissions. Handlers raise RefusedError; else the answer follows."""
 
-    def __init__(self, context: BrokerContext, changes: AccessChanges) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, changes: AccessChanges) -> None:
+        self._replica = replica
         self._changes = changes
 
     def create(self, header: AclRequestHeader, request: Request) -> None:
         """Add or replace entries of a user (AUTH_CREATE_ACL, AUTH_UPDATE_ACL)."""
         name, wanted = _checked_subject(header.subject), _read(request)
         self._changes.check()
-        table = self._context.state.users
+        table = self._replica.state.users
         if table.get(name) is None:
             raise refusal(f"The subject of User:{name} is not exist.")
         entries = {_key(entry): entry for entry in [*table.entries(name), *wanted]}
@@ -115,7 +115,7 @@ class AclAdminProcessor:
         """Answer AUTH_LIST_ACL with the entries whose subjects and resources contain the
         filters."""
         subject, resource = header.subject_filter.strip(), header.resource_filter.strip()
-        table = self._context.state.users
+        table = self._replica.state.users
         found = []
         for name in sorted(table.users):
             entries = [each for each in table.entries(name) if resource in each.resource.key]
@@ -127,7 +127,7 @@ class AclAdminProcessor:
 
     def _entries(self, name: str) -> tuple[PolicyEntry, ...]:
         """Return the entries of a user. Raises RefusedError where there is no such user."""
-        table = self._context.state.users
+        table = self._replica.state.users
         if table.get(name) is None:
             raise refusal("The subject is not exist.")
         return table.entries(name)

@@ -21,7 +21,9 @@ import msgspec
 from broker.entry.payload import Command, DeleteUserCommand, UserCommand
 from broker.entry.policies import NAME_SIZE_MAX, User, UserKind, UserStatus, named
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.user_table import USERS_MAX
 from remoting.errors import BodyError
@@ -37,8 +39,8 @@ _BODY_SIZE_MAX = 65_536
 class AccessChanges:
     """Guard that lets one change of users or permissions at a time through the log."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
         self._in_flight = False
 
     def check(self) -> None:
@@ -54,7 +56,7 @@ class AccessChanges:
         Raises RefusedError where too many proposals wait.
         """
         assert not self._in_flight
-        commit(self._context, request, commands, settled=self._settled)
+        commit(self._leadership, request, commands, settled=self._settled)
         self._in_flight = not request.answered
 
     def _settled(self) -> None:
@@ -73,8 +75,9 @@ class _UserInfo(msgspec.Struct):
 class UserProcessor:
     """Requests about users. Handlers raise RefusedError; else the answer follows."""
 
-    def __init__(self, context: BrokerContext, changes: AccessChanges) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, desk: Desk, changes: AccessChanges) -> None:
+        self._replica = replica
+        self._desk = desk
         self._changes = changes
 
     def create(self, header: UserRequestHeader, request: Request) -> None:
@@ -90,7 +93,7 @@ class UserProcessor:
             status=status or UserStatus.ENABLE,
         )
         self._check_super(request, "create", user)
-        table = self._context.state.users
+        table = self._replica.state.users
         known = table.get(name)
         if known == user:  # tools send the same request to every replica
             request.reply(ResponseCode.SUCCESS)
@@ -105,7 +108,7 @@ class UserProcessor:
         """Change a user (AUTH_UPDATE_USER), but nothing that the request doesn't name."""
         name, info, kind, status = self._read(header, request)
         self._changes.check()
-        known = self._context.state.users.get(name)
+        known = self._replica.state.users.get(name)
         if known is None:
             raise refusal("The user is not exist")
         user = User(
@@ -121,7 +124,7 @@ class UserProcessor:
         """Delete a user and the user's permissions (AUTH_DELETE_USER); success if there is none."""
         name = _checked_name(header.username)
         self._changes.check()
-        known = self._context.state.users.get(name)
+        known = self._replica.state.users.get(name)
         if known is None:
             request.reply(ResponseCode.SUCCESS)
             return
@@ -130,7 +133,7 @@ class UserProcessor:
 
     def get(self, header: UserRequestHeader, request: Request) -> None:
         """Answer AUTH_GET_USER, without a body if there is no such user."""
-        user = self._context.state.users.get(_checked_name(header.username))
+        user = self._replica.state.users.get(_checked_name(header.username))
         body = b"" if user is None else msgspec.json.encode(_shown(user))
         request.reply(ResponseCode.SUCCESS, body=body)
 
@@ -139,7 +142,7 @@ class UserProcessor:
         wanted = header.name_filter.strip()
         users = [
             _shown(user)
-            for name, user in sorted(self._context.state.users.users.items())
+            for name, user in sorted(self._replica.state.users.users.items())
             if wanted in name
         ]
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(users) if users else b"")
@@ -176,7 +179,7 @@ class UserProcessor:
         """Raises RefusedError where one of `users` is a super user and the sender is none."""
         if all(user.kind is not UserKind.SUPER for user in users):
             return
-        if not self._context.is_super(request):
+        if not self._desk.is_super(request):
             raise refusal(f"The super user can only be {what} by super user")
 
 

@@ -23,7 +23,9 @@ from broker.entry.topics import (
     is_system_topic,
 )
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.tombstone_offsets import FLOORS_MAX
 from remoting.errors import BodyError
@@ -63,8 +65,10 @@ class _TopicConfigs(msgspec.Struct):
 class AdminProcessor:
     """Requests about topics, and about the state of this replica."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
 
     def update_topic(self, header: CreateTopicRequestHeader, request: Request) -> None:
         """Create or change a topic (UPDATE_AND_CREATE_TOPIC); the answer follows once that is
@@ -87,27 +91,27 @@ class AdminProcessor:
         self._update(request, wanted)
 
     def _update(self, request: Request, wanted: list[_TopicConfig]) -> None:
-        context = self._context
-        state = context.state.topics
+        replica, leadership = self._replica, self._leadership
+        state = replica.state.topics
         topics: dict[str, Topic] = {}
         for config in wanted:
-            known = topics.get(config.topicName) or context.proposer.topic(config.topicName)
-            _check_not_system(context, config.topicName)
+            known = topics.get(config.topicName) or leadership.proposer.topic(config.topicName)
+            _check_not_system(replica, config.topicName)
             topics[config.topicName] = _topic_of(config, known)
         changed = [  # against what is in flight, and what is committed if that comes to nothing
             topic
             for topic in topics.values()
-            if not topic == context.proposer.topic(topic.name) == state.get(topic.name)
+            if not topic == leadership.proposer.topic(topic.name) == state.get(topic.name)
         ]
         fresh = sum(topic.name not in state for topic in changed)
-        if len(state) + fresh > context.state.limits.topics_max:
+        if len(state) + fresh > replica.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         if changed:
             commit(
-                context,
+                leadership,
                 request,
                 [topic.command() for topic in changed],
-                answer=lambda: context.when_routes_told(
+                answer=lambda: self._desk.when_routes_told(
                     partial(request.reply, ResponseCode.SUCCESS)
                 ),
             )
@@ -117,7 +121,7 @@ class AdminProcessor:
     def delete_topic(self, header: DeleteTopicRequestHeader, request: Request) -> None:
         """Delete a topic and its consumer offsets (DELETE_TOPIC_IN_BROKER); a new topic of that
         name never reuses offsets of its queues. Raises RefusedError; else the answer follows."""
-        context, name = self._context, header.topic
+        replica, name = self._replica, header.topic
         if not name.strip():
             raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if len(name) > _NAME_SIZE_MAX:
@@ -125,15 +129,15 @@ class AdminProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"a topic of {len(name)} characters; at most {_NAME_SIZE_MAX} are allowed",
             )
-        _check_not_system(context, name)
+        _check_not_system(replica, name)
         # Propose it for a topic that seems to be gone, too: a deletion in flight may fail, and a
         # leader deposed without knowing it has not seen the topic created anew. Only a committed
         # entry proves that the topic is gone.
-        if max(len(context.state.floors), len(context.state.deletions)) >= FLOORS_MAX:
+        if max(len(replica.state.floors), len(replica.state.deletions)) >= FLOORS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, f"{FLOORS_MAX} queues of deleted topics are kept already"
             )
-        commit(context, request, [DeleteTopicCommand(name)], ends_batch=True)
+        commit(self._leadership, request, [DeleteTopicCommand(name)], ends_batch=True)
 
     def clean_unused_topics(self, request: Request) -> None:
         """Answer CLEAN_UNUSED_TOPIC without doing anything: a topic's deletion has deleted the
@@ -142,14 +146,14 @@ class AdminProcessor:
 
     def system_topics(self, request: Request) -> None:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
-        names = [name for name in self._context.state.topics if is_system_topic(name)]
-        own = sorted({*names, *self._context.own_topics})
+        names = [name for name in self._replica.state.topics if is_system_topic(name)]
+        own = sorted({*names, *self._replica.own_topics})
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"topicList": own}))
 
     def all_topics(self, request: Request) -> None:
         """Answer GET_ALL_TOPIC_CONFIG."""
-        status = self._context.log.status()
-        state = self._context.state
+        status = self._replica.log.status()
+        state = self._replica.state
         body = {
             "topicConfigTable": {topic.name: _shown(topic) for topic in state.topics.values()},
             "dataVersion": {
@@ -163,7 +167,7 @@ class AdminProcessor:
     def topic_config(self, header: TopicRequestHeader, request: Request) -> None:
         """Answer GET_TOPIC_CONFIG. Raises RefusedError where there is no such topic."""
         name = header.topic
-        topic = self._context.state.topics.get(name)
+        topic = self._replica.state.topics.get(name)
         if topic is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}"
@@ -173,8 +177,8 @@ class AdminProcessor:
     def status(self, request: Request) -> None:
         """Answer LEDGERMQ_STATUS with the state of this replica, without a read point: what it
         reports may be behind."""
-        config, status = self._context.config, self._context.log.status()
-        state = self._context.state
+        config, status = self._replica.config, self._replica.log.status()
+        state = self._replica.state
         body = {
             "group": config.group,
             "node": config.node,
@@ -183,7 +187,7 @@ class AdminProcessor:
             "role": status.role.value,
             "term": status.term,
             "leader": status.leader_id,
-            "ready": self._context.ready and status.ready,
+            "ready": self._leadership.ready and status.ready,
             "first_index": status.first_index,
             "last_index": status.last_index,
             "commit_index": status.commit_index,
@@ -192,12 +196,12 @@ class AdminProcessor:
             "learners": list(status.learners),
             "phase": status.phase.value,
             "writable": status.writable,
-            "disk_full": self._context.want_of_room is not None or not status.writable,
+            "disk_full": self._leadership.want_of_room is not None or not status.writable,
             "begin_position": status.begin_position,
-            "end_position": self._context.log.retention_bounds().end_position,
+            "end_position": self._replica.log.retention_bounds().end_position,
             "undecided_halves": len(state.halves),
-            "held_pulls": len(self._context.long_polling),
-            "longest_stalls_ms": _longest_stalls(self._context),
+            "held_pulls": len(self._desk.long_polling),
+            "longest_stalls_ms": _longest_stalls(self._desk),
             "queues": [
                 {
                     "topic": topic,
@@ -205,17 +209,17 @@ class AdminProcessor:
                     "min_offset": queue.min_offset,
                     "max_offset": queue.next_offset,
                 }
-                for topic, queue_id, queue in self._context.queues.items()
+                for topic, queue_id, queue in self._replica.queues.items()
             ],
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
 
-def _longest_stalls(context: BrokerContext) -> dict[str, int]:
+def _longest_stalls(desk: Desk) -> dict[str, int]:
     """Return the longest time that each kind of work blocked the loop; "loop" is any of them."""
-    if context.stalls is None:
+    if desk.stalls is None:
         return {}
-    return {name: round(ms) for name, ms in context.stalls.longest_ms.items()}
+    return {name: round(ms) for name, ms in desk.stalls.longest_ms.items()}
 
 
 def _shown(topic: Topic) -> dict[str, Any]:
@@ -250,10 +254,10 @@ def _of_header(header: CreateTopicRequestHeader) -> _TopicConfig:
     )
 
 
-def _check_not_system(context: BrokerContext, name: str) -> None:
+def _check_not_system(replica: Replica, name: str) -> None:
     """Raises RefusedError for a topic that brokers themselves rely on, and for one named as their
     cluster or group: clients look brokers up by those."""
-    if is_system_topic(name) or name in context.own_topics:
+    if is_system_topic(name) or name in replica.own_topics:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
         )

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from broker.request.clients import Client
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
 from broker.request.known_groups import groups_of_topic, topics_of_group
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import (
@@ -30,13 +31,14 @@ __all__ = ["ClientListingProcessor"]
 class ClientListingProcessor:
     """Requests about connections of this process and subscriptions of groups."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, desk: Desk) -> None:
+        self._replica = replica
+        self._desk = desk
 
     def consumers(self, header: GetConsumerConnectionListRequestHeader, request: Request) -> None:
         """Answer GET_CONSUMER_CONNECTION_LIST. Raises RefusedError where nobody is connected."""
         group = header.consumer_group
-        description = self._context.clients.describe(group)
+        description = self._desk.clients.describe(group)
         if description is None:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online"
@@ -46,7 +48,7 @@ class ClientListingProcessor:
     def producers(self, header: GetProducerConnectionListRequestHeader, request: Request) -> None:
         """Answer GET_PRODUCER_CONNECTION_LIST. Raises RefusedError where nobody is connected."""
         group = header.producer_group
-        members = self._context.clients.producers().get(group)
+        members = self._desk.clients.producers().get(group)
         if not members:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         _reply(request, {"connectionSet": [client.described() for client in members.values()]})
@@ -55,25 +57,25 @@ class ClientListingProcessor:
         """Answer GET_ALL_PRODUCER_INFO."""
         table = {
             group: [_producer_info(client) for client in members.values()]
-            for group, members in self._context.clients.producers().items()
+            for group, members in self._desk.clients.producers().items()
         }
         _reply(request, {"data": table})
 
     def groups_of_topic(self, header: TopicRequestHeader, request: Request) -> None:
         """Answer QUERY_TOPIC_CONSUME_BY_WHO."""
-        _reply(request, {"groupList": groups_of_topic(self._context, header.topic)})
+        _reply(request, {"groupList": groups_of_topic(self._replica, self._desk, header.topic)})
 
     def topics_of_group(self, header: QueryTopicsByConsumerRequestHeader, request: Request) -> None:
         """Answer QUERY_TOPICS_BY_CONSUMER."""
-        topics = topics_of_group(self._context, header.group)
-        _reply(request, {"topicList": topics, "brokerAddr": self._context.config.advertised})
+        topics = topics_of_group(self._replica, header.group)
+        _reply(request, {"topicList": topics, "brokerAddr": self._replica.config.advertised})
 
     def subscription(
         self, header: QuerySubscriptionByConsumerRequestHeader, request: Request
     ) -> None:
         """Answer QUERY_SUBSCRIPTION_BY_CONSUMER; without subscriptionData where there is none."""
         group, topic = header.group, header.topic
-        known = self._context.clients.subscriptions(group).get(topic)
+        known = self._desk.clients.subscriptions(group).get(topic)
         body: dict[str, Any] = {"group": group, "topic": topic}
         if known is not None:
             body["subscriptionData"] = known.described()

@@ -15,10 +15,12 @@ import msgspec
 
 from broker.entry.payload import UNIT
 from broker.entry.topics import Topic
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
 from broker.request.known_groups import known_groups, offsets_by_group, offsets_of
+from broker.request.leadership import Leadership
 from broker.request.queue_times import stored_ms
 from broker.request.read_point import answer_at_read_point
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from remoting.protocol.codes import ResponseCode
@@ -42,8 +44,12 @@ _Rows: TypeAlias = dict[QueueName, dict[str, int]]
 class ConsumeStatsProcessor:
     """Requests about queues and the progress of groups in them; each answer follows."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(
+        self, replica: Replica, leadership: Leadership, desk: Desk, tasks: TaskOwner
+    ) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._tasks = tasks
 
     def topic_stats(self, header: TopicRequestHeader, request: Request) -> None:
@@ -78,7 +84,6 @@ class ConsumeStatsProcessor:
     # Answers -----------------------------------------------------------------------------------
 
     def _topic_stats(self, header: TopicRequestHeader, request: Request) -> None:
-        context = self._context
         topic = self._topic(header.topic)
         table: _Rows = {}
         for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
@@ -88,7 +93,7 @@ class ConsumeStatsProcessor:
                 "maxOffset": end,
                 "lastUpdateTimestamp": self._stored_ms(topic.name, queue_id, end - 1),
             }
-        tps = context.stats.tps("TOPIC_PUT_NUMS", topic.name)
+        tps = self._desk.stats.tps("TOPIC_PUT_NUMS", topic.name)
         _reply(request, {"topicPutTps": tps, "offsetTable": encode_queue_table(table.items())})
 
     def _consume_stats(self, header: GetConsumeStatsRequestHeader, request: Request) -> None:
@@ -96,16 +101,16 @@ class ConsumeStatsProcessor:
         named = (header.topic_list or "").split(";")
         listed = [name for name in dict.fromkeys(named) if name]
         wanted = listed or [name for name in [header.topic] if name]
-        offsets = offsets_of(self._context, group)
+        offsets = offsets_of(self._replica, group)
         if not wanted:
             wanted = sorted({topic for topic, _ in offsets})
-        subscribed = self._context.clients.subscriptions(group)
+        subscribed = self._desk.clients.subscriptions(group)
         if subscribed and not listed:
             wanted = [topic for topic in wanted if topic in subscribed]
         table: _Rows = {}
         tps = 0.0
         for name in wanted:
-            topic = self._context.state.topics.get(name)
+            topic = self._replica.state.topics.get(name)
             if topic is not None:
                 if len(table) + topic.read_queue_count > _STATS_ROWS_MAX:
                     raise RefusedError(
@@ -113,22 +118,22 @@ class ConsumeStatsProcessor:
                         f"more than {_STATS_ROWS_MAX} queues: ask by topic",
                     )
                 table |= self._progress(group, topic, topic.read_queue_count, offsets)
-                tps += self._context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
+                tps += self._desk.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
         _reply(request, {"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
 
     def _broker_consume_stats(
         self, header: GetConsumeStatsInBrokerHeader, request: Request
     ) -> None:
-        context = self._context
+        replica, desk = self._replica, self._desk
         listed: list[dict[str, list[dict[str, Any]]]] = []
         total = in_flight = rows = 0
-        committed = offsets_by_group(context)
-        for group in known_groups(context):
+        committed = offsets_by_group(replica)
+        for group in known_groups(replica, desk):
             offsets = committed.get(group, {})
-            subscribed = context.clients.subscriptions(group)
+            subscribed = desk.clients.subscriptions(group)
             tables: list[dict[str, Any]] = []
             for name in sorted({topic for topic, _ in offsets}):
-                topic = context.state.topics.get(name)
+                topic = replica.state.topics.get(name)
                 if (
                     topic is None
                     or (header.is_order and not topic.order)
@@ -145,13 +150,13 @@ class ConsumeStatsProcessor:
                 for row in table.values():
                     total += row["brokerOffset"] - row["consumerOffset"]
                     in_flight += row["pullOffset"] - row["consumerOffset"]
-                tps = context.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
+                tps = desk.stats.tps("GROUP_GET_NUMS", f"{name}@{group}")
                 tables.append({"consumeTps": tps, "offsetTable": encode_queue_table(table.items())})
             listed.append({group: tables})
         _reply(
             request,
             {
-                "brokerAddr": context.config.advertised,
+                "brokerAddr": replica.config.advertised,
                 "totalDiff": total,
                 "totalInflightDiff": in_flight,
                 "consumeStatsList": listed,
@@ -159,12 +164,12 @@ class ConsumeStatsProcessor:
         )
 
     def _time_span(self, header: QueryConsumeTimeSpanRequestHeader, request: Request) -> None:
-        context = self._context
+        replica = self._replica
         topic, group = self._topic(header.topic), header.group
         spans: list[dict[str, Any]] = []
         for queue_id in range(topic.write_queue_count):
             first, end = self._bounds(topic.name, queue_id)
-            offset = context.state.consumer_offsets.get((group, topic.name, queue_id), -1)
+            offset = replica.state.consumer_offsets.get((group, topic.name, queue_id), -1)
             earliest_ms = self._stored_ms(topic.name, queue_id, first)
             span: dict[str, Any] = {
                 "messageQueue": self._queue(topic.name, queue_id),
@@ -177,13 +182,13 @@ class ConsumeStatsProcessor:
             }
             next_ms = self._stored_ms(topic.name, queue_id, max(offset, first))
             if offset < end and next_ms:
-                span["delayTime"] = max(0, context.clock_ms() - next_ms)
+                span["delayTime"] = max(0, replica.clock_ms() - next_ms)
             spans.append(span)
         _reply(request, {"consumeTimeSpanSet": spans})
 
     def _consume_queue(self, header: QueryConsumeQueueRequestHeader, request: Request) -> None:
-        context, name, queue_id = self._context, header.topic, header.queue_id
-        queue = context.queues.find(name, queue_id)
+        name, queue_id = header.topic, header.queue_id
+        queue = self._replica.queues.find(name, queue_id)
         if queue is None:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{name} is not exist!")
         body: dict[str, Any] = {
@@ -198,7 +203,7 @@ class ConsumeStatsProcessor:
         }
         group = header.consumer_group
         if group:
-            subscription = context.clients.subscriptions(group).get(name)
+            subscription = self._desk.clients.subscriptions(group).get(name)
             if subscription is None:
                 body["filterData"] = f"{group}@{name} is not online!"
             else:
@@ -206,7 +211,7 @@ class ConsumeStatsProcessor:
         _reply(request, body)
 
     def _all_consumer_offsets(self, request: Request) -> None:
-        offsets = self._context.state.consumer_offsets
+        offsets = self._replica.state.consumer_offsets
         if len(offsets) > _ROWS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -218,17 +223,17 @@ class ConsumeStatsProcessor:
         _reply(request, {"offsetTable": table})
 
     def _all_delay_offsets(self, request: Request) -> None:
-        offsets = self._context.state.delay_offsets
+        offsets = self._replica.state.delay_offsets
         table = {str(queue_id + 1): offset for queue_id, offset in sorted(offsets.items())}
         _reply(request, {"offsetTable": table})
 
     # Reading -----------------------------------------------------------------------------------
 
     def _at_read_point(self, request: Request, answer: Callable[[Request], None]) -> None:
-        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
+        self._tasks.answer(request, lambda: answer_at_read_point(self._leadership, request, answer))
 
     def _topic(self, name: str) -> Topic:
-        topic = self._context.state.topics.get(name)
+        topic = self._replica.state.topics.get(name)
         if topic is None:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
@@ -246,24 +251,24 @@ class ConsumeStatsProcessor:
             table[self._queue(topic.name, queue_id)] = {
                 "brokerOffset": end,
                 "consumerOffset": offset,
-                "pullOffset": self._context.pull_offsets.get(group, topic.name, queue_id, offset),
+                "pullOffset": self._desk.pull_offsets.get(group, topic.name, queue_id, offset),
                 "lastTimestamp": self._stored_ms(topic.name, queue_id, last),
             }
         return table
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        queue = self._context.queues.find(topic, queue_id)
+        queue = self._replica.queues.find(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset, queue.next_offset)
 
     def _stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
         """Return when a message was stored, or 0 if there is none, or none any more."""
-        queue = self._context.queues.find(topic, queue_id)
+        queue = self._replica.queues.find(topic, queue_id)
         if queue is None or offset < 0:
             return 0
-        return stored_ms(self._context, queue, offset)
+        return stored_ms(self._replica, queue, offset)
 
     def _queue(self, topic: str, queue_id: int) -> QueueName:
-        return QueueName(self._context.config.group, queue_id, topic)
+        return QueueName(self._replica.config.group, queue_id, topic)
 
 
 def _reply(request: Request, body: dict[str, Any]) -> None:

@@ -16,7 +16,8 @@ from typing import Final
 import msgspec
 
 from broker.request.clients import Client
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.stored_topic import topic_of
 from broker.request.tasks import TaskOwner
@@ -49,8 +50,9 @@ class _MemberOffsets(msgspec.Struct):
 class ConsumerRelayProcessor:
     """Requests that consumers answer. Handlers raise RefusedError; else the answer follows."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, desk: Desk, tasks: TaskOwner) -> None:
+        self._replica = replica
+        self._desk = desk
         self._tasks = tasks
         self._in_flight = 0
 
@@ -69,13 +71,13 @@ class ConsumerRelayProcessor:
         group, message_id = header.consumer_group, header.msg_id
         client = self._client(group, header.client_id or "")
         try:
-            record = self._context.committed_record(parse_offset_msg_id(message_id)[2])
+            record = self._replica.committed_record(parse_offset_msg_id(message_id)[2])
         except (LookupError, RecordError) as error:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"no message of the id {message_id[:64]}: {error}"
             ) from error
         request.require(topic_of(decode_record(record, check_crc=False)))
-        named = msgspec.structs.replace(header, broker_name=self._context.config.group)
+        named = msgspec.structs.replace(header, broker_name=self._replica.config.group)
         asked = _copy(request, request.fields | named.to_ext_fields(), record)
         self._take_turn()
         self._tasks.answer(request, lambda: self._relay(request, group, client, asked))
@@ -84,7 +86,7 @@ class ConsumerRelayProcessor:
         """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS with the offsets in a topic that members of
         a group report."""
         topic, group = header.topic, header.group
-        members = self._context.clients.consumers(group)
+        members = self._desk.clients.consumers(group)
         if not members:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -104,7 +106,7 @@ class ConsumerRelayProcessor:
 
     def _client(self, group: str, client_id: str) -> Client:
         """Return a connected member of the group. Raises RefusedError."""
-        client = self._context.clients.consumers(group).get(client_id)
+        client = self._desk.clients.consumers(group).get(client_id)
         if client is None or client.connection.closed:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"

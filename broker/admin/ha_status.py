@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from raft.messages import NodeId
@@ -33,8 +35,12 @@ _GAP_SIZE_MAX: Final = 256 << 20  # RocketMQ's haMaxGapNotInSync
 class HaStatusProcessor:
     """Requests about the replicas of this group."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(
+        self, replica: Replica, leadership: Leadership, desk: Desk, tasks: TaskOwner
+    ) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._tasks = tasks
 
     def ha_status(self, request: Request) -> None:
@@ -44,47 +50,47 @@ class HaStatusProcessor:
     def reset_master_flush_offset(self, _: ResetMasterFlushOffsetHeader, request: Request) -> None:
         """Answer RESET_MASTER_FLUSH_OFFSET: ignored by a leader, as by RocketMQ's master. Raises
         RefusedError elsewhere, since Raft decides what a follower takes for durable."""
-        if not self._context.ready:
+        if not self._leadership.ready:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, "what is durable at the leader is settled by Raft"
             )
         request.reply(ResponseCode.SUCCESS)
 
     async def _answer(self, request: Request) -> None:
-        context = self._context
-        status = context.log.status()
-        end = context.log.retention_bounds().end_position
+        replica = self._replica
+        status = replica.log.status()
+        end = replica.log.retention_bounds().end_position
         body: dict[str, Any] = {"master": status.ready, "masterCommitLogMaxOffset": 0}
         if status.ready:
-            members = {*status.voters, *status.learners} - {context.config.node}
-            found = await asyncio.gather(*(self._replica(node, end) for node in sorted(members)))
-            replicas = [replica for replica in found if replica is not None]
+            members = {*status.voters, *status.learners} - {replica.config.node}
+            found = await asyncio.gather(*(self._member(node, end) for node in sorted(members)))
+            answered = [member for member in found if member is not None]
             body |= {
                 "masterCommitLogMaxOffset": end,
-                "inSyncSlaveNums": sum(replica["inSync"] for replica in replicas),
-                "haConnectionInfo": replicas,
+                "inSyncSlaveNums": sum(member["inSync"] for member in answered),
+                "haConnectionInfo": answered,
             }
         else:
             leader = status.leader_id
             body["haClientRuntimeInfo"] = {
-                "masterAddr": None if leader is None else context.broker_addresses.get(leader),
+                "masterAddr": None if leader is None else replica.broker_addresses.get(leader),
                 "maxOffset": end,
                 "masterFlushOffset": 0,
                 "activated": leader is not None,
             }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
-    async def _replica(self, node: NodeId, end: int) -> dict[str, Any] | None:
+    async def _member(self, node: NodeId, end: int) -> dict[str, Any] | None:
         """Return RocketMQ's HAConnectionRuntimeInfo, or None if the replica doesn't answer."""
-        address = self._context.broker_addresses.get(node)
-        if address is None or self._context.remoting is None:
+        address = self._replica.broker_addresses.get(node)
+        if address is None or self._desk.remoting is None:
             return None
         try:
             asked = RemotingCommand(code=RequestCode.LEDGERMQ_STATUS)
-            answer = await self._context.remoting.request(address, asked, _TIMEOUT_MS)
+            answer = await self._desk.remoting.request(address, asked, _TIMEOUT_MS)
             status = json.loads(answer.body)
             position = int(status["end_position"])
-            if status["group"] != self._context.config.group:
+            if status["group"] != self._replica.config.group:
                 return None
         except (RemotingError, ValueError, KeyError, TypeError):
             return None

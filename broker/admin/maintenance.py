@@ -14,7 +14,9 @@ import msgspec
 from broker.entry.payload import ResumeCommand
 from broker.entry.topics import TRANS_CHECK_MAX_TOPIC
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.resumed import RESUMED_MAX
 from broker.transaction.records import is_for_deleted_topic, resumed_record
@@ -30,17 +32,19 @@ __all__ = ["MaintenanceProcessor"]
 class MaintenanceProcessor:
     """Requests of operators about the files and halves of this broker."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
 
     def delete_expired_log(self, request: Request) -> None:
         """Answer DELETE_EXPIRED_COMMITLOG; retention starts then and ends later, as in RocketMQ."""
-        self._context.retain_now()
+        self._desk.retain_now()
         request.reply(ResponseCode.SUCCESS)
 
     def clean_expired_queues(self, request: Request) -> None:
         """Answer CLEAN_EXPIRED_CONSUMEQUEUE: delete units whose records the log has deleted."""
-        self._context.queues.trim(self._context.log.status().begin_position)
+        self._replica.queues.trim(self._replica.log.status().begin_position)
         request.reply(ResponseCode.SUCCESS)
 
     def cold_data(self, request: Request) -> None:
@@ -63,9 +67,9 @@ class MaintenanceProcessor:
     def resume_half(self, header: ResumeCheckHalfMessageRequestHeader, request: Request) -> None:
         """Append a half of TRANS_CHECK_MAX_TIME_TOPIC to the half topic, so that it is checked
         again (RESUME_CHECK_HALF_MESSAGE). Raises RefusedError; else the answer follows."""
-        context, message_id = self._context, header.msg_id
+        replica, leadership, message_id = self._replica, self._leadership, header.msg_id
         try:
-            record = decode_record(context.committed_record(parse_offset_msg_id(message_id)[2]))
+            record = decode_record(replica.committed_record(parse_offset_msg_id(message_id)[2]))
         except (LookupError, RecordError) as error:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"no message of the id {message_id[:64]}: {error}"
@@ -75,18 +79,18 @@ class MaintenanceProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the message is one of {record.topic}, not of {TRANS_CHECK_MAX_TOPIC}",
             )
-        if is_for_deleted_topic(context, record.physical_offset, record.property_map()):
+        if is_for_deleted_topic(replica, leadership, record.physical_offset, record.property_map()):
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, "the topic of the half was deleted: it has no other"
             )
-        pending = resumed_record(context, record)
+        pending = resumed_record(replica, record)
         assert pending.dedupe_key is not None
-        resumed = context.state.resumed
+        resumed = replica.state.resumed
         if (
             record.queue_offset in resumed
-            or context.proposer.in_flight_key(pending.dedupe_key) is not None
+            or leadership.proposer.in_flight_key(pending.dedupe_key) is not None
         ):
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "the half was resumed before")
         if len(resumed) >= RESUMED_MAX:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, f"{RESUMED_MAX} halves were resumed")
-        commit(context, request, [ResumeCommand(record.queue_offset)], records=[pending])
+        commit(leadership, request, [ResumeCommand(record.queue_offset)], records=[pending])

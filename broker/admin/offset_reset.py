@@ -16,9 +16,11 @@ import msgspec
 from broker.entry.payload import OffsetCommand, ResetCommand
 from broker.entry.topics import Topic, TopicNameError, check_group_name
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
 from broker.request.known_groups import is_known_group, offsets_of
+from broker.request.leadership import Leadership
 from broker.request.queue_times import first_stored_at
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.offset_resets import RESETS_MAX
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -34,23 +36,26 @@ _CLONED_OFFSETS_MAX: Final = 10_000  # they stand in one entry
 class OffsetResetProcessor:
     """Requests to set consumer offsets. Handlers raise RefusedError; else the answer follows."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
 
     def reset(self, header: ResetOffsetRequestHeader, request: Request) -> None:
         """Reset a group's offsets in a topic (INVOKE_BROKER_TO_RESET_OFFSET); the answer names the
         offsets, once they are committed."""
-        context, group, name = self._context, header.group, header.topic
-        topic = context.proposer.topic(name)
+        replica, leadership, desk = self._replica, self._leadership, self._desk
+        group, name = header.group, header.topic
+        topic = leadership.proposer.topic(name)
         if topic is None:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
         _check_group(group)
-        if not is_known_group(context, group):
+        if not is_known_group(replica, desk, group):
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
-        server_side = context.config.use_server_side_reset_offset
-        if not server_side and not context.clients.consumers(group):
+        server_side = replica.config.use_server_side_reset_offset
+        if not server_side and not desk.clients.consumers(group):
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {name} "
@@ -58,7 +63,7 @@ class OffsetResetProcessor:
             )
         offsets = self._wanted(header, topic)
         table = encode_queue_table(
-            (QueueName(context.config.group, queue_id, name), offset)
+            (QueueName(replica.config.group, queue_id, name), offset)
             for queue_id, offset in offsets.items()
         )
         body = msgspec.json.encode({"offsetTable": table})
@@ -70,44 +75,45 @@ class OffsetResetProcessor:
 
         def answer() -> None:
             for queue_id in offsets:  # pulls held at the queue's end are answered now
-                context.long_polling.release(name, queue_id)
+                desk.long_polling.release(name, queue_id)
             request.reply(ResponseCode.SUCCESS, body=body)
 
         rows = [[queue_id, offset] for queue_id, offset in offsets.items()]
-        commit(context, request, [ResetCommand(group, name, rows)], answer=answer)
+        commit(leadership, request, [ResetCommand(group, name, rows)], answer=answer)
 
     def clone(self, header: CloneGroupOffsetRequestHeader, request: Request) -> None:
         """Commit the offsets of the source group for the destination group, too
         (CLONE_GROUP_OFFSET)."""
-        context, source, destination = self._context, header.src_group, header.dest_group
+        replica, desk = self._replica, self._desk
+        source, destination = header.src_group, header.dest_group
         wanted = header.topic or None
         for group in (source, destination):
             _check_group(group)
-        if not is_known_group(context, source):
+        if not is_known_group(replica, desk, source):
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {source} not exist!"
             )
-        subscribed = context.clients.subscriptions(source)
+        subscribed = desk.clients.subscriptions(source)
         commands = [
             OffsetCommand(destination, topic, queue_id, offset)
-            for (topic, queue_id), offset in offsets_of(context, source).items()
-            if topic in context.state.topics
+            for (topic, queue_id), offset in offsets_of(replica, source).items()
+            if topic in replica.state.topics
             and wanted in {None, topic}
             and (header.offline or not subscribed or topic in subscribed)
         ]
-        known = context.state.consumer_offsets
+        known = replica.state.consumer_offsets
         fresh = sum(
             (destination, command.topic, command.queue_id) not in known for command in commands
         )
         if (
             len(commands) > _CLONED_OFFSETS_MAX
-            or fresh + len(known) > context.state.limits.consumer_offsets_max
+            or fresh + len(known) > replica.state.limits.consumer_offsets_max
         ):
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
                 f"{len(commands)} offsets are more than this broker takes: name a topic",
             )
-        commit(context, request, commands)
+        commit(self._leadership, request, commands)
 
     # Parts -------------------------------------------------------------------------------------
 
@@ -123,7 +129,7 @@ class OffsetResetProcessor:
             offset = header.offset
             if offset is None or offset == -1:
                 return {queue_id: self._at(header, queue_id)}
-            queue = self._context.queues.get(topic.name, queue_id)
+            queue = self._replica.queues.get(topic.name, queue_id)
             if not queue.min_offset <= offset <= queue.next_offset:
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
@@ -136,20 +142,20 @@ class OffsetResetProcessor:
     def _at(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
         """Return the offset of the requested time in a queue, or the group's own offset if that is
         less and the reset is not forced."""
-        context = self._context
-        queue = context.queues.get(header.topic, queue_id)
+        replica = self._replica
+        queue = replica.queues.get(header.topic, queue_id)
         if header.timestamp_ms < 0:  # clients write -1 for "at the end"
             offset = queue.next_offset
         else:
-            offset = first_stored_at(context, queue, header.timestamp_ms)
-        known = context.state.consumer_offsets.get((header.group, header.topic, queue_id))
+            offset = first_stored_at(replica, queue, header.timestamp_ms)
+        known = replica.state.consumer_offsets.get((header.group, header.topic, queue_id))
         if known is not None and not header.is_force:
             offset = max(queue.min_offset, min(offset, known))
         return offset
 
     def _check_room(self, group: str, topic: str, offsets: dict[int, int]) -> None:
         """Raises RefusedError where the state has no room for these resets."""
-        state = self._context.state
+        state = self._replica.state
         fresh = sum((group, topic, queue_id) not in state.consumer_offsets for queue_id in offsets)
         if (
             len(state.resets) + len(offsets) > RESETS_MAX
@@ -162,7 +168,7 @@ class OffsetResetProcessor:
         notice = ResetOffsetRequestHeader(
             topic=header.topic, group=header.group, timestamp_ms=header.timestamp_ms, is_force=True
         )
-        for client in self._context.clients.consumers(header.group).values():
+        for client in self._desk.clients.consumers(header.group).values():
             if not client.connection.closed:
                 client.connection.oneway(
                     RemotingCommand(

@@ -16,8 +16,9 @@ from typing import Final
 import msgspec
 
 from broker.config.config import ConfigError, split_address
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
 from broker.request.proposal_answers import refused_of
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from raft.events import ChangeRefusal
@@ -51,14 +52,15 @@ class RaftMembersProcessor:
     """Requests about the members of this group. Handlers raise RefusedError; else the answer
     follows."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, tasks: TaskOwner) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._tasks = tasks
 
     def members(self, request: Request) -> None:
         """Answer LEDGERMQ_MEMBERS with the membership in force at this replica, without a read
         point: it may be behind."""
-        membership = self._context.log.membership()
+        membership = self._replica.log.membership()
         body = {
             what: [
                 {"node": member.node_id, "address": member.address, "store_id": member.store_id}
@@ -83,13 +85,13 @@ class RaftMembersProcessor:
 
     async def _change(self, request: Request, change: MembershipChange) -> None:
         try:
-            result = await self._context.log.change_membership(change)
+            result = await self._replica.log.change_membership(change)
         except NotLeaderError:
-            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark())
         except ChangeRefusedError as error:
             request.reply(_CODES[error.refused.reason], str(error))
         else:
-            refused = refused_of(result.status, self._context.not_leader_remark)
+            refused = refused_of(result.status, self._leadership.not_leader_remark)
             if refused is None:
                 request.reply(ResponseCode.SUCCESS)
             else:
@@ -97,9 +99,9 @@ class RaftMembersProcessor:
 
     async def _transfer(self, request: Request, target: NodeId) -> None:
         try:
-            await self._context.log.transfer_leadership(target)
+            await self._replica.log.transfer_leadership(target)
         except NotLeaderError:
-            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark())
         except ValueError as error:
             request.reply(ResponseCode.INVALID_PARAMETER, str(error))
         except TimeoutError:
@@ -110,11 +112,11 @@ class RaftMembersProcessor:
             request.reply(ResponseCode.SUCCESS)
 
     def _require_ready(self) -> None:
-        """Raises RefusedError (14) unless this node leads. Unlike `BrokerContext.require_leader`
+        """Raises RefusedError (14) unless this node leads. Unlike `Leadership.require_leader`
         a full disk does not matter: removing a member may be the cure."""
-        if not self._context.ready:
+        if not self._leadership.ready:
             raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark()
+                ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark()
             )
 
 

@@ -23,8 +23,10 @@ from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT
 from broker.entry.topics import SCHEDULE_TOPIC
 from broker.queues.consume_queue import ConsumeQueue
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
 from broker.request.queue_times import stored_ms
+from broker.request.replica import Replica
 from broker.request.request import Request
 from remoting.protocol.codes import ResponseCode
 
@@ -60,9 +62,11 @@ _NO_SUCH_QUEUE: Final = dict.fromkeys(
 class RuntimeInfoProcessor:
     """Requests about this process as a whole."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._began_ms = context.monotonic_ms()
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
+        self._began_ms = replica.monotonic_ms()
 
     def handle(self, request: Request) -> None:
         """Answer GET_BROKER_RUNTIME_INFO."""
@@ -76,21 +80,21 @@ class RuntimeInfoProcessor:
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"table": table}))
 
     def _process(self) -> dict[str, str]:
-        context = self._context
-        status = context.log.status()
-        up_ms = context.monotonic_ms() - self._began_ms
+        replica, leadership, desk = self._replica, self._leadership, self._desk
+        status = replica.log.status()
+        up_ms = replica.monotonic_ms() - self._began_ms
         days, rest = divmod(up_ms // 1_000, 86_400)
         hours, rest = divmod(rest, 3_600)
         minutes, seconds = divmod(rest, 60)
         return {
-            "brokerActive": "true" if context.ready else "false",
+            "brokerActive": "true" if leadership.ready else "false",
             "brokerVersion": "479",
             "brokerVersionDesc": "V5_3_3",
-            "bootTimestamp": str(context.clock_ms() - up_ms),
+            "bootTimestamp": str(replica.clock_ms() - up_ms),
             "startAcceptSendRequestTimeStamp": "0",
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
-            "sendThreadPoolQueueSize": str(context.proposer.pending_count),
-            "sendThreadPoolQueueCapacity": str(context.config.proposer.pending_max),
+            "sendThreadPoolQueueSize": str(leadership.proposer.pending_count),
+            "sendThreadPoolQueueCapacity": str(replica.config.proposer.pending_max),
             "totalMemKBytes": str(
                 os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_024
             ),
@@ -101,22 +105,22 @@ class RuntimeInfoProcessor:
             "raftTerm": str(status.term),
             "raftCommitIndex": str(status.commit_index),
             "raftAppliedIndex": str(status.applied_index),
-            "undecidedHalves": str(len(context.state.halves)),
-            "pullsHeld": str(len(context.long_polling)),
-            "loopStalls": "0" if context.stalls is None else str(context.stalls.count),
+            "undecidedHalves": str(len(replica.state.halves)),
+            "pullsHeld": str(len(desk.long_polling)),
+            "loopStalls": "0" if desk.stalls is None else str(desk.stalls.count),
         }
 
     def _store(self) -> dict[str, str]:
-        context = self._context
-        disk = disk_use(context.config.store)
+        replica = self._replica
+        disk = disk_use(replica.config.store)
         ratio = f"{disk.used_percent / 100:.4f}"
-        bounds = context.log.retention_bounds()
+        bounds = replica.log.retention_bounds()
         free, size = _bytes(disk.free), _bytes(disk.used + disk.free)
         return {
             "commitLogMinOffset": str(bounds.begin_position),
             "commitLogMaxOffset": str(bounds.end_position),
             "commitLogDiskRatio": ratio,
-            "commitLogDiskRatio_" + str(context.config.store): ratio,
+            "commitLogDiskRatio_" + str(replica.config.store): ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {size}, Free : {free}.",
             "earliestMessageTimeStamp": str(self._earliest_ms()),
@@ -126,18 +130,18 @@ class RuntimeInfoProcessor:
 
     def _earliest_ms(self) -> int:
         """Return when the oldest message of any queue was stored; now if there is none."""
-        context = self._context
+        replica = self._replica
         oldest: tuple[int, ConsumeQueue] | None = None
-        for _, _, queue in context.queues.items():
+        for _, _, queue in replica.queues.items():
             unit = queue.read(queue.min_offset, 1)
             if unit and (oldest is None or UNIT.unpack(unit)[0] < oldest[0]):
                 oldest = UNIT.unpack(unit)[0], queue
         if oldest is None:
-            return context.clock_ms()
-        return stored_ms(context, oldest[1], oldest[1].min_offset) or context.clock_ms()
+            return replica.clock_ms()
+        return stored_ms(replica, oldest[1], oldest[1].min_offset) or replica.clock_ms()
 
     def _counted(self) -> dict[str, str]:
-        stats = self._context.stats
+        stats = self._desk.stats
         totals, rates = stats.totals, stats.rates()
         return {
             **rates,
@@ -156,21 +160,21 @@ class RuntimeInfoProcessor:
 
     def _delayed(self) -> dict[str, str]:
         """Return "delivered,stored" offsets of each delay level, and counts of timer messages."""
-        context = self._context
+        replica, desk = self._replica, self._desk
         levels: dict[str, str] = {}
         for queue_id in range(DELAY_LEVEL_MAX):
-            delivered = context.state.delay_offsets.get(queue_id, 0)
-            stored = context.state.next_offset(SCHEDULE_TOPIC, queue_id)
+            delivered = replica.state.delay_offsets.get(queue_id, 0)
+            stored = replica.state.next_offset(SCHEDULE_TOPIC, queue_id)
             if stored:
                 levels[f"scheduleMessageOffset_{queue_id + 1}"] = f"{delivered},{stored}"
-        overdue = context.state.timers.due(context.clock_ms(), but=(), count_max=_OVERDUE_MAX)
+        overdue = replica.state.timers.due(replica.clock_ms(), but=(), count_max=_OVERDUE_MAX)
         return {
             **levels,
             "timerReadBehind": "0",  # seconds: all timers are in one table, read without delay
             "timerOffsetBehind": "0",
             "timerCongestNum": str(len(overdue)),
-            "timerEnqueueTps": str(context.stats.tps("TOPIC_PUT_NUMS", "rmq_sys_wheel_timer")),
-            "timerDequeueTps": str(context.stats.tps("TIMER_DEQUEUE_NUMS", "rmq_sys_wheel_timer")),
+            "timerEnqueueTps": str(desk.stats.tps("TOPIC_PUT_NUMS", "rmq_sys_wheel_timer")),
+            "timerDequeueTps": str(desk.stats.tps("TIMER_DEQUEUE_NUMS", "rmq_sys_wheel_timer")),
         }
 
 

@@ -18,7 +18,8 @@ from broker.config.settings import (
     properties_text,
     save_settings,
 )
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.java_properties import JavaPropertiesError, parse_java_properties
@@ -32,28 +33,29 @@ _BODY_SIZE_MAX: Final = 65_536
 class SettingsProcessor:
     """Requests about the settings of this replica."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._changed_ms = context.clock_ms()
+    def __init__(self, replica: Replica, desk: Desk) -> None:
+        self._replica = replica
+        self._desk = desk
+        self._changed_ms = replica.clock_ms()
 
     def show(self, request: Request) -> None:
         """Answer GET_BROKER_CONFIG."""
         version = {
             "stateVersion": 0,
             "timestamp": self._changed_ms,
-            "counter": self._context.settings_changes,
+            "counter": self._replica.settings_changes,
         }
         request.reply(
             ResponseCode.SUCCESS,
             None,
             {"version": json.dumps(version, separators=(",", ":"))},
-            properties_text(self._context.config).encode(),
+            properties_text(self._replica.config).encode(),
         )
 
     def update(self, request: Request) -> None:
         """Change all of some settings, or none of them (UPDATE_BROKER_CONFIG), and answer. Raises
         RefusedError."""
-        context, body = self._context, request.command.body
+        replica, body = self._replica, request.command.body
         if len(body) > _BODY_SIZE_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
@@ -61,7 +63,7 @@ class SettingsProcessor:
             )
         try:
             values = parse_java_properties(body.decode())
-            config = changed(context.config, values)
+            config = changed(replica.config, values)
         except UnicodeDecodeError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"not UTF-8: {error}") from error
         except ReadOnlySettingError as error:
@@ -76,8 +78,7 @@ class SettingsProcessor:
                 ResponseCode.SYSTEM_ERROR, f"the settings can't be saved: {error}"
             ) from error
         _log.info("settings changed by %s: %s", request.connection.peer, values)
-        context.config = config
-        context.settings_changes += 1
-        self._changed_ms = context.clock_ms()
-        context.routes_changed()
+        replica.change_settings(config)
+        self._changed_ms = replica.clock_ms()
+        self._desk.routes_changed()
         request.reply(ResponseCode.SUCCESS)

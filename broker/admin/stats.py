@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.stats import Snapshot
 from remoting.protocol.codes import ResponseCode
@@ -20,16 +21,17 @@ __all__ = ["StatsProcessor"]
 class StatsProcessor:
     """Requests about counters of this process."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, desk: Desk) -> None:
+        self._replica = replica
+        self._desk = desk
 
     def view(self, header: ViewBrokerStatsDataRequestHeader, request: Request) -> None:
         """Answer VIEW_BROKER_STATS_DATA. Raises RefusedError where there is no such counter."""
         name, key = header.stats_name, header.stats_key
-        stats = self._context.stats
+        stats = self._desk.stats
         item = stats.item(name, key)
         # RocketMQ keys the counters of a whole broker by the name of its cluster.
-        if item is None and key == self._context.config.cluster:
+        if item is None and key == self._replica.config.cluster:
             item = stats.broker_item(name)
         if item is None:
             raise RefusedError(

@@ -22,7 +22,8 @@ from broker.entry.payload import UNIT, DeliverCommand
 from broker.entry.record import PendingRecord
 from broker.entry.topics import SCHEDULE_TOPIC
 from broker.leader.proposer import BusyError, Proposal
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from raft.replicated_log import ProposalStatus
 from remoting.records.message import MessageRecord
@@ -37,24 +38,25 @@ _SIZE_MAX: Final = 1 << 20
 class DelayDelivery:
     """Periodic delivery of messages with a delay level, on the leader."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._under_way: set[int] = set()
 
     def round(self) -> None:
         """Deliver what is due. Called by the shell every 100 ms or so."""
-        context = self._context
-        if not context.ready or context.want_of_room is not None:
+        leadership = self._leadership
+        if not leadership.ready or leadership.want_of_room is not None:
             return
-        now_ms = context.clock_ms()
+        now_ms = self._replica.clock_ms()
         for queue_id in range(DELAY_LEVEL_MAX):
             if queue_id not in self._under_way:
                 self._deliver(queue_id, now_ms)
 
     def _deliver(self, queue_id: int, now_ms: int) -> None:
-        context = self._context
-        queue = context.queues.find(SCHEDULE_TOPIC, queue_id)
-        first = context.state.delay_offsets.get(queue_id, 0)
+        replica = self._replica
+        queue = replica.queues.find(SCHEDULE_TOPIC, queue_id)
+        first = replica.state.delay_offsets.get(queue_id, 0)
         if queue is None or first >= queue.next_offset:
             return
         records: list[PendingRecord] = []
@@ -63,7 +65,7 @@ class DelayDelivery:
             if deliver_ms > now_ms or (records and size_total + size > _SIZE_MAX):
                 break
             try:
-                record = self._final_record(context.read(position, size))
+                record = self._final_record(replica.read(position, size))
             except RefusedError as refused:  # until it is repaired, or its topic's end is known
                 _log.warning("delayed messages wait: %s", refused)
                 break
@@ -79,7 +81,7 @@ class DelayDelivery:
             self._under_way.discard(queue_id)
 
         try:
-            context.proposer.submit(
+            self._leadership.proposer.submit(
                 Proposal(
                     records=records,
                     commands=[DeliverCommand(queue_id, first, first + count)],
@@ -91,7 +93,7 @@ class DelayDelivery:
             _log.info("the delivery of delayed messages waits: too many proposals are pending")
 
     def _final_record(self, stored: bytes) -> PendingRecord | None:
-        return delivered_record(self._context, stored, _without_delay)
+        return delivered_record(self._replica, self._leadership, stored, _without_delay)
 
 
 def _without_delay(_: MessageRecord, properties: dict[str, str]) -> None:

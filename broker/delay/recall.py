@@ -19,8 +19,8 @@ from typing import Final
 
 from broker.delay.recall_handle import RecallHandle, parse_recall_handle
 from broker.delay.timers import Timers
-from broker.request.context import BrokerContext
-from broker.request.read_point import wait_for_read_point
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from remoting.protocol.codes import ResponseCode
@@ -35,17 +35,20 @@ _READ_PER_TURN_MAX: Final = 256
 class RecallProcessor:
     """Handler of recalls."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner, timers: Timers) -> None:
-        self._context = context
+    def __init__(
+        self, replica: Replica, leadership: Leadership, tasks: TaskOwner, timers: Timers
+    ) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._tasks = tasks
         self._timers = timers
 
     def handle(self, header: RecallMessageRequestHeader, request: Request) -> None:
         """Recall the message, and answer once that is committed. Raises RefusedError."""
-        context, topic = self._context, header.topic
-        if not context.config.recall_message_enable:
+        replica, topic = self._replica, header.topic
+        if not replica.config.recall_message_enable:
             raise RefusedError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        if context.proposer.topic(topic) is None:
+        if self._leadership.proposer.topic(topic) is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist"
             )
@@ -55,12 +58,12 @@ class RecallProcessor:
             raise RefusedError(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
         if handle.topic != topic:
             raise _illegal("topic not match")
-        if handle.broker_name != context.config.group:
+        if handle.broker_name != replica.config.group:
             raise _illegal("broker service not available")
-        left_ms = handle.deliver_ms - context.clock_ms()
-        if not 0 < left_ms < context.config.timer_max_delay_sec * 1_000:
+        left_ms = handle.deliver_ms - replica.clock_ms()
+        if not 0 < left_ms < replica.config.timer_max_delay_sec * 1_000:
             raise _illegal("timestamp invalid")
-        candidates = context.state.timers.at(handle.deliver_ms)
+        candidates = replica.state.timers.at(handle.deliver_ms)
         if len(candidates) <= _READ_PER_TURN_MAX:
             for queue_offset in candidates:
                 if self._is_meant(queue_offset, handle):
@@ -71,11 +74,11 @@ class RecallProcessor:
     async def _recall_at_read_point(self, request: Request, handle: RecallHandle) -> None:
         """Recall a message that does not wait, as far as is known here, as a proven leader (promise
         G6). Raises RefusedError."""
-        await wait_for_read_point(self._context)
+        await self._leadership.wait_for_read_point()
         queue_offset = await self._find(handle)
         if queue_offset is not None:
             self._recall(request, handle, queue_offset)
-        elif handle.deliver_ms <= self._context.clock_ms():
+        elif handle.deliver_ms <= self._replica.clock_ms():
             raise _illegal("timestamp invalid")
         else:
             self._answer(request, handle, "the message does not wait any more")
@@ -89,7 +92,7 @@ class RecallProcessor:
 
         Any number may wait for the same millisecond: other tasks get their turns meanwhile.
         """
-        for number, queue_offset in enumerate(self._context.state.timers.at(handle.deliver_ms), 1):
+        for number, queue_offset in enumerate(self._replica.state.timers.at(handle.deliver_ms), 1):
             if self._is_meant(queue_offset, handle):
                 return queue_offset
             if number % _READ_PER_TURN_MAX == 0:
@@ -97,11 +100,11 @@ class RecallProcessor:
         return None
 
     def _is_meant(self, queue_offset: int, handle: RecallHandle) -> bool:
-        context = self._context
-        timer = context.state.timers.get(queue_offset)
+        replica = self._replica
+        timer = replica.state.timers.get(queue_offset)
         if timer is None:
             return False  # delivered or recalled meanwhile
-        record = decode_record(context.read(timer.position, timer.size), check_crc=False)
+        record = decode_record(replica.read(timer.position, timer.size), check_crc=False)
         properties = record.property_map()
         return (
             properties.get("UNIQ_KEY") == handle.uniq_key
@@ -109,7 +112,7 @@ class RecallProcessor:
         )
 
     def _answer(self, request: Request, handle: RecallHandle, remark: str | None) -> None:
-        fields = {"msgId": handle.uniq_key, "MSG_REGION": self._context.config.region}
+        fields = {"msgId": handle.uniq_key, "MSG_REGION": self._replica.config.region}
         request.reply(ResponseCode.SUCCESS, remark, fields)
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
-from broker.request.context import BrokerContext
 from broker.request.deleted_topics import is_of_deleted_topic
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from remoting.records.message import MessageRecord, decode_record, encode_properties, tags_code
 
 __all__ = ["delivered_record"]
 
 
 def delivered_record(
-    context: BrokerContext,
+    replica: Replica,
+    leadership: Leadership,
     stored: bytes,
     change: Callable[[MessageRecord, dict[str, str]], None],
 ) -> PendingRecord | None:
@@ -28,7 +30,7 @@ def delivered_record(
     record = decode_record(stored)
     properties = record.property_map()
     topic, queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])
-    if is_of_deleted_topic(context, topic, record.physical_offset, properties):
+    if is_of_deleted_topic(replica, leadership, topic, record.physical_offset, properties):
         return None
     change(record, properties)
     template = RecordTemplate(
@@ -37,7 +39,7 @@ def delivered_record(
         sys_flag=record.sys_flag,
         born_ms=record.born_timestamp_ms,
         born_host=host_bytes(record.born_host),
-        store_host_size=len(context.store_host),
+        store_host_size=len(replica.store_host),
         reconsume_times=record.reconsume_times,
     )
     return PendingRecord(

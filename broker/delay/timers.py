@@ -23,7 +23,9 @@ from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
 from broker.entry.record import PendingRecord
 from broker.leader.proposer import BusyError, Proposal
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
@@ -38,15 +40,15 @@ _UNDER_WAY_MAX: Final = 4 * _COUNT_MAX
 _DAMAGED_WAIT_MS: Final = 1_000
 
 
-def check_timers(context: BrokerContext) -> None:
+def check_timers(replica: Replica) -> None:
     """Raise RefusedError where no more messages may wait for a time of their own."""
-    if not context.config.timer_wheel_enable:
+    if not replica.config.timer_wheel_enable:
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR,
             "accurate timer message is not enabled, timerWheelEnable is false",
         )
-    limit = context.state.limits.timers_max
-    if len(context.state.timers) >= limit:
+    limit = replica.state.limits.timers_max
+    if len(replica.state.timers) >= limit:
         raise RefusedError(
             ResponseCode.SYSTEM_BUSY,
             f"timer message is under flow control, max num limit is {limit}",
@@ -56,17 +58,19 @@ def check_timers(context: BrokerContext) -> None:
 class Timers:
     """Periodic delivery of messages with a time of their own, and their recall, on the leader."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._under_way: set[int] = set()
         self._unreadable: dict[int, int] = {}  # queue offset -> when to try again
 
     def round(self) -> None:
         """Deliver what is due. Called by the shell every 100 ms or so."""
-        context = self._context
-        if not context.ready or context.want_of_room is not None or not context.state.timers:
+        replica, leadership = self._replica, self._leadership
+        if not leadership.ready or leadership.want_of_room is not None or not replica.state.timers:
             return
-        now_ms = context.clock_ms()
+        now_ms = replica.clock_ms()
         while len(self._under_way) <= _UNDER_WAY_MAX - _COUNT_MAX:
             if not self._deliver_some(now_ms):
                 return
@@ -79,7 +83,7 @@ class Timers:
             )
         self._under_way.add(queue_offset)
         commit(
-            self._context,
+            self._leadership,
             request,
             [RecallTimerCommand(queue_offset)],
             answer=answer,
@@ -89,9 +93,9 @@ class Timers:
     def _deliver_some(self, now_ms: int) -> bool:
         """Propose the delivery of some messages that are due; False where there are none, or too
         many proposals wait."""
-        monotonic_ms = self._context.monotonic_ms()
+        monotonic_ms = self._replica.monotonic_ms()
         self._unreadable = {at: ms for at, ms in self._unreadable.items() if ms > monotonic_ms}
-        due = self._context.state.timers.due(
+        due = self._replica.state.timers.due(
             now_ms, but=self._under_way | self._unreadable.keys(), count_max=_COUNT_MAX
         )
         records: list[PendingRecord] = []
@@ -116,10 +120,10 @@ class Timers:
         def done(status: ProposalStatus | None) -> None:
             self._under_way.difference_update(offsets)
             if status is ProposalStatus.COMMITTED:
-                self._context.stats.timers_delivered(len(records))
+                self._desk.stats.timers_delivered(len(records))
 
         try:
-            self._context.proposer.submit(
+            self._leadership.proposer.submit(
                 Proposal(records=records, commands=[DeliverTimersCommand(offsets)], on_done=done)
             )
         except BusyError:
@@ -131,7 +135,7 @@ class Timers:
     def _final_record(self, queue_offset: int, now_ms: int) -> PendingRecord | None:
         """Build the message to deliver; None where its topic was deleted. Raises RefusedError where
         it has to wait."""
-        timer = self._context.state.timers.get(queue_offset)
+        timer = self._replica.state.timers.get(queue_offset)
         assert timer is not None
 
         def change(record: MessageRecord, properties: dict[str, str]) -> None:
@@ -139,5 +143,5 @@ class Timers:
             properties["TIMER_ENQUEUE_MS"] = str(record.store_timestamp_ms)
             properties["TIMER_DEQUEUE_MS"] = str(now_ms)
 
-        stored = self._context.read(timer.position, timer.size)
-        return delivered_record(self._context, stored, change)
+        stored = self._replica.read(timer.position, timer.size)
+        return delivered_record(self._replica, self._leadership, stored, change)

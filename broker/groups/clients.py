@@ -21,7 +21,9 @@ from broker.leader.proposer import BusyError, Proposal
 from broker.queues.message_filter import EXPRESSION_SIZE_MAX, TAG, FilterError
 from broker.queues.sql import filter_of
 from broker.request.clients import ClientsFullError, Subscription
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.send.send_back import retry_queue_count
 from remoting.errors import BodyError
@@ -84,8 +86,10 @@ _decoder = msgspec.json.Decoder(_Heartbeat)
 class ClientProcessor:
     """Handler of heartbeats, and of queries about the members of groups."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
 
     def heartbeat(self, request: Request) -> None:
         """Note the client as a member of its groups (HEART_BEAT). Raises RefusedError."""
@@ -95,7 +99,7 @@ class ClientProcessor:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
         _check_names(heartbeat)
-        clients, now_ms = self._context.clients, self._context.monotonic_ms()
+        clients, now_ms = self._desk.clients, self._replica.monotonic_ms()
         language, version = language_name(request.command.language), request.command.version
         retry_topics: dict[str, Topic] = {}
         try:
@@ -141,7 +145,7 @@ class ClientProcessor:
 
     def unregister(self, header: UnregisterClientRequestHeader, request: Request) -> None:
         """Remove the client from its groups (UNREGISTER_CLIENT)."""
-        self._context.clients.unregister(
+        self._desk.clients.unregister(
             header.client_id,
             header.producer_group or "",
             header.consumer_group or "",
@@ -152,7 +156,7 @@ class ClientProcessor:
     def consumer_list(self, header: GetConsumerListByGroupRequestHeader, request: Request) -> None:
         """Answer with the group's client ids (GET_CONSUMER_LIST_BY_GROUP). Raises RefusedError."""
         group = header.consumer_group
-        members = self._context.clients.consumer_ids(group)
+        members = self._desk.clients.consumer_ids(group)
         if not members:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"consumerIdList": members}))
@@ -165,7 +169,7 @@ class ClientProcessor:
         except BodyError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"client config: {error}") from error
         if wanted is not None and (wanted.expressionType or TAG) != TAG:
-            if not self._context.config.enable_property_filter:
+            if not self._replica.config.enable_property_filter:
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
                     "The broker does not support consumer to filter message by "
@@ -178,17 +182,17 @@ class ClientProcessor:
         request.reply(ResponseCode.SUCCESS)
 
     def _notifies(self, group: str) -> bool:
-        config = self._context.state.groups.get(group)
+        config = self._replica.state.groups.get(group)
         return config is None or config.get("notifyConsumerIdsChangedEnable") is not False
 
     def _want_retry_topic(self, consumer: _Consumer, wanted: dict[str, Topic]) -> None:
-        context = self._context
+        replica, leadership = self._replica, self._leadership
         name = retry_topic(consumer.groupName)
-        if not context.ready or context.proposer.topic(name) is not None:
+        if not leadership.ready or leadership.proposer.topic(name) is not None:
             return
-        if len(context.state.topics) + len(wanted) >= context.state.limits.topics_max:
+        if len(replica.state.topics) + len(wanted) >= replica.state.limits.topics_max:
             return  # without it the group still consumes; its retries are refused by name
-        count = max(1, retry_queue_count(context, consumer.groupName))
+        count = max(1, retry_queue_count(replica, consumer.groupName))
         wanted[name] = Topic(
             name=name,
             read_queue_count=count,
@@ -202,7 +206,7 @@ class ClientProcessor:
         if not commands:
             return
         with contextlib.suppress(BusyError):  # the next heartbeat creates them
-            self._context.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
+            self._leadership.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
 
 
 def _check_names(heartbeat: _Heartbeat) -> None:

@@ -16,7 +16,9 @@ from broker.entry.payload import DeleteGroupCommand, GroupCommand
 from broker.entry.topic_attributes import GROUP_ATTRIBUTES, BadAttributeError, altered
 from broker.entry.topics import TopicNameError, check_group_name
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
@@ -57,8 +59,10 @@ class _GroupConfigs(msgspec.Struct):
 class GroupProcessor:
     """Handler of the configuration of subscription groups."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
 
     def update(self, request: Request) -> None:
         """Configure a group (UPDATE_AND_CREATE_SUBSCRIPTIONGROUP). Raises RefusedError."""
@@ -70,18 +74,18 @@ class GroupProcessor:
         self._commit(request, _decoded(request.command.body, _GroupConfigs).groupConfigList)
 
     def _commit(self, request: Request, configs: list[_GroupConfig]) -> None:
-        context, known = self._context, self._context.state.groups
+        known = self._replica.state.groups
         for config in configs:
             _check(config)
         fresh = {config.groupName for config in configs} - known.keys()
-        if len(known) + len(fresh) > context.state.limits.groups_max:
+        if len(known) + len(fresh) > self._replica.state.limits.groups_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most groups already")
         commands = [
             GroupCommand(config.groupName, _stored(config, known.get(config.groupName)))
             for config in configs
         ]
         if commands:
-            commit(context, request, commands)
+            commit(self._leadership, request, commands)
         else:
             request.reply(ResponseCode.SUCCESS)
 
@@ -93,23 +97,23 @@ class GroupProcessor:
         except TopicNameError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
         command = DeleteGroupCommand(header.group_name, header.clean_offset)
-        commit(self._context, request, [command])
+        commit(self._leadership, request, [command])
 
     def all_groups(self, request: Request) -> None:
         """Answer with all groups that are configured or connected
         (GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
-        context = self._context
+        replica = self._replica
         table: dict[str, Any] = {
-            name: _GroupConfig(groupName=name) for name in context.clients.consumer_groups()
+            name: _GroupConfig(groupName=name) for name in self._desk.clients.consumer_groups()
         }
-        table.update(context.state.groups)
+        table.update(replica.state.groups)
         body = {
             "subscriptionGroupTable": table,
             "forbiddenTable": {},
             "dataVersion": {
-                "stateVersion": context.term,
-                "timestamp": context.state.store_timestamp_ms,
-                "counter": len(context.state.groups),
+                "stateVersion": self._leadership.term,
+                "timestamp": replica.state.store_timestamp_ms,
+                "counter": len(replica.state.groups),
             },
         }
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
@@ -119,7 +123,7 @@ class GroupProcessor:
     ) -> None:
         """Answer with a group's configuration, or the defaults (GET_SUBSCRIPTIONGROUP_CONFIG)."""
         group = header.group
-        config = self._context.state.groups.get(group) or _GroupConfig(groupName=group)
+        config = self._replica.state.groups.get(group) or _GroupConfig(groupName=group)
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(config))
 
 

@@ -18,10 +18,11 @@ import msgspec
 from broker.entry.payload import LockCommand, UnlockCommand
 from broker.entry.topics import TopicNameError, check_group_name
 from broker.leader.proposer import BusyError, Proposal
-from broker.leader.rebalance_lock import RebalanceLocks
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
 from broker.request.proposal_answers import refused_of
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.queue_owners import Owner, Queue
 from raft.replicated_log import ProposalStatus
@@ -57,26 +58,28 @@ class _LockRequest(msgspec.Struct):
 class LockProcessor:
     """Handler of locks on queues, and sweeper of those whose leases are over."""
 
-    def __init__(self, context: BrokerContext, locks: RebalanceLocks) -> None:
-        self._context = context
-        self._locks = locks
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
+        self._locks = leadership.locks
 
     def lock(self, request: Request) -> None:
         """Lock queues for a client; answer with those that it holds now (LOCK_BATCH_MQ). Raises
         RefusedError."""
-        context = self._context
+        replica, leadership = self._replica, self._leadership
         wanted = self._decoded(request)
         ours = {
             (queue.topic, queue.queueId): queue for queue in wanted.mqSet if self._is_here(queue)
         }
         group = wanted.consumerGroup
         claims = self._locks.ask(
-            context.state.queue_owners,
+            replica.state.queue_owners,
             group,
             wanted.clientId,
             ours,
-            members=context.clients.consumer_ids(group),
-            now_ms=context.monotonic_ms(),
+            members=self._desk.clients.consumer_ids(group),
+            now_ms=replica.monotonic_ms(),
             claim=wanted.claim,
         )
 
@@ -90,8 +93,8 @@ class LockProcessor:
             return
 
         def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, context.not_leader_remark)
-            now_ms = context.monotonic_ms() if refused is None else None
+            refused = refused_of(status, leadership.not_leader_remark)
+            now_ms = replica.monotonic_ms() if refused is None else None
             self._locks.settle(group, claims.free, now_ms)
             if refused is None:
                 answer(claims.held + claims.free)
@@ -99,7 +102,7 @@ class LockProcessor:
                 request.refuse(refused)
 
         try:
-            context.proposer.submit(
+            leadership.proposer.submit(
                 Proposal(commands=[lock_command(group, wanted.owner, claims.free)], on_done=done)
             )
         except BusyError as error:
@@ -108,10 +111,9 @@ class LockProcessor:
 
     def unlock(self, request: Request) -> None:
         """Unlock queues, and answer once they are free (UNLOCK_BATCH_MQ). Raises RefusedError."""
-        context = self._context
         given = self._decoded(request)
         group = given.consumerGroup
-        owners = context.state.queue_owners.of_group(group)
+        owners = self._replica.state.queue_owners.of_group(group)
         queues = [
             queue
             for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in given.mqSet)
@@ -124,14 +126,14 @@ class LockProcessor:
         commands = [unlock_command(group, given.owner, queues)]
         self._locks.change(group, queues)
         settled = partial(self._locks.settle, group, queues, None)
-        commit(context, request, commands, settled=settled)
+        commit(self._leadership, request, commands, settled=settled)
 
     def sweep(self) -> None:
         """Remove owners whose leases are over. Called by the shell now and then."""
-        context = self._context
-        if not context.ready:
+        replica, leadership = self._replica, self._leadership
+        if not leadership.ready:
             return
-        owners, now_ms = context.state.queue_owners, context.monotonic_ms()
+        owners, now_ms = replica.state.queue_owners, replica.monotonic_ms()
         expired = self._locks.expired(owners, now_ms)
         if not expired:
             return
@@ -143,7 +145,7 @@ class LockProcessor:
                 self._locks.settle(group, queues, None)
 
         try:
-            context.proposer.submit(
+            leadership.proposer.submit(
                 Proposal(commands=[unlock_command(*row) for row in expired], on_done=done)
             )
         except BusyError:
@@ -151,7 +153,7 @@ class LockProcessor:
             _log.info("expired locks wait: too many proposals are pending")
 
     def _is_here(self, queue: _Queue) -> bool:
-        topic = self._context.state.topics.get(queue.topic)
+        topic = self._replica.state.topics.get(queue.topic)
         return topic is not None and 0 <= queue.queueId < topic.read_queue_count
 
     @staticmethod

@@ -18,8 +18,8 @@ from typing import Final
 
 from broker.index.indexer import Indexer
 from broker.index.message_keys import record_keys
-from broker.request.context import BrokerContext
-from broker.request.read_point import wait_for_read_point
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from remoting.errors import RecordError
@@ -39,8 +39,11 @@ _CATCH_UP_S: Final = 3.0
 class QueryMessageProcessor:
     """Handler of queries by key; `indexer` None: the index is disabled (message_index_enable)."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner, indexer: Indexer | None) -> None:
-        self._context = context
+    def __init__(
+        self, replica: Replica, leadership: Leadership, tasks: TaskOwner, indexer: Indexer | None
+    ) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._tasks = tasks
         self._indexer = indexer
 
@@ -61,7 +64,7 @@ class QueryMessageProcessor:
     async def _answer(
         self, header: QueryMessageRequestHeader, request: Request, indexer: Indexer, count: int
     ) -> None:
-        await wait_for_read_point(self._context)
+        await self._leadership.wait_for_read_point()
         begin_ms, end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
         if not await indexer.caught_up(_CATCH_UP_S):
             request.reply(
@@ -98,11 +101,11 @@ class QueryMessageProcessor:
         """
         topic, key = header.topic, header.key
         begin_ms, end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
-        size_left = self._context.config.pull_size_max
+        size_left = self._replica.config.pull_size_max
         records: list[bytes] = []
         for position in positions:
             try:
-                stored = self._context.read_record(position)
+                stored = self._replica.read_record(position)
                 record = decode_record(stored, check_crc=False)
             except (LookupError, RecordError):  # retention took it, or the index is of another log
                 continue

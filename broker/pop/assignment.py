@@ -21,7 +21,9 @@ import msgspec
 from broker.entry.pop_commands import RequestModeCommand
 from broker.entry.topics import PERM_READ, RETRY_PREFIX, TopicNameError, check_group_name
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from broker.state.pop_state import RequestMode
@@ -68,8 +70,12 @@ _T = TypeVar("_T", _AssignmentRequest, _ModeRequest)
 class AssignmentProcessor:
     """Handler of assignments, and of the mode in which a group consumes a topic."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(
+        self, replica: Replica, leadership: Leadership, desk: Desk, tasks: TaskOwner
+    ) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._tasks = tasks
 
     def query(self, request: Request) -> None:
@@ -78,7 +84,7 @@ class AssignmentProcessor:
         self._tasks.answer(request, lambda: self._query(request, wanted))
 
     async def _query(self, request: Request, wanted: _AssignmentRequest) -> None:
-        known = self._context.state.pop.modes.get((wanted.topic, wanted.consumerGroup))
+        known = self._replica.state.pop.modes.get((wanted.topic, wanted.consumerGroup))
         mode = known or RequestMode(_PULL, 0)
         queues = await self._queues(wanted.topic)
         mine = None if queues is None else self._assigned(wanted, mode, queues)
@@ -106,7 +112,7 @@ class AssignmentProcessor:
         """Return the consumer's queues; None: the client shall keep those that it has."""
         if wanted.messageModel == "BROADCASTING":
             return queues
-        clients = self._context.clients.consumer_ids(wanted.consumerGroup)
+        clients = self._desk.clients.consumer_ids(wanted.consumerGroup)
         allocate = _STRATEGIES.get(wanted.strategyName)
         if not clients or allocate is None:
             return None
@@ -125,18 +131,18 @@ class AssignmentProcessor:
 
     async def _queues(self, topic: str) -> list[_Queue] | None:
         """Return the topic's readable queues, of all brokers; None where the topic is unknown."""
-        context = self._context
-        if context.remoting is None or not context.config.name_servers:
-            known = context.state.topics.get(topic)
+        replica, desk = self._replica, self._desk
+        if desk.remoting is None or not replica.config.name_servers:
+            known = replica.state.topics.get(topic)
             if known is None or not known.readable:
                 return None
-            return [_Queue(topic, context.config.group, at) for at in range(known.read_queue_count)]
+            return [_Queue(topic, replica.config.group, at) for at in range(known.read_queue_count)]
         command = RemotingCommand(
             code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic}
         )
-        for name_server in context.config.name_servers:
+        for name_server in replica.config.name_servers:
             try:
-                answer = await context.remoting.request(name_server, command, _TIMEOUT_MS)
+                answer = await desk.remoting.request(name_server, command, _TIMEOUT_MS)
                 if answer.code != ResponseCode.SUCCESS:
                     continue
                 route = fastjson.decode(answer.body, TopicRouteData)
@@ -157,25 +163,25 @@ class AssignmentProcessor:
     def set_mode(self, request: Request) -> None:
         """Set how a group consumes a topic (SET_MESSAGE_REQUEST_MODE); answered once committed.
         Raises RefusedError."""
-        context = self._context
+        replica = self._replica
         wanted = _decoded(request, _ModeRequest)
         if wanted.topic.startswith(RETRY_PREFIX):
             raise RefusedError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if wanted.topic not in context.state.topics:
+        if wanted.topic not in replica.state.topics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{wanted.topic}] not exist")
         if wanted.mode not in {_PULL, _POP} or not 0 <= wanted.popShareQueueNum <= _SHARE_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"mode {wanted.mode[:40]!r}, popShareQueueNum {wanted.popShareQueueNum}",
             )
-        modes = context.state.pop.modes
+        modes = replica.state.pop.modes
         if (wanted.topic, wanted.consumerGroup) not in modes and len(modes) >= _MODES_MAX:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most modes already")
         command = RequestModeCommand(
             wanted.topic, wanted.consumerGroup, wanted.mode, wanted.popShareQueueNum
         )
 
-        commit(context, request, [command])
+        commit(self._leadership, request, [command])
 
 
 def _decoded(request: Request, kind: type[_T]) -> _T:

@@ -25,9 +25,11 @@ from broker.pop.reader import Slice, as_first_sent, read_slice, start_of
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.sql import filter_of
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
 from broker.request.deleted_topics import first_of_living_topic
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
 from broker.request.pop_polling import HeldPop
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.pop_order import OrderSet
 from broker.state.pop_state import QueueKey
@@ -93,8 +95,10 @@ class _Catch:
 class PopProcessor:
     """Handler of pops: answers once what it took is committed, or holds a pop."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._ahead: dict[QueueKey, tuple[int, int]] = {}  # next offset, pops under way
 
     def handle(self, header: PopMessageRequestHeader, request: Request) -> None:
@@ -106,12 +110,12 @@ class PopProcessor:
 
     def _checked(self, header: PopMessageRequestHeader, request: Request) -> _Pop:
         """Return the pop, its parameters within their limits. Raises RefusedError."""
-        context, invisible_ms = self._context, header.invisible_ms
+        replica, invisible_ms = self._replica, header.invisible_ms
         poll_ms = max(0, min(header.poll_ms, _POLL_MS_MAX))
         if header.max_msg_nums > _COUNT_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
-                f"the broker[{context.config.advertised}] pop message's num is greater than 32",
+                f"the broker[{replica.config.advertised}] pop message's num is greater than 32",
             )
         topic = self._readable(header, request)
         attempt_id = header.attempt_id or ""
@@ -128,7 +132,7 @@ class PopProcessor:
             queue_id=header.queue_id,
             count_max=max(1, header.max_msg_nums),
             invisible_ms=invisible_ms,
-            deadline_ms=context.monotonic_ms() + poll_ms,
+            deadline_ms=replica.monotonic_ms() + poll_ms,
             from_end=header.init_mode != 0,
             is_order=header.order,
             attempt_id=attempt_id,
@@ -137,9 +141,9 @@ class PopProcessor:
 
     def _readable(self, header: PopMessageRequestHeader, request: Request) -> Topic:
         """Return the topic. Raises RefusedError where the group may not pop the queue."""
-        context = self._context
+        replica = self._replica
         group, name, queue_id = header.consumer_group, header.topic, header.queue_id
-        topic = context.state.topics.get(name)
+        topic = replica.state.topics.get(name)
         if topic is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
@@ -155,7 +159,7 @@ class PopProcessor:
                 f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
                 f"consumer:[{request.connection.peer}]",
             )
-        config = context.state.groups.get(group)
+        config = replica.state.groups.get(group)
         if config is not None and config.get("consumeEnable") is False:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
@@ -170,15 +174,15 @@ class PopProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"the retry topic {retry_topic[:80]}... has more than {_TOPIC_SIZE_MAX} characters",
             )
-        topics_max = context.state.limits.topics_max
-        if retry_topic not in context.state.topics and len(context.state.topics) >= topics_max:
+        topics_max = replica.state.limits.topics_max
+        if retry_topic not in replica.state.topics and len(replica.state.topics) >= topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         return topic
 
     def _filter(self, kind: str | None, expression: str | None) -> MessageFilter:
         if not expression:
             return EVERYTHING
-        if (kind or TAG) != TAG and not self._context.config.enable_property_filter:
+        if (kind or TAG) != TAG and not self._replica.config.enable_property_filter:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {kind}",
@@ -194,10 +198,10 @@ class PopProcessor:
     # Taking ------------------------------------------------------------------------------------
 
     def _run(self, pop: _Pop) -> None:
-        context = self._context
-        context.require_leader()
+        leadership = self._leadership
+        leadership.require_leader()
         pop.wake_ms = None
-        catch = _Catch(context.clock_ms())
+        catch = _Catch(self._replica.clock_ms())
         for topic, queue_id in self._queues(pop):
             self._take(pop, catch, (pop.group, topic, queue_id))
         if not catch.taken:
@@ -211,7 +215,7 @@ class PopProcessor:
             self._ahead[taken.key] = (taken.slice.next_offset, under_way + 1)
 
         commit(
-            context,
+            leadership,
             pop.request,
             commands,
             answer=lambda: self._guarded(pop, lambda: self._answer(pop, catch)),
@@ -221,26 +225,25 @@ class PopProcessor:
     def _queues(self, pop: _Pop) -> list[tuple[str, int]]:
         """Return the queues in the order in which they are popped: from a random one on, retries
         first now and then."""
-        context = self._context
-        chance = context.random.randrange(100)
+        chance = self._desk.random.randrange(100)
         queues = [(pop.topic.name, pop.queue_id)]
         if pop.queue_id < 0:
             count = pop.topic.read_queue_count
             queues = [(pop.topic.name, (chance + at) % count) for at in range(count)]
         retry_topic = pop_retry_topic(pop.topic.name, pop.group)
-        if pop.is_order or retry_topic not in context.state.topics:
+        if pop.is_order or retry_topic not in self._replica.state.topics:
             return queues
         retries = [(retry_topic, 0)]
         return retries + queues if chance < _RETRIES_FIRST_PERCENT else queues + retries
 
     def _take(self, pop: _Pop, catch: _Catch, key: QueueKey) -> None:
-        context, state = self._context, self._context.state
+        replica, state = self._replica, self._replica.state
         _, topic, queue_id = key
         expected, start = self._start(pop, key)
         if topic != pop.topic.name:
-            start = first_of_living_topic(context, pop.topic.name, topic, queue_id, start)
-        left = context.queues.get(topic, queue_id).next_offset - start
-        is_full = catch.count >= pop.count_max or catch.size >= context.config.pull_size_max
+            start = first_of_living_topic(replica, pop.topic.name, topic, queue_id, start)
+        left = replica.queues.get(topic, queue_id).next_offset - start
+        is_full = catch.count >= pop.count_max or catch.size >= replica.config.pull_size_max
         is_full |= catch.looked_at >= _LOOKED_AT_MAX or len(catch.taken) >= _QUEUES_TAKEN_MAX
         if pop.is_order:
             if key in self._ahead or self._is_blocked(pop, key, catch.pop_ms):
@@ -253,15 +256,15 @@ class PopProcessor:
             catch.rest += max(0, left)
             return
         found = read_slice(
-            context,
+            replica,
             topic,
             queue_id,
             start,
             count_max=pop.count_max - catch.count,
-            size_max=context.config.pull_size_max - catch.size,
+            size_max=replica.config.pull_size_max - catch.size,
             wanted=pop.filter if topic == pop.topic.name else EVERYTHING,
         )
-        catch.rest += context.queues.get(topic, queue_id).next_offset - found.next_offset
+        catch.rest += replica.queues.get(topic, queue_id).next_offset - found.next_offset
         catch.looked_at += found.next_offset - found.start
         if found.next_offset == start:
             return
@@ -274,15 +277,15 @@ class PopProcessor:
         ahead = self._ahead.get(key)
         if ahead is not None:
             return ahead[0], ahead[0]
-        stored = self._context.state.consumer_offsets.get(key)
+        stored = self._replica.state.consumer_offsets.get(key)
         if stored is None:
-            return -1, start_of(self._context, key, from_end=pop.from_end)
-        queue = self._context.queues.get(key[1], key[2])
+            return -1, start_of(self._replica, key, from_end=pop.from_end)
+        queue = self._replica.queues.get(key[1], key[2])
         return stored, min(max(stored, queue.min_offset), queue.next_offset)
 
     def _is_blocked(self, pop: _Pop, key: QueueKey, now_ms: int) -> bool:
-        held = self._context.state.pop.orders.get(key)
-        if held is None or self._context.state.resets.get(*key) is not None:
+        held = self._replica.state.pop.orders.get(key)
+        if held is None or self._replica.state.resets.get(*key) is not None:
             return False
         until_ms = held.blocked_until_ms(pop.attempt_id, now_ms)
         if until_ms is None:
@@ -291,17 +294,17 @@ class PopProcessor:
             if held.is_of(pop.attempt_id) or not self._is_busy(key, held):
                 return False
             until_ms = now_ms + _LOOK_AGAIN_MS
-        wake_ms = self._context.monotonic_ms() + until_ms - now_ms
+        wake_ms = self._replica.monotonic_ms() + until_ms - now_ms
         pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
         return True
 
     def _is_busy(self, key: QueueKey, held: OrderSet) -> bool:
-        busy = self._context.pop_busy
+        busy = self._leadership.pop_busy
         return bool(busy) and any((key, offset) in busy for offset in held.offsets)
 
     def _commands(self, pop: _Pop, catch: _Catch, taken: _Taken) -> list[Command]:
         commands: list[Command] = []
-        reset = self._context.state.resets.get(*taken.key)
+        reset = self._replica.state.resets.get(*taken.key)
         if reset is not None:
             commands.append(ClearResetCommand(*taken.key, reset))
         found = taken.slice
@@ -349,7 +352,7 @@ class PopProcessor:
             if not pop.request.connection.closed:
                 self._run(pop)
             return
-        state = self._context.state.pop
+        state = self._replica.state.pop
         starts: list[str] = []
         offsets: list[str] = []
         counts: list[str] = []
@@ -360,7 +363,7 @@ class PopProcessor:
             place = f"{flag} {queue_id}"
             starts.append(f"{place} {taken.slice.start}")
             offsets.append(f"{place} {','.join(map(str, taken.slice.offsets))}")
-            self._context.stats.got(
+            self._desk.stats.got(
                 pop.group,
                 topic,
                 len(taken.slice.offsets),
@@ -383,12 +386,12 @@ class PopProcessor:
             pop, catch, code=ResponseCode.SUCCESS, remark="FOUND", more=more, body=b"".join(bodies)
         )
         if catch.rest > 0:
-            self._context.pop_polling.wake_one(pop.topic.name, pop.group)
+            self._desk.pop_polling.wake_one(pop.topic.name, pop.group)
 
     def _is_mine(self, pop: _Pop, catch: _Catch, taken: _Taken) -> bool:
         if not taken.slice.offsets:
             return False
-        state, first = self._context.state.pop, taken.slice.offsets[0]
+        state, first = self._replica.state.pop, taken.slice.offsets[0]
         if pop.is_order:
             held = state.orders.get(taken.key)
             return held is not None and held.pop_ms == catch.pop_ms
@@ -407,7 +410,7 @@ class PopProcessor:
                     invisible_ms=pop.invisible_ms,
                     revive_queue=0,
                     retry_flag="1",
-                    broker_name=self._context.config.group,
+                    broker_name=self._replica.config.group,
                     queue_id=taken.key[2],
                     offset=offset,
                 ),
@@ -416,9 +419,8 @@ class PopProcessor:
         ]
 
     def _hold_or_answer(self, pop: _Pop, catch: _Catch) -> None:
-        context = self._context
         code = ResponseCode.POLLING_TIMEOUT
-        if context.monotonic_ms() < pop.deadline_ms:
+        if self._replica.monotonic_ms() < pop.deadline_ms:
             held = HeldPop(
                 topic=pop.topic.name,
                 group=pop.group,
@@ -428,7 +430,7 @@ class PopProcessor:
                 wake_ms=pop.wake_ms,
                 run_again=lambda: self._again(pop),
             )
-            if pop.request.shrink() and context.pop_polling.hold(held):
+            if pop.request.shrink() and self._desk.pop_polling.hold(held):
                 return
             code = ResponseCode.POLLING_FULL
         self._reply(pop, catch, code=code, remark="NO_MESSAGE_IN_QUEUE")

@@ -21,7 +21,9 @@ from broker.entry.payload import Command
 from broker.entry.pop_commands import AckCommand, AckOrderCommand, ChangeInvisibleCommand
 from broker.pop.batch_ack import BITS_SIZE_MAX, BatchAcks
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.pop_state import QueueKey
 from remoting.errors import BodyError
@@ -75,8 +77,10 @@ class _BatchAckBody(msgspec.Struct):
 class PopAckProcessor:
     """Handler of acknowledgements, and of changes of the time until a message is given again."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._last_pop_ms = 0
 
     def ack(self, header: AckMessageRequestHeader, request: Request) -> None:
@@ -104,7 +108,7 @@ class PopAckProcessor:
             topic = ack.t if ack.r == "0" else pop_retry_topic(ack.t, ack.c)
             is_order = ack.rq == ORDER_REVIVE_QUEUE
             wanted.add((ack.c, topic, ack.q), ack.pt, ack.so, _bits_of(ack), is_order=is_order)
-        state = self._context.state.pop
+        state = self._replica.state.pop
         plain, ordered = wanted.plain(state), wanted.ordered(state)
         busy = [
             ((command.group, command.topic, command.queue_id), offset)
@@ -127,14 +131,14 @@ class PopAckProcessor:
     def change(self, header: ChangeInvisibleTimeRequestHeader, request: Request) -> None:
         """Change when a message is given again (CHANGE_MESSAGE_INVISIBLETIME). Raises
         RefusedError."""
-        context, invisible_ms = self._context, header.invisible_ms
+        invisible_ms = header.invisible_ms
         key, offset, handle = self._held(header, request, ends_at=0)
         if not 0 <= invisible_ms <= _INVISIBLE_MS_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime {invisible_ms} is not within 0 and {_INVISIBLE_MS_MAX}",
             )
-        now_ms = context.clock_ms()
+        now_ms = self._replica.clock_ms()
         pop_ms = handle.pop_ms
         if not handle.is_order:  # each change has its own, so that none is taken for another
             pop_ms = self._last_pop_ms = max(now_ms, pop_ms + 1, self._last_pop_ms + 1)
@@ -161,9 +165,9 @@ class PopAckProcessor:
     ) -> tuple[QueueKey, int, PopHandle]:
         """Return the group's queue, the offset and its handle that the request names. Raises
         RefusedError."""
-        context = self._context
+        replica = self._replica
         topic_name, queue_id, offset = header.topic, header.queue_id, header.offset
-        topic = context.state.topics.get(topic_name)
+        topic = replica.state.topics.get(topic_name)
         if topic is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic_name}] not exist, apply first please!"
@@ -175,7 +179,7 @@ class PopAckProcessor:
                 f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
                 f"consumer:[{request.connection.peer}]",
             )
-        queue = context.queues.get(topic_name, queue_id)
+        queue = replica.queues.get(topic_name, queue_id)
         if not queue.min_offset <= offset < queue.next_offset + ends_at:
             raise RefusedError(
                 ResponseCode.NO_MESSAGE,
@@ -189,7 +193,7 @@ class PopAckProcessor:
         return (header.consumer_group, topic_name, queue_id), offset, handle
 
     def _is_held(self, key: QueueKey, offset: int, pop_ms: int, *, is_order: bool) -> bool:
-        state = self._context.state.pop
+        state = self._replica.state.pop
         if is_order:
             held = state.orders.get(key)
             return held is not None and held.pop_ms == pop_ms and offset in held.offsets
@@ -199,7 +203,7 @@ class PopAckProcessor:
     def _acked(self, request: Request, ordered: Sequence[QueueKey]) -> None:
         request.reply(ResponseCode.SUCCESS)
         for group, topic, _ in ordered:  # what waited behind them may be popped now
-            self._context.pop_polling.wake_one(topic, group)
+            self._desk.pop_polling.wake_one(topic, group)
 
     def _propose(
         self,
@@ -213,10 +217,14 @@ class PopAckProcessor:
         While they are in flight the `busy` messages are not given again: `broker.pop.revive` passes
         them over, and a pop in order waits.
         """
-        context = self._context
-        mine = context.pop_busy.begin(busy)
+        leadership = self._leadership
+        mine = leadership.pop_busy.begin(busy)
         commit(
-            context, request, commands, answer=answer, settled=lambda: context.pop_busy.end(mine)
+            leadership,
+            request,
+            commands,
+            answer=answer,
+            settled=lambda: leadership.pop_busy.end(mine),
         )
 
 

@@ -13,9 +13,11 @@ from typing import Final, TypeAlias
 from broker.entry.topics import Topic
 from broker.pop.reader import read_slice, start_of
 from broker.queues.message_filter import EVERYTHING
-from broker.request.context import BrokerContext
 from broker.request.deleted_topics import first_of_living_topic
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
 from broker.request.pop_polling import HeldPop
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.pop_state import QueueKey
 from remoting.protocol.codes import ResponseCode
@@ -39,25 +41,27 @@ _QueueHeader: TypeAlias = (
 class PopPeekProcessor:
     """Handler of queries about what a pop would find, and about pops that wait."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
 
     def peek(self, header: PeekMessageRequestHeader, request: Request) -> None:
         """Answer with what a pop would find (PEEK_MESSAGE). Raises RefusedError."""
-        context = self._context
+        replica = self._replica
         left = max(0, min(header.max_msg_nums, _COUNT_MAX))
         records: list[bytes] = []
         starts: list[str] = []
         offsets: list[str] = []
         topic = header.topic
-        rest, size_left = 0, context.config.pull_size_max
+        rest, size_left = 0, replica.config.pull_size_max
         for key in self._queues(header, with_retries=True):
             start = self._start(key)
             if key[1] != topic:
-                start = first_of_living_topic(context, topic, key[1], key[2], start)
+                start = first_of_living_topic(replica, topic, key[1], key[2], start)
             if len(records) < left and size_left > 0:  # else they are only counted
                 found = read_slice(
-                    context,
+                    replica,
                     key[1],
                     key[2],
                     start,
@@ -72,12 +76,12 @@ class PopPeekProcessor:
                     starts.append(f"{place} {found.start}")
                     offsets.append(f"{place} {','.join(map(str, found.offsets))}")
                     start = found.next_offset
-            rest += max(0, context.queues.get(key[1], key[2]).next_offset - start)
+            rest += max(0, replica.queues.get(key[1], key[2]).next_offset - start)
         request.reply(
             ResponseCode.SUCCESS if records else ResponseCode.PULL_NOT_FOUND,
             "FOUND" if records else "NO_MESSAGE_IN_QUEUE",
             {
-                "popTime": str(context.clock_ms()),
+                "popTime": str(replica.clock_ms()),
                 "invisibleTime": "0",
                 "reviveQid": "0",
                 "restNum": str(rest),
@@ -90,11 +94,11 @@ class PopPeekProcessor:
     def notification(self, header: NotificationRequestHeader, request: Request) -> None:
         """Answer whether a pop would find a message, held until it would (NOTIFICATION). Raises
         RefusedError."""
-        context = self._context
+        replica, leadership = self._replica, self._leadership
         poll_ms = max(0, min(header.poll_ms, _POLL_MS_MAX))
         self._check(header)
         attempt_id = header.attempt_id or ""
-        deadline_ms = context.monotonic_ms() + poll_ms
+        deadline_ms = replica.monotonic_ms() + poll_ms
 
         def answer(has_message: bool, *, is_full: bool = False) -> None:
             fields = {"hasMsg": str(has_message).lower(), "pollingFull": str(is_full).lower()}
@@ -105,10 +109,10 @@ class PopPeekProcessor:
         def look() -> None:
             if request.connection.closed:
                 return
-            if not context.ready:
-                request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark())
+            if not leadership.ready:
+                request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, leadership.not_leader_remark())
                 return
-            now_ms = context.clock_ms()
+            now_ms = replica.clock_ms()
             try:
                 keys = self._queues(header, with_retries=not header.order)
                 has_message = any(self._has_message(key, attempt_id, now_ms) for key in keys)
@@ -117,9 +121,9 @@ class PopPeekProcessor:
                 return
             if has_message:
                 answer(True)
-            elif context.monotonic_ms() >= deadline_ms:
+            elif replica.monotonic_ms() >= deadline_ms:
                 answer(False)
-            elif not is_small or not context.pop_polling.hold(
+            elif not is_small or not self._desk.pop_polling.hold(
                 HeldPop(
                     topic=header.topic,
                     group=header.consumer_group,
@@ -138,9 +142,7 @@ class PopPeekProcessor:
         """Answer with how many pops of the group wait for the queue (POLLING_INFO). Raises
         RefusedError."""
         self._check(header)
-        count = self._context.pop_polling.count(
-            header.topic, header.consumer_group, header.queue_id
-        )
+        count = self._desk.pop_polling.count(header.topic, header.consumer_group, header.queue_id)
         request.reply(ResponseCode.SUCCESS, None, {"pollingNum": str(count)})
 
     def _queues(self, header: _QueueHeader, *, with_retries: bool) -> Iterator[QueueKey]:
@@ -148,14 +150,14 @@ class PopPeekProcessor:
         topic = self._check(header)
         group, name, queue_id = header.consumer_group, topic.name, header.queue_id
         retry_topic = pop_retry_topic(name, group)
-        if with_retries and retry_topic in self._context.state.topics:
+        if with_retries and retry_topic in self._replica.state.topics:
             yield group, retry_topic, 0
         for at in range(topic.read_queue_count) if queue_id < 0 else [queue_id]:
             yield group, name, at
 
     def _check(self, header: _QueueHeader) -> Topic:
         """Return the topic. Raises RefusedError where the group may not read the queue."""
-        state = self._context.state
+        state = self._replica.state
         group, name, queue_id = header.consumer_group, header.topic, header.queue_id
         topic = state.topics.get(name)
         if topic is None:
@@ -179,12 +181,12 @@ class PopPeekProcessor:
         return topic
 
     def _start(self, key: QueueKey) -> int:
-        stored = self._context.state.consumer_offsets.get(key)
-        return start_of(self._context, key, from_end=False) if stored is None else stored
+        stored = self._replica.state.consumer_offsets.get(key)
+        return start_of(self._replica, key, from_end=False) if stored is None else stored
 
     def _has_message(self, key: QueueKey, attempt_id: str, now_ms: int) -> bool:
-        context = self._context
-        held = context.state.pop.orders.get(key)
+        replica = self._replica
+        held = replica.state.pop.orders.get(key)
         if held is not None and held.blocked_until_ms(attempt_id, now_ms) is not None:
             return False
-        return self._start(key) < context.queues.get(key[1], key[2]).next_offset
+        return self._start(key) < replica.queues.get(key[1], key[2]).next_offset

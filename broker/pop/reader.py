@@ -12,7 +12,7 @@ from typing import Final
 from broker.entry.topics import RETRY_PREFIX
 from broker.queues.message_filter import MessageFilter
 from broker.queues.queue_reader import offset_in_queue, read_matching
-from broker.request.context import BrokerContext
+from broker.request.replica import Replica
 from broker.request.start_position import is_young
 from broker.state.pop_state import QueueKey
 from remoting.errors import RecordError
@@ -34,20 +34,20 @@ class Slice:
     records: list[bytes]
 
 
-def start_of(context: BrokerContext, key: QueueKey, *, from_end: bool) -> int:
+def start_of(replica: Replica, key: QueueKey, *, from_end: bool) -> int:
     """Return the offset at which a group begins in a queue of which it has none: that of the first
     message, or with `from_end` of the last one, unless the queue is young."""
     _, topic, queue_id = key
-    queue = context.queues.find(topic, queue_id)
+    queue = replica.queues.find(topic, queue_id)
     if queue is None:
         return 0
-    if not from_end or topic.startswith(RETRY_PREFIX) or is_young(context, topic, queue_id, queue):
+    if not from_end or topic.startswith(RETRY_PREFIX) or is_young(replica, topic, queue_id, queue):
         return queue.min_offset
     return max(queue.next_offset - 1, queue.min_offset)
 
 
 def read_slice(
-    context: BrokerContext,
+    replica: Replica,
     topic: str,
     queue_id: int,
     start: int,
@@ -61,10 +61,10 @@ def read_slice(
 
     Raises DamagedQueueError.
     """
-    queue = context.queues.get(topic, queue_id)
+    queue = replica.queues.get(topic, queue_id)
     start = min(max(start, queue.min_offset), queue.next_offset)
     found = read_matching(
-        context.log,
+        replica.log,
         queue,
         queue_id,
         start,

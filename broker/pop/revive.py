@@ -21,7 +21,8 @@ from broker.entry.pop_commands import ReviveCommand
 from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
 from broker.entry.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
 from broker.leader.proposer import BusyError, Proposal
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from broker.state.pop_state import Due
 from raft.replicated_log import ProposalStatus
@@ -51,27 +52,28 @@ _HANDLE_SIZE_MAX: Final = 512  # what a retried message's properties must have r
 class PopRevive:
     """Periodic revival of messages that were not acknowledged in time, on the leader."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._under_way = False
         self._unreadable: dict[Due, int] = {}  # when to try again
 
     def round(self) -> None:
         """Revive what is due. Called by the shell every 100 ms or so."""
-        context = self._context
-        if not context.ready or context.want_of_room is not None or self._under_way:
+        replica, leadership = self._replica, self._leadership
+        if not leadership.ready or leadership.want_of_room is not None or self._under_way:
             return
         records: list[PendingRecord] = []
         commands: list[Command] = []
         revived: list[Due] = []
         size = 0
-        for due in self._due(context.clock_ms()):
+        for due in self._due(replica.clock_ms()):
             try:
                 stored = self._stored(due)
                 record = None if stored is None else self._retry(due, stored, commands)
             except RefusedError as refused:
                 _log.warning("a popped message waits: %s", refused)
-                self._unreadable[due] = context.monotonic_ms() + _DAMAGED_WAIT_MS
+                self._unreadable[due] = replica.monotonic_ms() + _DAMAGED_WAIT_MS
                 continue
             if record is not None:
                 if records and size + record.size > _SIZE_MAX:
@@ -84,10 +86,10 @@ class PopRevive:
 
     def _due(self, now_ms: int) -> list[Due]:
         """Return some of the holdings that may be revived now, the oldest first."""
-        monotonic_ms = self._context.monotonic_ms()
+        monotonic_ms = self._replica.monotonic_ms()
         self._unreadable = {due: ms for due, ms in self._unreadable.items() if ms > monotonic_ms}
-        busy = self._context.pop_busy
-        found = self._context.state.pop.due(now_ms, _COUNT_MAX + len(self._unreadable) + len(busy))
+        busy = self._leadership.pop_busy
+        found = self._replica.state.pop.due(now_ms, _COUNT_MAX + len(self._unreadable) + len(busy))
         return [
             due
             for due in found
@@ -100,7 +102,7 @@ class PopRevive:
         that is stored behind the deletion would come into the next topic of that name."""
         group, topic, _ = due.key
         origin = topic.removeprefix(pop_retry_topic("", group))
-        proposer = self._context.proposer
+        proposer = self._leadership.proposer
         return (
             proposer.topic(topic) is None
             or proposer.is_being_deleted(topic)
@@ -110,7 +112,6 @@ class PopRevive:
     def _propose(
         self, records: list[PendingRecord], commands: list[Command], revived: list[Due]
     ) -> None:
-        context = self._context
         rows = [[*due.key, due.offset, due.pop_ms] for due in revived]
         self._under_way = True
 
@@ -118,7 +119,7 @@ class PopRevive:
             self._under_way = False
 
         try:
-            context.proposer.submit(
+            self._leadership.proposer.submit(
                 Proposal(records=records, commands=[*commands, ReviveCommand(rows)], on_done=done)
             )
         except BusyError:
@@ -128,9 +129,9 @@ class PopRevive:
     def _stored(self, due: Due) -> MessageRecord | None:
         """Read the message; None where retention has taken it, since a full disk may force that.
         Raises RefusedError."""
-        context = self._context
+        replica = self._replica
         _, topic, queue_id = due.key
-        queue = context.queues.find(topic, queue_id)
+        queue = replica.queues.find(topic, queue_id)
         units = b"" if queue is None else queue.read(due.offset, 1)
         if not units:
             _log.warning(
@@ -141,9 +142,9 @@ class PopRevive:
             return None
         position, size, _ = UNIT.unpack(units)
         try:
-            return decode_record(context.read(position, size))
+            return decode_record(replica.read(position, size))
         except (LookupError, RecordError) as error:
-            if position < context.log.status().begin_position:
+            if position < replica.log.status().begin_position:
                 return None
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"{topic}/{queue_id} at {due.offset}: {error}"
@@ -151,7 +152,7 @@ class PopRevive:
 
     def _retry(self, due: Due, stored: MessageRecord, commands: list[Command]) -> PendingRecord:
         """Build the message for its next try, or as a dead letter."""
-        context = self._context
+        replica = self._replica
         group = due.key[0]
         attempts = stored.reconsume_times + 1
         has_room = len(stored.properties) <= PROPERTIES_SIZE_MAX - _HANDLE_SIZE_MAX
@@ -160,7 +161,7 @@ class PopRevive:
         properties.setdefault("1ST_POP_TIME", str(due.pop_ms))
         if is_dead:
             origin = stored.topic.removeprefix(pop_retry_topic("", group))
-            message_id = offset_msg_id(*split_host(context.store_address), stored.physical_offset)
+            message_id = offset_msg_id(*split_host(replica.store_address), stored.physical_offset)
             properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
             properties |= {
                 "RETRY_TOPIC": origin,
@@ -170,7 +171,7 @@ class PopRevive:
         is_retry = stored.topic.startswith(RETRY_PREFIX)
         name = stored.topic if is_retry else pop_retry_topic(stored.topic, group)
         name = f"{DLQ_PREFIX}{group}" if is_dead else name
-        if context.proposer.topic(name) is None and not any(
+        if self._leadership.proposer.topic(name) is None and not any(
             getattr(command, "name", None) == name for command in commands
         ):
             commands.append(Topic(name=name, read_queue_count=1, write_queue_count=1).command())
@@ -180,7 +181,7 @@ class PopRevive:
             sys_flag=stored.sys_flag,
             born_ms=stored.born_timestamp_ms,
             born_host=host_bytes(stored.born_host),
-            store_host_size=len(context.store_host),
+            store_host_size=len(replica.store_host),
             reconsume_times=attempts,
         )
         try:
@@ -196,5 +197,5 @@ class PopRevive:
         )
 
     def _retries(self, group: str) -> int:
-        limit = self._context.state.groups.get(group, {}).get("retryMaxTimes", _RETRIES_DEFAULT)
+        limit = self._replica.state.groups.get(group, {}).get("retryMaxTimes", _RETRIES_DEFAULT)
         return _RETRIES_DEFAULT if limit < 0 else int(limit)

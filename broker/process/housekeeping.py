@@ -25,7 +25,9 @@ from broker.config.retention import Retention, RetentionFacts, RetentionPolicy, 
 from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT
 from broker.entry.topics import SCHEDULE_TOPIC
-from broker.request.context import BrokerContext
+from broker.request.clients import Clients
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.tasks import TaskOwner
 from raft.messages import NodeId
 from raft.replicated_log import NotLeaderError, Phase
@@ -47,13 +49,17 @@ class Housekeeper:
 
     def __init__(
         self,
-        context: BrokerContext,
+        replica: Replica,
+        leadership: Leadership,
+        clients: Clients,
         tasks: TaskOwner,
         remoting: RemotingClient,
         *,
         look: Callable[[Path], DiskUse] = disk_use,
     ) -> None:
-        self._context = context
+        self._replica = replica
+        self._leadership = leadership
+        self._clients = clients
         self._tasks = tasks
         self._remoting = remoting
         self._look = look
@@ -65,20 +71,20 @@ class Housekeeper:
 
     def look(self) -> None:
         """Check whether the disk has room. Raises OSError of the disk under the store."""
-        self._use = self._look(self._context.config.store)
+        self._use = self._look(self._replica.config.store)
         self._judge_room(self._use)
 
     def round(self) -> None:
         """Expire clients, apply retention, sync rebuilt queues. Raises OSError of derived files."""
-        context = self._context
-        context.clients.expire(context.monotonic_ms())
-        context.queues.write_held()
-        if context.queues.wants_sync:
-            context.queues.wants_sync = False
-            self._tasks.spawn(asyncio.to_thread(context.queues.sync))
+        replica = self._replica
+        self._clients.expire(replica.monotonic_ms())
+        replica.queues.write_held()
+        if replica.queues.wants_sync:
+            replica.queues.wants_sync = False
+            self._tasks.spawn(asyncio.to_thread(replica.queues.sync))
         # While queues are rebuilt it is not known which messages wait in those of the delay levels.
-        if self._use is not None and not self._is_retaining and not context.queues.is_filling:
-            policy = context.config.retention
+        if self._use is not None and not self._is_retaining and not replica.queues.is_filling:
+            policy = replica.config.retention
             facts = self._facts(self._use, policy)
             if self._retain_now:
                 policy = replace(policy, delete_hours=frozenset({facts.hour}))
@@ -95,8 +101,8 @@ class Housekeeper:
     # Room --------------------------------------------------------------------------------------
 
     def _judge_room(self, use: DiskUse) -> None:
-        context, config = self._context, self._context.config
-        status = context.log.status()
+        replica, leadership, config = self._replica, self._leadership, self._replica.config
+        status = replica.log.status()
         want = want_of_room(
             use,
             warning_level_ratio=config.disk_space_warning_level_ratio,
@@ -104,7 +110,7 @@ class Housekeeper:
             # Before it serves, a node takes no entries for other reasons than its disk.
             log_writable=status.writable or status.phase is not Phase.SERVING,
         )
-        if (want is None) != (context.want_of_room is None):
+        if (want is None) != (leadership.want_of_room is None):
             _log.warning(
                 "%s/%s: the store's disk is %s: sends are %s",
                 config.group,
@@ -112,10 +118,10 @@ class Housekeeper:
                 "no longer full" if want is None else "full",
                 "taken again" if want is None else f"refused, {want}",
             )
-        context.want_of_room = want
-        if want is None or not context.ready or self._is_handing_over:
+        leadership.want_of_room = want
+        if want is None or not leadership.ready or self._is_handing_over:
             return
-        now_ms = context.monotonic_ms()
+        now_ms = replica.monotonic_ms()
         last_ms = self._handed_over_ms
         if last_ms is None or now_ms - last_ms >= _HAND_OVER_INTERVAL_MS:
             self._handed_over_ms = now_ms
@@ -130,18 +136,18 @@ class Housekeeper:
                 _log.warning("no other replica has room: this one goes on leading, and refuses")
                 return
             _log.warning("leadership goes to %s, which has room", target)
-            await self._context.log.transfer_leadership(target)
+            await self._replica.log.transfer_leadership(target)
         except (NotLeaderError, TimeoutError, ValueError) as error:
             _log.info("leadership was not handed over: %s", error)
         finally:
             self._is_handing_over = False
 
     async def _replica_with_room(self) -> NodeId | None:
-        context = self._context
+        replica = self._replica
         furthest: tuple[int, NodeId] | None = None
-        for voter in context.log.status().voters:
-            address = context.broker_addresses.get(voter)
-            if voter == context.config.node or address is None:
+        for voter in replica.log.status().voters:
+            address = replica.broker_addresses.get(voter)
+            if voter == replica.config.node or address is None:
                 continue
             applied_index = await self._applied_index(address)
             if applied_index is not None and (furthest is None or applied_index > furthest[0]):
@@ -155,7 +161,7 @@ class Housekeeper:
         try:
             answer = await self._remoting.request(address, command, _STATUS_TIMEOUT_MS)
             status = json.loads(answer.body)
-            if status["group"] != self._context.config.group or status["disk_full"]:
+            if status["group"] != self._replica.config.group or status["disk_full"]:
                 return None
             return int(status["applied_index"])
         except (RemotingError, ValueError, KeyError, TypeError) as error:
@@ -165,12 +171,12 @@ class Housekeeper:
     # Retention ---------------------------------------------------------------------------------
 
     def _facts(self, use: DiskUse, policy: RetentionPolicy) -> RetentionFacts:
-        context = self._context
-        state, now_ms = context.state, context.clock_ms()
+        replica = self._replica
+        state, now_ms = replica.state, replica.clock_ms()
         return RetentionFacts(
             hour=time.localtime(now_ms // 1000).tm_hour,
             disk_used_percent=use.used_percent,
-            bounds=context.log.retention_bounds(),
+            bounds=replica.log.retention_bounds(),
             expired_position=state.time_marks.position_before(now_ms - policy.reserved_ms),
             half_position=state.halves.begin_position,
             delay_position=self._delay_position(),
@@ -179,18 +185,18 @@ class Housekeeper:
     def _delay_position(self) -> int | None:
         """Return the position of the oldest message that waits for its delivery, or is held after a
         pop; None if there is none."""
-        context = self._context
+        replica = self._replica
         positions: list[int] = []
         for queue_id in range(DELAY_LEVEL_MAX):
-            queue = context.queues.find(SCHEDULE_TOPIC, queue_id)
-            first = context.state.delay_offsets.get(queue_id, 0)
+            queue = replica.queues.find(SCHEDULE_TOPIC, queue_id)
+            first = replica.state.delay_offsets.get(queue_id, 0)
             unit = b"" if queue is None else queue.read(first, 1)
             if unit:
                 positions.append(UNIT.unpack(unit)[0])
-        if context.state.timers.begin_position is not None:
-            positions.append(context.state.timers.begin_position)
-        for (_, topic, queue_id), offset in context.state.pop.oldest():
-            queue = context.queues.find(topic, queue_id)
+        if replica.state.timers.begin_position is not None:
+            positions.append(replica.state.timers.begin_position)
+        for (_, topic, queue_id), offset in replica.state.pop.oldest():
+            queue = replica.queues.find(topic, queue_id)
             unit = b"" if queue is None else queue.read(offset, 1)
             if unit:
                 positions.append(UNIT.unpack(unit)[0])
@@ -198,15 +204,15 @@ class Housekeeper:
 
     async def _retain(self, retention: Retention) -> None:
         """Have the log apply a decision. An error here has stopped the node, and fails the task."""
-        context = self._context
+        replica = self._replica
         try:
-            before = context.log.retention_bounds().begin_position
-            begin = await context.log.retain_from(retention.position)
+            before = replica.log.retention_bounds().begin_position
+            begin = await replica.log.retain_from(retention.position)
             if begin > before:
                 _log.info(
                     "%s/%s: the log begins at %d now, %d bytes are gone: %s",
-                    context.config.group,
-                    context.config.node,
+                    replica.config.group,
+                    replica.config.node,
                     begin,
                     begin - before,
                     retention.reason,

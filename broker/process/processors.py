@@ -26,7 +26,6 @@ from broker.groups.groups import GroupProcessor
 from broker.groups.locks import LockProcessor
 from broker.index.indexer import Indexer
 from broker.index.query_message import QueryMessageProcessor
-from broker.leader.rebalance_lock import RebalanceLocks
 from broker.pop.assignment import AssignmentProcessor
 from broker.pop.pop import PopProcessor
 from broker.pop.pop_ack import PopAckProcessor
@@ -34,7 +33,9 @@ from broker.pop.pop_peek import PopPeekProcessor
 from broker.pull.offsets import OffsetProcessor
 from broker.pull.pull import PullProcessor
 from broker.pull.queries import QueryProcessor
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.tasks import TaskOwner
 from broker.send.reply import ReplyProcessor
 from broker.send.send import SendProcessor
@@ -47,41 +48,42 @@ __all__ = ["Processors"]
 class Processors:
     def __init__(
         self,
-        context: BrokerContext,
+        replica: Replica,
+        leadership: Leadership,
+        desk: Desk,
         tasks: TaskOwner,
-        locks: RebalanceLocks,
         indexer: Indexer | None = None,
     ) -> None:
-        self.context = context
-        self.send = SendProcessor(context)
-        self.reply = ReplyProcessor(context, tasks, self.send)
-        self.send_back = SendBackProcessor(context)
-        self.clocks = context.clocks
-        self.end_transaction = EndTransactionProcessor(context, tasks)
-        self.pull = PullProcessor(context, tasks)
-        self.offsets = OffsetProcessor(context, tasks)
-        self.queries = QueryProcessor(context, tasks)
-        self.query_message = QueryMessageProcessor(context, tasks, indexer)
-        self.timers = Timers(context)
-        self.recall = RecallProcessor(context, tasks, self.timers)
-        self.locks = LockProcessor(context, locks)
-        self.pop = PopProcessor(context)
-        self.pop_ack = PopAckProcessor(context)
-        self.pop_peek = PopPeekProcessor(context)
-        self.assignment = AssignmentProcessor(context, tasks)
-        self.clients = ClientProcessor(context)
-        self.groups = GroupProcessor(context)
-        self.admin = AdminProcessor(context)
-        self.ha_status = HaStatusProcessor(context, tasks)
-        self.runtime_info = RuntimeInfoProcessor(context)
-        self.raft_members = RaftMembersProcessor(context, tasks)
-        self.client_listing = ClientListingProcessor(context)
-        self.consume_stats = ConsumeStatsProcessor(context, tasks)
-        self.offset_reset = OffsetResetProcessor(context)
-        self.consumer_relay = ConsumerRelayProcessor(context, tasks)
-        self.stats = StatsProcessor(context)
-        self.settings = SettingsProcessor(context)
-        self.maintenance = MaintenanceProcessor(context)
-        changes = AccessChanges(context)
-        self.users = UserProcessor(context, changes)
-        self.acl_admin = AclAdminProcessor(context, changes)
+        self.leadership = leadership  # behind which `request_table` puts handlers
+        self.send = SendProcessor(replica, leadership, desk)
+        self.reply = ReplyProcessor(replica, desk, tasks, self.send)
+        self.send_back = SendBackProcessor(replica, leadership, desk)
+        self.clocks = replica.clocks
+        self.end_transaction = EndTransactionProcessor(replica, leadership, tasks)
+        self.pull = PullProcessor(replica, leadership, desk, tasks)
+        self.offsets = OffsetProcessor(replica, leadership, tasks)
+        self.queries = QueryProcessor(replica, leadership, tasks)
+        self.query_message = QueryMessageProcessor(replica, leadership, tasks, indexer)
+        self.timers = Timers(replica, leadership, desk)
+        self.recall = RecallProcessor(replica, leadership, tasks, self.timers)
+        self.locks = LockProcessor(replica, leadership, desk)
+        self.pop = PopProcessor(replica, leadership, desk)
+        self.pop_ack = PopAckProcessor(replica, leadership, desk)
+        self.pop_peek = PopPeekProcessor(replica, leadership, desk)
+        self.assignment = AssignmentProcessor(replica, leadership, desk, tasks)
+        self.clients = ClientProcessor(replica, leadership, desk)
+        self.groups = GroupProcessor(replica, leadership, desk)
+        self.admin = AdminProcessor(replica, leadership, desk)
+        self.ha_status = HaStatusProcessor(replica, leadership, desk, tasks)
+        self.runtime_info = RuntimeInfoProcessor(replica, leadership, desk)
+        self.raft_members = RaftMembersProcessor(replica, leadership, tasks)
+        self.client_listing = ClientListingProcessor(replica, desk)
+        self.consume_stats = ConsumeStatsProcessor(replica, leadership, desk, tasks)
+        self.offset_reset = OffsetResetProcessor(replica, leadership, desk)
+        self.consumer_relay = ConsumerRelayProcessor(replica, desk, tasks)
+        self.stats = StatsProcessor(replica, desk)
+        self.settings = SettingsProcessor(replica, desk)
+        self.maintenance = MaintenanceProcessor(replica, leadership, desk)
+        changes = AccessChanges(leadership)
+        self.users = UserProcessor(replica, desk, changes)
+        self.acl_admin = AclAdminProcessor(replica, changes)

@@ -17,7 +17,8 @@ import logging
 from collections.abc import Callable
 
 from broker.entry.topics import PERM_READ, PERM_WRITE, Topic
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -62,10 +63,11 @@ class Registration:
     """Registration of one broker; one `run` task per name server, so that a dead one doesn't delay
     the others."""
 
-    def __init__(self, context: BrokerContext, remoting: RemotingClient) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, remoting: RemotingClient) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._remoting = remoting
-        self._changed = {address: asyncio.Event() for address in context.config.name_servers}
+        self._changed = {address: asyncio.Event() for address in replica.config.name_servers}
         self._waiting: dict[str, list[_Waiting]] = {address: [] for address in self._changed}
 
     def changed(self) -> None:
@@ -87,7 +89,7 @@ class Registration:
 
     async def run(self, name_server: str) -> None:
         """Keep this broker registered with one name server until cancelled."""
-        interval_ms = self._context.config.registration_interval_ms
+        interval_ms = self._replica.config.registration_interval_ms
         event = self._changed[name_server]
         healthy = True
         while True:
@@ -122,10 +124,10 @@ class Registration:
             code=RequestCode.REGISTER_BROKER,
             ext_fields={
                 **self._identity(),
-                "haServerAddr": self._context.config.advertised,
+                "haServerAddr": self._replica.config.advertised,
                 "compressed": "false",
                 "bodyCrc32": str(register_body_crc(body)),
-                "heartbeatTimeoutMillis": str(4 * self._context.config.registration_interval_ms),
+                "heartbeatTimeoutMillis": str(4 * self._replica.config.registration_interval_ms),
             },
             body=body,
         )
@@ -146,9 +148,9 @@ class Registration:
         return True
 
     def _identity(self) -> dict[str, str]:
-        config, status = self._context.config, self._context.log.status()
+        config, status = self._replica.config, self._replica.log.status()
         members = sorted({*status.voters, *status.learners, config.node})
-        broker_id = MASTER_ID if self._context.ready else 1 + members.index(config.node)
+        broker_id = MASTER_ID if self._leadership.ready else 1 + members.index(config.node)
         return {
             "brokerName": config.group,
             "brokerAddr": config.advertised,
@@ -157,15 +159,15 @@ class Registration:
         }
 
     def _body(self) -> RegisterBrokerBody:
-        state, status = self._context.state, self._context.log.status()
+        state, status = self._replica.state, self._replica.log.status()
         return RegisterBrokerBody(
             data_version=DataVersion(
                 state_version=status.term,
                 timestamp_ms=state.topics_changed_ms,
-                counter=state.topics_version + self._context.settings_changes,
+                counter=state.topics_version + self._replica.settings_changes,
             ),
             topics=[
-                _wire(topic, self._context.config.broker_permission)
+                _wire(topic, self._replica.config.broker_permission)
                 for topic in state.topics.values()
             ],
         )

@@ -58,7 +58,7 @@ OPERATORS: Final = frozenset(row.code for row in SERVED if row.by_operators)
 def dispatch_of(processors: Processors) -> dict[int, Callable[[Request], None]]:
     """Return the handler of each code, for `broker.process.server`."""
     return {
-        int(row.code): bound(row, attrgetter(row.handler)(processors), processors.context)
+        int(row.code): bound(row, attrgetter(row.handler)(processors), processors.leadership)
         for row in SERVED
     }
 

@@ -34,7 +34,6 @@ from broker.config.settings import load_settings
 from broker.delay.delivery import DelayDelivery
 from broker.entry.applied_entries import AppliedEntries
 from broker.entry.payload import Run
-from broker.entry.record import host_bytes
 from broker.entry.topics import TRACE_TOPIC, Topic, system_topics
 from broker.index.index_file import IndexShape
 from broker.index.indexer import Indexer
@@ -52,10 +51,12 @@ from broker.queues.derived_files import FILES_MAX
 from broker.queues.state_machine import BrokerStateMachine
 from broker.request.clients import Clients
 from broker.request.clock_exchange import ClockExchange
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
 from broker.request.forwarding import Forwarding
+from broker.request.leadership import Leadership
 from broker.request.long_polling import LongPolling
 from broker.request.pop_polling import PopPolling
+from broker.request.replica import Replica
 from broker.request.request import UNFORESEEN, RefusedError, Request
 from broker.request.tasks import TaskOwner
 from broker.state.state import BrokerState
@@ -93,7 +94,7 @@ _GC_ALLOCATIONS_MAX: Final = 50_000
 
 
 def _wall_ms() -> int:
-    """Return this machine's Unix time in milliseconds; the group's is `context.clock_ms`."""
+    """Return this machine's Unix time in milliseconds; the group's is `replica.clock_ms`."""
     return time.time_ns() // 1_000_000
 
 
@@ -108,7 +109,6 @@ class Broker:
         """`stalls` measures what blocks the loop, unless it is None."""
         self.config = config
         self._stalls = stalls
-        self._store_address = numeric_address(config.advertised)
         self._tasks = TaskOwner()
         self._queues = ConsumeQueues(
             # Two descriptors each: a quarter of what the process may have.
@@ -126,14 +126,9 @@ class Broker:
             applied=applied,
         )
         self.log: ReplicatedLog = open_log(config, self._machine, stalls)
-        self.context = self._make_context(state)
-        self._check_back = CheckBack(self.context)
-        self._delivery = DelayDelivery(self.context)
-        self._revive = PopRevive(self.context)
+        self.replica = self._make_replica(state)
+        self.leadership = self._make_leadership(self.replica)
         self._access = _access_control(config, lambda: state.users)
-        if self._access is not None:
-            self.context.is_super = self._access.is_super
-            self.context.may_publish = self._access.may_publish
         greeting, dial_tls = _security(config)
         self._tls = greeting.tls
         self._remoting = RemotingClient(
@@ -141,10 +136,18 @@ class Broker:
             tls=dial_tls,
             sign=None if self._access is None else self._access.signer(config.acl_inner_access_key),
         )
-        self.context.remoting = self._remoting
-        self._registration = Registration(self.context, self._remoting)
+        parts = self.replica, self.leadership
+        self._registration = Registration(*parts, self._remoting)
+        clients = Clients(
+            clients_max=config.clients_per_group_max,
+            client_silence_ms_max=config.client_silence_ms_max,
+        )
+        self._housekeeper = Housekeeper(*parts, clients, self._tasks, self._remoting)
+        self.desk = self._make_desk(clients)
+        self._check_back = CheckBack(*parts, self.desk)
+        self._delivery = DelayDelivery(*parts)
+        self._revive = PopRevive(*parts)
         self._indexer = None if applied is None else self._make_indexer(applied)
-        self._housekeeper = Housekeeper(self.context, self._tasks, self._remoting)
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(
             host,
@@ -156,23 +159,19 @@ class Broker:
             reserved_codes=OPERATORS,
             greeting=greeting,
         )
-        self._processors = Processors(self.context, self._tasks, self.context.locks, self._indexer)
+        self._processors = Processors(*parts, self.desk, self._tasks, self._indexer)
         self._handlers = dispatch_of(self._processors)
         self._forwarding = Forwarding(
-            self.context,
+            *parts,
+            self.desk,
             self._tasks,
             may_sign=self._access is None or bool(config.acl_inner_access_key),
         )
-        self.context.routes_changed = self._registration.changed
-        self.context.when_routes_told = self._registration.when_told
-        self.context.retain_now = self._housekeeper.retain_now
         self._edge = FailStop(self.fail)
-        self._was_ready = False
         self._started = False
 
-    def _make_context(self, state: BrokerState) -> BrokerContext:
+    def _make_replica(self, state: BrokerState) -> Replica:
         config = self.config
-        rng = random.Random()
         clocks = ClockExchange(
             group=config.group,
             node=config.node,
@@ -182,37 +181,49 @@ class Broker:
             wall_ms=_wall_ms,
             monotonic_ms=_monotonic_ms,
         )
-        return BrokerContext(
+        return Replica(
             config=config,
             log=self.log,
             state=state,
             queues=self._queues,
-            proposer=Proposer(
-                self.log,
-                state,
-                store_host=host_bytes(self._store_address),
-                clock_ms=clocks.stamp_ms,
-                lead_ms=clocks.lead_ms,
-                limits=config.proposer,
-            ),
-            clients=Clients(
-                clients_max=config.clients_per_group_max,
-                client_silence_ms_max=config.client_silence_ms_max,
-            ),
-            long_polling=LongPolling(held_max=config.held_pulls_max),
-            pop_polling=PopPolling(held_max=config.held_pulls_max),
             clocks=clocks,
             clock_ms=clocks.now_ms,
             monotonic_ms=_monotonic_ms,
+            broker_addresses=config.brokers,
+            store_address=numeric_address(config.advertised),
+        )
+
+    @staticmethod
+    def _make_leadership(replica: Replica) -> Leadership:
+        proposer = Proposer(
+            replica.log,
+            replica.state,
+            store_host=replica.store_host,
+            clock_ms=replica.clocks.stamp_ms,
+            lead_ms=replica.clocks.lead_ms,
+            limits=replica.config.proposer,
+        )
+        return Leadership(replica, proposer)
+
+    def _make_desk(self, clients: Clients) -> Desk:
+        config, access, rng = self.config, self._access, random.Random()
+        return Desk(
+            clients=clients,
+            long_polling=LongPolling(held_max=config.held_pulls_max),
+            pop_polling=PopPolling(held_max=config.held_pulls_max),
             random=rng,
             unique_ids=UniqueIdGenerator(
-                ip=split_address("advertised", self._store_address)[0],
+                ip=split_address("advertised", self.replica.store_address)[0],
                 pid=os.getpid(),
                 instance=rng.getrandbits(32),
             ),
-            broker_addresses=config.brokers,
-            store_address=self._store_address,
+            remoting=self._remoting,
             stalls=self._stalls,
+            is_super=(lambda _: True) if access is None else access.is_super,
+            may_publish=(lambda _account, _topic: True) if access is None else access.may_publish,
+            routes_changed=self._registration.changed,
+            when_routes_told=self._registration.when_told,
+            retain_now=self._housekeeper.retain_now,
         )
 
     # Life --------------------------------------------------------------------------------------
@@ -232,7 +243,7 @@ class Broker:
                 group.create_task(self._indexer.start())
             group.create_task(self._fail_with(self.log.wait_failed()))
             group.create_task(self._fail_with(self._tasks.wait_failed()))
-            group.create_task(self.context.clocks.run(self._remoting))
+            group.create_task(self.replica.clocks.run(self._remoting))
             group.create_task(self._rounds().run())
             for name_server in self.config.name_servers:
                 group.create_task(self._registration.run(name_server))
@@ -274,8 +285,8 @@ class Broker:
         await self.log.stop()
         if self._indexer is not None:
             self._indexer.stop()
-        self.context.long_polling.release_all()
-        self.context.pop_polling.release_all()
+        self.desk.long_polling.release_all()
+        self.desk.pop_polling.release_all()
         await self._tasks.stop()
         await self._server.stop()
         await self._remoting.close()
@@ -321,7 +332,7 @@ class Broker:
                     self._access.authorise(request, row.needs)
                 if (
                     is_new
-                    and not self.context.ready
+                    and not self.leadership.ready
                     and self._forwarding.takes(request, row.forwarded)
                 ):
                     self._forwarding.hand_on(
@@ -341,15 +352,15 @@ class Broker:
         self._tasks.fail(error)
 
     def _on_close(self, connection: Connection) -> None:
-        self.context.clients.connection_closed(connection)
+        self.desk.clients.connection_closed(connection)
 
     # Notices of the log ------------------------------------------------------------------------
 
     def _on_arrival(self, run: Run) -> None:
-        if self.context.ready:
-            self.context.stats.put(run.topic, run.count, run.size)
-        self.context.long_polling.on_arrival(run)
-        self.context.pop_polling.on_arrival(run)
+        if self.leadership.ready:
+            self.desk.stats.put(run.topic, run.count, run.size)
+        self.desk.long_polling.on_arrival(run)
+        self.desk.pop_polling.on_arrival(run)
 
     def _on_topics(self) -> None:
         self._registration.changed()
@@ -365,46 +376,43 @@ class Broker:
             ", ready" if status.ready else "",
         )
         # Not before the group's time is known: entries keep the stamps of this leader's own clock.
-        ready = status.ready and self.context.clocks.is_settled()
-        if self._was_ready and not ready:
-            self.context.proposer.lost_leadership()
+        ready = status.ready and self.replica.clocks.is_settled()
+        was_ready = self.leadership.ready
+        self.leadership.change(ready=ready, term=status.term)
+        if was_ready and not ready:
             self._check_back.lost_leadership()
-        elif ready and not self._was_ready:
-            self.context.locks.begin(self.context.monotonic_ms())
-        if ready and not self._was_ready and self.config.trace_topic_enable:
+        elif ready and not was_ready and self.config.trace_topic_enable:
             asyncio.get_running_loop().call_soon(self._make_trace_topic)
-        self._was_ready = self.context.ready = ready
-        self.context.term = status.term
         self._forwarding.role_changed(status)
         if not ready:
-            self.context.pop_polling.wake_all()
+            self.desk.pop_polling.wake_all()
         self._registration.changed()
 
     def _make_trace_topic(self) -> None:
         """Create the trace topic if the group has none; on failure the next leader tries again."""
-        if self.context.ready and self.context.proposer.topic(TRACE_TOPIC) is None:
+        if self.leadership.ready and self.leadership.proposer.topic(TRACE_TOPIC) is None:
             topic = Topic(name=TRACE_TOPIC, read_queue_count=1, write_queue_count=1)
             with contextlib.suppress(BusyError):
-                self.context.proposer.submit(
+                self.leadership.proposer.submit(
                     Proposal(commands=[topic.command()], on_done=lambda _: None)
                 )
 
     # Ticks -------------------------------------------------------------------------------------
 
     def _sample(self) -> None:
-        self.context.stats.sample(self.context.clock_ms())
+        self.desk.stats.sample(self.replica.clock_ms())
 
     def _tick_clock(self) -> None:
-        self.context.clocks.tick(leads=self.context.ready)
-        if not self.context.ready and self.context.clocks.is_settled():
+        self.replica.clocks.tick(leads=self.leadership.ready)
+        if not self.leadership.ready and self.replica.clocks.is_settled():
             status = self.log.status()
             if status.ready:
                 self._on_role(status)
 
     def _expire_pulls(self) -> None:
-        now_ms = self.context.monotonic_ms()
-        self.context.long_polling.expire(now_ms)
-        self.context.pop_polling.expire(now_ms)
+        now_ms = self.replica.monotonic_ms()
+        self.desk.long_polling.expire(now_ms)
+        self.desk.pop_polling.expire(now_ms)
 
 
 def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> AccessControl | None:

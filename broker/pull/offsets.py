@@ -15,8 +15,9 @@ from typing import TypeAlias
 from broker.entry.payload import OffsetCommand
 from broker.entry.topics import is_group_name
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
 from broker.request.read_point import answer_at_read_point
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.start_position import is_young
 from broker.request.tasks import TaskOwner
@@ -36,25 +37,26 @@ _BoundHeader: TypeAlias = GetMaxOffsetRequestHeader | GetMinOffsetRequestHeader
 class OffsetProcessor:
     """Handler of commits and queries of consumer offsets, and of queries of a queue's ends."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, tasks: TaskOwner) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._tasks = tasks
 
     def update(self, header: UpdateConsumerOffsetRequestHeader, request: Request) -> None:
         """Commit a consumer offset (UPDATE_CONSUMER_OFFSET). Raises RefusedError."""
-        context = self._context
+        replica, leadership = self._replica, self._leadership
         group, topic = header.consumer_group, header.topic
         queue_id, offset = header.queue_id, header.commit_offset
-        if topic not in context.state.topics:
+        if topic not in replica.state.topics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if not is_group_name(group) or queue_id < 0 or offset < 0:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
                 f"group {group[:40]!r}, queueId {queue_id}, commitOffset {offset}: not all legal",
             )
-        offsets = context.state.consumer_offsets
+        offsets = replica.state.consumer_offsets
         if (
-            len(offsets) >= context.state.limits.consumer_offsets_max
+            len(offsets) >= replica.state.limits.consumer_offsets_max
             and (group, topic, queue_id) not in offsets
         ):
             raise RefusedError(
@@ -62,11 +64,11 @@ class OffsetProcessor:
             )
 
         commit(
-            context,
+            leadership,
             request,
             [OffsetCommand(group, topic, queue_id, offset)],
             answer=lambda: request.reply(
-                ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)}
+                ResponseCode.SUCCESS, None, {"ledgermqTerm": str(leadership.term)}
             ),
         )
 
@@ -83,24 +85,24 @@ class OffsetProcessor:
         self._bound(header, request, want_max=False)
 
     async def _query(self, header: QueryConsumerOffsetRequestHeader, request: Request) -> None:
-        await self._context.proposer.offset_settled(
+        await self._leadership.proposer.offset_settled(
             header.consumer_group, header.topic, header.queue_id
         )
         answer = partial(self._answer_query, header)
-        await answer_at_read_point(self._context, request, answer)
+        await answer_at_read_point(self._leadership, request, answer)
 
     def _answer_query(self, header: QueryConsumerOffsetRequestHeader, request: Request) -> None:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        offset = self._context.state.consumer_offsets.get((group, topic, queue_id))
-        queue = self._context.queues.find(topic, queue_id)
+        offset = self._replica.state.consumer_offsets.get((group, topic, queue_id))
+        queue = self._replica.queues.find(topic, queue_id)
         found = "true"
         if offset is None and header.set_zero_if_not_found is not False:
             # Nothing is stored: where the queue is still whole, begin at its beginning.
             if queue is None:
                 offset, found = 0, "false"
-            elif is_young(self._context, topic, queue_id, queue):
+            elif is_young(self._replica, topic, queue_id, queue):
                 offset, found = queue.min_offset, "false"
-        term = str(self._context.term)
+        term = str(self._leadership.term)
         if offset is None:
             request.reply(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -116,16 +118,16 @@ class OffsetProcessor:
 
     def _bound(self, header: _BoundHeader, request: Request, *, want_max: bool) -> None:
         answer = partial(self._answer_bound, header, want_max=want_max)
-        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
+        self._tasks.answer(request, lambda: answer_at_read_point(self._leadership, request, answer))
 
     def _answer_bound(self, header: _BoundHeader, request: Request, *, want_max: bool) -> None:
         topic, queue_id = header.topic, header.queue_id
-        queue = self._context.queues.find(topic, queue_id)
+        queue = self._replica.queues.find(topic, queue_id)
         offset = 0
         if queue is not None:
             offset = queue.next_offset if want_max else queue.min_offset
         request.reply(
             ResponseCode.SUCCESS,
             None,
-            {"offset": str(offset), "ledgermqTerm": str(self._context.term)},
+            {"offset": str(offset), "ledgermqTerm": str(self._leadership.term)},
         )

@@ -28,9 +28,11 @@ from broker.queues.queue_reader import read_matching
 from broker.queues.sql import filter_of
 from broker.request.clients import Subscription
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
 from broker.request.deleted_topics import RetryFilter
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
 from broker.request.long_polling import HeldPull
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from raft.messages import Index
@@ -73,15 +75,19 @@ class _Pull:
 class PullProcessor:
     """Handler of pulls: answers at once, or holds a pull until messages come."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(
+        self, replica: Replica, leadership: Leadership, desk: Desk, tasks: TaskOwner
+    ) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._tasks = tasks
         self._too_early = 0  # pulls that wait for what their replica lacks
 
     def handle(self, header: PullMessageRequestHeader, request: Request) -> None:
         """Answer with messages, at once or after having been held. Raises RefusedError."""
-        if not self._context.ready and self._too_early < _TOO_EARLY_MAX:
-            point = self._context.log.status().commit_index
+        if not self._leadership.ready and self._too_early < _TOO_EARLY_MAX:
+            point = self._replica.log.status().commit_index
             if self._is_behind(point) or not self._knows_topic(header.topic):
                 self._too_early += 1
                 self._tasks.answer(request, lambda: self._when_known(header, request, point))
@@ -96,15 +102,15 @@ class PullProcessor:
 
     def _knows_topic(self, topic: str) -> bool:
         """Return whether this replica can say if `topic` exists: a follower may not know it yet."""
-        return self._context.ready or topic in self._context.state.topics
+        return self._leadership.ready or topic in self._replica.state.topics
 
     def _is_behind(self, point: Index) -> bool:
         """Return whether this replica has not applied all that it knows, or is about to know, as
         committed."""
-        if self._context.ready:
+        if self._leadership.ready:
             return False
-        status = self._context.log.status()
-        leads = status.leader_id == self._context.config.node
+        status = self._replica.log.status()
+        leads = status.leader_id == self._replica.config.node
         return status.applied_index < point or (leads and not status.ready)
 
     async def _when_known(
@@ -115,19 +121,19 @@ class PullProcessor:
         A replica that has restarted has to learn first what was in its log. Refusing meanwhile is
         not enough: Java's lite pull consumers forget a `seek` where the pull after it fails.
         """
-        context = self._context
-        begun_ms = context.monotonic_ms()
+        replica = self._replica
+        begun_ms = replica.monotonic_ms()
         until_ms = begun_ms + _TOO_EARLY_MS_MAX
         caught_up_ms = begun_ms + _BEHIND_MS_MAX
         try:
-            while self._is_behind(point) and context.monotonic_ms() < caught_up_ms:
+            while self._is_behind(point) and replica.monotonic_ms() < caught_up_ms:
                 if request.connection.closed:
                     return
                 await asyncio.sleep(_LOOK_AGAIN_S)
             while not self._knows_topic(header.topic):
-                if context.monotonic_ms() >= until_ms or request.connection.closed:
+                if replica.monotonic_ms() >= until_ms or request.connection.closed:
                     raise RefusedError(
-                        ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark()
+                        ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark()
                     )
                 await asyncio.sleep(_LOOK_AGAIN_S)
         finally:
@@ -138,7 +144,7 @@ class PullProcessor:
 
     def _checked(self, header: PullMessageRequestHeader, request: Request) -> _Pull:
         """Return the pull, its parameters within their limits. Raises RefusedError."""
-        config = self._context.config
+        config = self._replica.config
         topic = self._readable(header.consumer_group, header.topic)
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.read_queue_count:
@@ -164,18 +170,18 @@ class PullProcessor:
 
     def _readable(self, group: str, topic_name: str) -> Topic:
         """Return the topic. Raises RefusedError where the group may not read it, or nobody may."""
-        context = self._context
-        if not context.config.broker_permission & PERM_READ:
+        replica = self._replica
+        if not replica.config.broker_permission & PERM_READ:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{context.config.advertised}] pulling message is forbidden",
+                f"the broker[{replica.config.advertised}] pulling message is forbidden",
             )
-        group_config = context.state.groups.get(group)
+        group_config = replica.state.groups.get(group)
         if group_config is not None and group_config.get("consumeEnable") is False:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
             )
-        topic = context.state.topics.get(topic_name)
+        topic = replica.state.topics.get(topic_name)
         if topic is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -193,10 +199,10 @@ class PullProcessor:
         group, topic = header.consumer_group, header.topic
         if topic.startswith("%RETRY%"):
             # Retried messages pass the group's filter again (filterSupportRetry).
-            return RetryFilter(self._context)
+            return RetryFilter(self._replica)
         if header.sys_flag & PULL_SUBSCRIPTION:
             return self._carried_filter(header.expression_type, header.subscription)
-        clients = self._context.clients
+        clients = self._desk.clients
         known: Subscription | None = clients.subscriptions(group).get(topic)
         if known is None and not clients.consumer_ids(group):
             # No member of the group has sent a heartbeat since this replica started. RocketMQ
@@ -234,7 +240,7 @@ class PullProcessor:
         return known.filter
 
     def _may_broadcast(self, group: str) -> bool:
-        config = self._context.state.groups.get(group)
+        config = self._replica.state.groups.get(group)
         return config is None or config.get("consumeBroadcastEnable") is not False
 
     def _carried_filter(self, kind: str | None, expression: str | None) -> MessageFilter:
@@ -249,7 +255,7 @@ class PullProcessor:
         return wanted
 
     def _check_kind(self, kind: str) -> None:
-        if kind != TAG and not self._context.config.enable_property_filter:
+        if kind != TAG and not self._replica.config.enable_property_filter:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {kind}",
@@ -257,15 +263,15 @@ class PullProcessor:
 
     def _commit_offset(self, pull: _Pull, offset: int) -> None:
         """Commit the offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
-        context, group = self._context, pull.group
-        offsets = context.state.consumer_offsets
+        replica, leadership, group = self._replica, self._leadership, pull.group
+        offsets = replica.state.consumer_offsets
         known = offsets.get((group, pull.topic, pull.queue_id))
-        if offset < 0 or known == offset or not context.ready or not is_group_name(group):
+        if offset < 0 or known == offset or not leadership.ready or not is_group_name(group):
             return
-        if known is None and len(offsets) >= context.state.limits.consumer_offsets_max:
+        if known is None and len(offsets) >= replica.state.limits.consumer_offsets_max:
             return
         try:
-            context.proposer.submit(
+            leadership.proposer.submit(
                 Proposal(
                     commands=[OffsetCommand(group, pull.topic, pull.queue_id, offset)],
                     on_done=lambda _: None,
@@ -277,10 +283,10 @@ class PullProcessor:
     # Reading -----------------------------------------------------------------------------------
 
     def _run(self, pull: _Pull, *, may_hold: bool) -> None:
-        context = self._context
-        if context.state.resets and self._is_reset(pull, may_hold=may_hold):
+        replica = self._replica
+        if replica.state.resets and self._is_reset(pull, may_hold=may_hold):
             return
-        queue = context.queues.get(pull.topic, pull.queue_id)
+        queue = replica.queues.get(pull.topic, pull.queue_id)
         if queue.min_offset <= pull.offset < queue.next_offset:
             self._answer_found(pull)
         elif pull.offset == queue.next_offset:
@@ -301,13 +307,13 @@ class PullProcessor:
         It gets its messages only once the clearing is committed: while it is on its way, the pull
         behind them would be sent back again, here or by the next leader.
         """
-        context = self._context
-        offset = context.state.resets.get(pull.group, pull.topic, pull.queue_id)
+        leadership = self._leadership
+        offset = self._replica.state.resets.get(pull.group, pull.topic, pull.queue_id)
         if offset is None:
             return False
-        if not context.ready:  # from here it would get messages that the leader sends it back for
+        if not leadership.ready:  # from here it would get what the leader sends it back for
             pull.request.refuse(
-                RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, context.not_leader_remark())
+                RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, leadership.not_leader_remark())
             )
         elif pull.offset != offset:
             self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
@@ -319,7 +325,7 @@ class PullProcessor:
         command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, pull.offset)
         try:
             commit(
-                self._context,
+                self._leadership,
                 pull.request,
                 [command],
                 # Not straight to the messages: a newer reset may be there by now.
@@ -330,11 +336,11 @@ class PullProcessor:
 
     def _answer_found(self, pull: _Pull) -> None:
         """Answer with the records from the offset on that match, within count and size."""
-        context = self._context
-        queue = context.queues.get(pull.topic, pull.queue_id)
+        replica = self._replica
+        queue = replica.queues.get(pull.topic, pull.queue_id)
         reads_records = pull.filter.reads_properties
         found = read_matching(
-            context.log,
+            replica.log,
             queue,
             pull.queue_id,
             pull.offset,
@@ -345,7 +351,7 @@ class PullProcessor:
         )
         at = found.next_offset
         if found.records:
-            context.stats.got(pull.group, pull.topic, len(found.records), found.size)
+            self._desk.stats.got(pull.group, pull.topic, len(found.records), found.size)
             self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(found.records))
         elif found.unreadable is not None:
             self._answer(pull, found.unreadable.code, found.unreadable.remark, at)
@@ -354,12 +360,11 @@ class PullProcessor:
 
     def _hold(self, pull: _Pull) -> bool:
         """Hold the pull; False where too many are held, or it retains too much."""
-        context = self._context
         if not pull.request.shrink(pull.group):
             return False
         self._note_progress(pull, pull.offset)
-        pull.held_until_ms = pull.held_until_ms or context.monotonic_ms() + pull.suspend_ms
-        return context.long_polling.hold(
+        pull.held_until_ms = pull.held_until_ms or self._replica.monotonic_ms() + pull.suspend_ms
+        return self._desk.long_polling.hold(
             pull.topic,
             pull.queue_id,
             HeldPull(
@@ -374,7 +379,7 @@ class PullProcessor:
         """Hold a pull that has time left again, at `at`: it was woken by messages that it does not
         want. Properties stand in the record alone, so any arrival wakes a pull that filters by
         them."""
-        if self._context.monotonic_ms() >= pull.held_until_ms:
+        if self._replica.monotonic_ms() >= pull.held_until_ms:
             return False
         pull.offset = at
         return self._hold(pull)
@@ -393,14 +398,14 @@ class PullProcessor:
     async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
         """Answer with where the queue really begins or ends, if this is the leader; else with the
         offset that the pull came with."""
-        context = self._context
+        replica = self._replica
         try:
-            await context.log.read_index()
+            await replica.log.read_index()
         except NotLeaderError:
             if not (may_hold and self._hold(pull)):
                 self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", pull.offset)
             return
-        queue = context.queues.get(pull.topic, pull.queue_id)
+        queue = replica.queues.get(pull.topic, pull.queue_id)
         if queue.min_offset <= pull.offset <= queue.next_offset and queue.next_offset:
             self._run(pull, may_hold=may_hold)
         elif queue.next_offset == 0:
@@ -414,15 +419,15 @@ class PullProcessor:
             )
 
     def _note_progress(self, pull: _Pull, next_offset: int) -> None:
-        self._context.pull_offsets.pulled(pull.group, pull.topic, pull.queue_id, next_offset)
+        self._desk.pull_offsets.pulled(pull.group, pull.topic, pull.queue_id, next_offset)
 
     def _answer(
         self, pull: _Pull, code: ResponseCode, remark: str, next_offset: int, body: bytes = b""
     ) -> None:
-        queue = self._context.queues.get(pull.topic, pull.queue_id)
+        queue = self._replica.queues.get(pull.topic, pull.queue_id)
         self._note_progress(pull, next_offset)
         if code != ResponseCode.SUCCESS:
-            self._context.stats.missed()
+            self._desk.stats.missed()
         pull.request.reply(
             code,
             remark,
@@ -431,7 +436,7 @@ class PullProcessor:
                 "nextBeginOffset": str(next_offset),
                 "minOffset": str(queue.min_offset),
                 "maxOffset": str(queue.next_offset),
-                "ledgermqTerm": str(self._context.term),
+                "ledgermqTerm": str(self._leadership.term),
             },
             body,
         )

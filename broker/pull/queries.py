@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
 from broker.request.queue_times import first_stored_at, stored_ms
 from broker.request.read_point import answer_at_read_point
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.stored_topic import topic_of
 from broker.request.tasks import TaskOwner
@@ -33,8 +34,9 @@ __all__ = ["QueryProcessor"]
 class QueryProcessor:
     """Handler of searches by time and of views of single messages."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, tasks: TaskOwner) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._tasks = tasks
 
     def search_offset(self, header: SearchOffsetRequestHeader, request: Request) -> None:
@@ -43,19 +45,19 @@ class QueryProcessor:
         With boundaryType UPPER: the last one stored at that time or earlier; 0 before the first.
         """
         answer = partial(self._search, header)
-        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
+        self._tasks.answer(request, lambda: answer_at_read_point(self._leadership, request, answer))
 
     def earliest_store_time(self, header: GetMinOffsetRequestHeader, request: Request) -> None:
         """Answer with the first message's store time (GET_EARLIEST_MSG_STORETIME); -1 for an empty
         queue."""
         answer = partial(self._earliest, header)
-        self._tasks.answer(request, lambda: answer_at_read_point(self._context, request, answer))
+        self._tasks.answer(request, lambda: answer_at_read_point(self._leadership, request, answer))
 
     def view_message(self, header: ViewMessageRequestHeader, request: Request) -> None:
         """Answer with the record at a log position (VIEW_MESSAGE_BY_ID). Raises RefusedError."""
         position = header.offset
         try:
-            record = self._context.committed_record(position)
+            record = self._replica.committed_record(position)
         except (LookupError, RecordError) as error:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset {position}: {error}"
@@ -66,25 +68,25 @@ class QueryProcessor:
     # Answers -----------------------------------------------------------------------------------
 
     def _search(self, header: SearchOffsetRequestHeader, request: Request) -> None:
-        queue = self._context.queues.find(header.topic, header.queue_id)
+        queue = self._replica.queues.find(header.topic, header.queue_id)
         timestamp_ms = header.timestamp_ms
         offset = 0
         if queue is not None:
             upper = header.boundary_type.upper() == "UPPER"
             offset = first_stored_at(
-                self._context, queue, timestamp_ms + 1 if upper else timestamp_ms
+                self._replica, queue, timestamp_ms + 1 if upper else timestamp_ms
             )
             if upper:
                 offset = offset - 1 if offset > queue.min_offset else 0
         request.reply(ResponseCode.SUCCESS, None, self._fields(offset=offset))
 
     def _earliest(self, header: GetMinOffsetRequestHeader, request: Request) -> None:
-        queue = self._context.queues.find(header.topic, header.queue_id)
+        queue = self._replica.queues.find(header.topic, header.queue_id)
         timestamp_ms = -1
         if queue is not None and queue.next_offset > queue.min_offset:
-            timestamp_ms = stored_ms(self._context, queue, queue.min_offset)
+            timestamp_ms = stored_ms(self._replica, queue, queue.min_offset)
         request.reply(ResponseCode.SUCCESS, None, self._fields(timestamp=timestamp_ms))
 
     def _fields(self, **values: int) -> dict[str, str]:
         fields = {name: str(value) for name, value in values.items()}
-        return fields | {"ledgermqTerm": str(self._context.term)}
+        return fields | {"ledgermqTerm": str(self._leadership.term)}

@@ -1,7 +1,9 @@
 """Parts that handlers of all subjects share: requests, answers, commits, read points, clients.
 
-`request` and `context` are what every handler works with; `commit` and `proposal_answers` turn the
-log's word on a proposal into RocketMQ's answer; `read_point` lets only a proven leader answer;
+A handler takes the one, two or three that it uses of: `replica`, what every replica reads;
+`leadership`, whether this node leads and what it holds while it does; `desk`, the clients of this
+process and what waits for them. `request` is what it answers; `commit` and `proposal_answers` turn
+the log's word on a proposal into RocketMQ's answer; `read_point` lets only a proven leader answer;
 `forwarding` asks the leader in the place of a client whose route is old (decision 19). `clients`,
 `known_groups`, `stats`, `pull_offsets` and `queue_times` are this process's knowledge, and are lost
 with it; `long_polling` and `pop_polling` hold pulls and pops until a message arrives;

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from broker.entry.payload import Command
 from broker.entry.record import PendingRecord
 from broker.leader.proposer import BusyError, Proposal
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
 from broker.request.proposal_answers import refused_of
 from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
@@ -22,7 +22,7 @@ __all__ = ["commit"]
 
 
 def commit(
-    context: BrokerContext,
+    leadership: Leadership,
     request: Request,
     commands: Sequence[Command],
     *,
@@ -41,7 +41,7 @@ def commit(
     def done(status: ProposalStatus | None) -> None:
         if settled is not None:
             settled()
-        refused = refused_of(status, context.not_leader_remark)
+        refused = refused_of(status, leadership.not_leader_remark)
         if refused is not None:
             request.refuse(refused)
         elif answer is not None:
@@ -50,7 +50,7 @@ def commit(
             request.reply(ResponseCode.SUCCESS)
 
     try:
-        context.proposer.submit(
+        leadership.proposer.submit(
             Proposal(
                 commands=list(commands),
                 records=list(records),

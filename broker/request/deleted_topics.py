@@ -15,7 +15,8 @@ from collections.abc import Mapping
 
 from broker.entry.payload import UNIT
 from broker.entry.topics import RETRY_PREFIX
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
@@ -25,32 +26,36 @@ __all__ = ["RetryFilter", "first_of_living_topic", "is_of_deleted_topic"]
 
 
 def is_of_deleted_topic(
-    context: BrokerContext, topic: str, position: int, properties: Mapping[str, str]
+    replica: Replica,
+    leadership: Leadership,
+    topic: str,
+    position: int,
+    properties: Mapping[str, str],
 ) -> bool:
     """Whether the message at `position`, which is to go to `topic`, was sent to a deleted topic of
     that name. Raises RefusedError (2) while a deletion of it is in flight."""
-    deletions = context.state.deletions
+    deletions = replica.state.deletions
     origin = properties.get("RETRY_TOPIC") if topic.startswith(RETRY_PREFIX) else None
     for name in (topic, origin):
-        if name is not None and context.proposer.is_being_deleted(name):
+        if name is not None and leadership.proposer.is_being_deleted(name):
             raise RefusedError(ResponseCode.SYSTEM_BUSY, f"topic[{name}] is just being deleted")
     if deletions.took(topic, position):
         return True
     if origin is None or not deletions:
         return False
-    sent_at = _origin_position(context, properties)
+    sent_at = _origin_position(replica, properties)
     return deletions.took(origin, position if sent_at is None else sent_at)
 
 
 def first_of_living_topic(
-    context: BrokerContext, topic: str, retry_topic: str, queue_id: int, start: int
+    replica: Replica, topic: str, retry_topic: str, queue_id: int, start: int
 ) -> int:
     """Return the first offset from `start` on whose retry was not deleted with `topic`. Retries are
     deleted with the topic, unless their retry topic is also that of another group."""
-    deletions = context.state.deletions
+    deletions = replica.state.deletions
     if not deletions:
         return start
-    queue = context.queues.get(retry_topic, queue_id)
+    queue = replica.queues.get(retry_topic, queue_id)
 
     def is_gone(offset: int) -> bool:
         units = queue.read(offset, 1)
@@ -72,30 +77,30 @@ class RetryFilter:
 
     codes = None
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
     @property
     def reads_properties(self) -> bool:
-        return len(self._context.state.deletions) > 0
+        return len(self._replica.state.deletions) > 0
 
     def wants_code(self, _: int) -> bool:
         return True
 
     def wants(self, properties: Mapping[str, str]) -> bool:
         origin = properties.get("RETRY_TOPIC")
-        sent_at = None if origin is None else _origin_position(self._context, properties)
+        sent_at = None if origin is None else _origin_position(self._replica, properties)
         if origin is None or sent_at is None:
             return True
-        return not self._context.state.deletions.took(origin, sent_at)
+        return not self._replica.state.deletions.took(origin, sent_at)
 
 
-def _origin_position(context: BrokerContext, properties: Mapping[str, str]) -> int | None:
+def _origin_position(replica: Replica, properties: Mapping[str, str]) -> int | None:
     """Return the position of a retry's original message in this group's log; None if the retry
     doesn't name it, or names another group's: clients may send a retry anywhere."""
     try:
         ip, port, position = parse_offset_msg_id(properties.get("ORIGIN_MESSAGE_ID", ""))
     except (RecordError, ValueError):
         return None
-    own = (context.config.advertised, *context.broker_addresses.values())
+    own = (replica.config.advertised, *replica.broker_addresses.values())
     return position if any(split_host(address) == (ip, port) for address in own) else None

@@ -27,7 +27,9 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.entry.record import host_bytes
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from raft.replicated_log import LogStatus
@@ -87,8 +89,18 @@ class Forwarding:
     """Forwarding of one broker; `may_sign`: the leader accepts requests that this broker has
     signed, or needs no signatures."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner, *, may_sign: bool) -> None:
-        self._context = context
+    def __init__(
+        self,
+        replica: Replica,
+        leadership: Leadership,
+        desk: Desk,
+        tasks: TaskOwner,
+        *,
+        may_sign: bool,
+    ) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._tasks = tasks
         self._may_sign = may_sign
         self._under_way = 0
@@ -99,14 +111,14 @@ class Forwarding:
 
     def takes(self, request: Request, forwarded: Forwarded) -> bool:
         """Whether this follower forwards `request` to its leader."""
-        command, context = request.command, self._context
+        command = request.command
         return (
             forwarded is not Forwarded.NEVER
             and (command.language != LANGUAGE_PYTHON or forwarded is Forwarded.ALWAYS)
             and not is_forwarded(request)
             and self._may_sign
-            and context.remoting is not None
-            and len(context.broker_addresses) > 1
+            and self._desk.remoting is not None
+            and len(self._replica.broker_addresses) > 1
             and self._under_way < _UNDER_WAY_MAX
             and self._bytes + len(command.body) <= _BYTES_MAX
         )
@@ -140,7 +152,7 @@ class Forwarding:
         deadline = loop.time() + _TIMEOUT_MS / 1000
         while True:
             changed = self._changed
-            if self._context.ready:
+            if self._leadership.ready:
                 handle(request)
                 return
             left_ms = round((deadline - loop.time()) * 1000)
@@ -169,7 +181,7 @@ class Forwarding:
             ext_fields=fields,
             body=request.command.body,
         )
-        remoting = self._context.remoting
+        remoting = self._desk.remoting
         assert remoting is not None, "checked before anything was handed on"
         try:
             answer = await remoting.request(address, asked, timeout_ms)
@@ -185,21 +197,21 @@ class Forwarding:
 
     def _refuse(self, request: Request) -> None:
         request.refuse(
-            RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self._context.not_leader_remark())
+            RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark())
         )
 
     def _leader_address(self) -> str | None:
-        context = self._context
-        leader = context.log.status().leader_id
-        if leader is None or leader == context.config.node:
+        replica = self._replica
+        leader = replica.log.status().leader_id
+        if leader is None or leader == replica.config.node:
             return None
-        return context.broker_addresses.get(leader)
+        return replica.broker_addresses.get(leader)
 
     def _may_come(self) -> bool:
         """Whether to wait for a leader that can be reached: not after a long time without one, nor
         for one whose address is not known, as that of a member that was added later."""
         since = self._led_until
         if since is None:
-            leader = self._context.log.status().leader_id
-            return leader == self._context.config.node or self._leader_address() is not None
+            leader = self._replica.log.status().leader_id
+            return leader == self._replica.config.node or self._leader_address() is not None
         return asyncio.get_running_loop().time() - since <= _LEADERLESS_MS_MAX / 1000

@@ -19,8 +19,8 @@ from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from broker.request.context import BrokerContext
 from broker.request.forwarding import Forwarded
+from broker.request.leadership import Leadership
 from broker.request.needs import Need
 from broker.request.request import RefusedError, Request
 from remoting.errors import HeaderError
@@ -81,7 +81,7 @@ class Row:
 
 
 def bound(
-    row: Row, handle: Callable[..., None], context: BrokerContext
+    row: Row, handle: Callable[..., None], leadership: Leadership
 ) -> Callable[[Request], None]:
     """The handler of one row behind what its row asks for, called with the request alone.
 
@@ -93,7 +93,7 @@ def bound(
 
     def handler(request: Request) -> None:
         if header is None:
-            context.require_leader()
+            leadership.require_leader()
             handle(request)
             return
         try:
@@ -101,7 +101,7 @@ def bound(
         except HeaderError as error:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if row.leader:
-            context.require_leader()
+            leadership.require_leader()
         handle(fields, request)
 
     return handler

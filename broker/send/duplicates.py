@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from broker.entry.record import PendingRecord
 from broker.entry.topics import HALF_TOPIC
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from broker.state.dedupe import DedupeWindow, Verdict
 from remoting.protocol.codes import ResponseCode
@@ -37,32 +38,34 @@ class Place:
     position: int
 
 
-def are_surely_new(context: BrokerContext, keys: list[str], *, born_ms: int) -> bool:
+def are_surely_new(
+    replica: Replica, leadership: Leadership, keys: list[str], *, born_ms: int
+) -> bool:
     """Return whether no key of a batch is stored, expired or in flight; False may be wrong."""
-    state = context.state
-    born_ms += context.clocks.lead_ms()
+    state = replica.state
+    born_ms += replica.clocks.lead_ms()
     return (
-        context.proposer.has_none_in_flight(keys)
+        leadership.proposer.has_none_in_flight(keys)
         and state.messages.knows_none(keys, born_ms=born_ms)
         and state.half_keys.knows_none(keys, born_ms=born_ms)
     )
 
 
-def stored_place(context: BrokerContext, record: PendingRecord, key: str) -> Place | None:
+def stored_place(replica: Replica, record: PendingRecord, key: str) -> Place | None:
     """Return the place of an earlier attempt to store this message, None where there was none.
 
     Raises RefusedError where one is known, or possible, but has no place to name.
     """
-    state = context.state
+    state = replica.state
     is_half = record.topic == HALF_TOPIC
     own, other = state.messages, state.half_keys
     if is_half:
         own, other = other, own
     # Producers have the true time at best, stamps that of the group, which may be ahead of it.
-    born_ms, now_ms = record.template.born_ms + context.clocks.lead_ms(), context.clock_ms()
+    born_ms, now_ms = record.template.born_ms + replica.clocks.lead_ms(), replica.clock_ms()
     match own.judge(key, born_ms=born_ms, now_ms=now_ms):
         case Verdict.STORED:
-            return _place_of(context, own, key)
+            return _place_of(replica, own, key)
         case Verdict.EXPIRED:
             raise _expired(own, key)
         case Verdict.NEW if other.judge(key, born_ms=born_ms, now_ms=now_ms) is not Verdict.NEW:
@@ -75,11 +78,11 @@ def stored_place(context: BrokerContext, record: PendingRecord, key: str) -> Pla
             return None
 
 
-def _place_of(context: BrokerContext, window: DedupeWindow, key: str) -> Place:
+def _place_of(replica: Replica, window: DedupeWindow, key: str) -> Place:
     position = window.find(key)
     assert position is not None
     try:
-        record = decode_record(context.read_record(position), check_crc=False)
+        record = decode_record(replica.read_record(position), check_crc=False)
     except LookupError as error:  # retention took it: stored once, but nowhere to be shown
         raise _expired(window, key) from error
     own_key = record.property_map().get("UNIQ_KEY")

@@ -18,7 +18,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Final
 
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.tasks import TaskOwner
 from broker.send.send import SendProcessor
@@ -40,8 +41,9 @@ _PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 class ReplyProcessor:
     """Handler of replies: pushes each, and stores it as a send would."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner, send: SendProcessor) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, desk: Desk, tasks: TaskOwner, send: SendProcessor) -> None:
+        self._replica = replica
+        self._desk = desk
         self._tasks = tasks
         self._send = send
         self._push_count = 0
@@ -57,7 +59,7 @@ class ReplyProcessor:
         is_full = request.command.code == RequestCode.SEND_REPLY_MESSAGE
         names = FULL if is_full else LETTERS
         pushed_fields = self._pushed_fields(request, names)
-        reply = _Reply(request, is_stored=self._context.config.store_reply_message_enable)
+        reply = _Reply(request, is_stored=self._replica.config.store_reply_message_enable)
         if reply.is_stored:
             code = RequestCode.SEND_MESSAGE if is_full else RequestCode.SEND_MESSAGE_V2
             command = dataclasses.replace(request.command, code=code)
@@ -67,7 +69,7 @@ class ReplyProcessor:
 
     def _pushed_fields(self, request: Request, names: SendNames) -> dict[str, str]:
         """Build the header of PUSH_REPLY_MESSAGE_TO_CLIENT. Raises RefusedError."""
-        now_ms = self._context.clock_ms()
+        now_ms = self._replica.clock_ms()
         fields = {
             "producerGroup": request.fields.get(names.group) or "",
             "topic": request.text(names.topic),
@@ -79,7 +81,7 @@ class ReplyProcessor:
             "flag": str(request.integer(names.flag)),
             "reconsumeTimes": str(request.integer_or(names.reconsume, 0)),
             "bornHost": request.connection.peer,
-            "storeHost": self._context.store_address,
+            "storeHost": self._replica.store_address,
             "storeTimestamp": str(now_ms),
         }
         text = request.fields.get(names.properties) or ""
@@ -103,7 +105,7 @@ class ReplyProcessor:
         client_id = parse_properties_text(fields["properties"]).get(_REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{_REPLY_TO_CLIENT}] is null"
-        connection = self._context.clients.producer_named(client_id)
+        connection = self._desk.clients.producer_named(client_id)
         if connection is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         command = RemotingCommand(

@@ -30,8 +30,10 @@ from broker.entry.topics import (
     check_topic_name,
     is_forbidden_for_sends,
 )
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
 from broker.request.forwarding import born_host_of
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.send.known_properties import KnownProperties
 from broker.send.send_back import topic_of_retry
@@ -59,36 +61,38 @@ _MESSAGE_ILLEGAL: Final = (
 class SendProcessor:
     """Handler of sends: checks a request and turns it into records."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._added = {
-            "MSG_REGION": context.config.region,
+            "MSG_REGION": replica.config.region,
             "TRACE_ON": "true",
-            "CLUSTER": context.config.cluster,
+            "CLUSTER": replica.config.cluster,
         }
         self._added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
-        self._random = context.random
+        self._random = desk.random
 
     def handle(self, request: Request) -> None:
         """Store the messages, and answer when the outcome is known. Raises RefusedError."""
-        context = self._context
-        context.require_leader()
+        replica, leadership = self._replica, self._leadership
+        leadership.require_leader()
         code = request.command.code
         names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
         topic_name = request.text(names.topic)
         queue_id = request.integer(names.queue_id)
         commands: list[Command] = []
-        retried = topic_of_retry(context, request, names, topic_name, commands)
+        retried = topic_of_retry(replica, leadership, request, names, topic_name, commands=commands)
         is_dead = retried is not None and retried.name != topic_name
         topic = retried or self._topic_for(request, names, topic_name, commands)
         if retried is not None and (is_dead or commands):
             queue_id = 0  # the sender does not know the queues there, or there were none
-        if topic.order and not context.config.broker_permission & PERM_WRITE:
+        if topic.order and not replica.config.broker_permission & PERM_WRITE:
             # Sends to other topics are accepted until the producers' routes show the permission: no
             # client need see an error.
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{context.config.advertised}] sending message is forbidden",
+                f"the broker[{replica.config.advertised}] sending message is forbidden",
             )
         if queue_id < 0:
             queue_id = self._random.randrange(max(1, topic.write_queue_count))
@@ -98,7 +102,7 @@ class SendProcessor:
                 f"request queueId[{queue_id}] is illegal, "
                 f"{topic_name} has {topic.write_queue_count} queues",
             )
-        if len(request.command.body) > context.config.message_size_max:
+        if len(request.command.body) > replica.config.message_size_max:
             raise self._illegal()
         if code == RequestCode.SEND_BATCH_MESSAGE or request.fields.get(names.batch) == "true":
             records, key = self._batch_records(request, names, topic, queue_id)
@@ -106,7 +110,9 @@ class SendProcessor:
             record, key = self._record(request, names, topic, queue_id, is_dead=is_dead)
             records = [record]
         StoreSend(
-            context,
+            replica,
+            leadership,
+            self._desk,
             request,
             records=records,
             commands=commands,
@@ -122,7 +128,7 @@ class SendProcessor:
     ) -> Topic:
         """Return the topic; where it is to be created, its command is added to `commands`. Raises
         RefusedError."""
-        topic = self._context.proposer.topic(name)
+        topic = self._leadership.proposer.topic(name)
         if is_forbidden_for_sends(name):
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"sending message to topic[{name}] is forbidden."
@@ -133,16 +139,16 @@ class SendProcessor:
             check_topic_name(name)
         except TopicNameError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-        default = self._context.proposer.topic(request.fields.get(names.default_topic) or "")
+        default = self._leadership.proposer.topic(request.fields.get(names.default_topic) or "")
         if (
-            not self._context.config.auto_create_topic
+            not self._replica.config.auto_create_topic
             or default is None
             or not default.perm & PERM_INHERIT
         ):
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
             )
-        if len(self._context.state.topics) >= self._context.state.limits.topics_max:
+        if len(self._replica.state.topics) >= self._replica.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
         wanted = request.integer_or(names.default_queue_count, 4)
         count = max(1, min(wanted, default.write_queue_count))
@@ -159,7 +165,7 @@ class SendProcessor:
     def _illegal(self) -> RefusedError:
         return RefusedError(
             ResponseCode.MESSAGE_ILLEGAL,
-            _MESSAGE_ILLEGAL.format(self._context.config.message_size_max),
+            _MESSAGE_ILLEGAL.format(self._replica.config.message_size_max),
         )
 
     # Records -----------------------------------------------------------------------------------
@@ -185,7 +191,7 @@ class SendProcessor:
             text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
         key = known.uniq_key
         if key is None:
-            key = self._context.unique_ids.next_id(self._context.clock_ms())
+            key = self._desk.unique_ids.next_id(self._replica.clock_ms())
             text += f"UNIQ_KEY\x01{key}\x02"
         elif len(key) > _UNIQ_KEY_SIZE_MAX:
             raise _too_long(key)
@@ -234,17 +240,17 @@ class SendProcessor:
 
     def _waiting(self, text: str) -> Waiting | None:
         """Return where a message with a delaying property waits. Raises RefusedError."""
-        context = self._context
+        replica = self._replica
         try:
             waiting = waiting_of(
                 parse_properties_text(text),
-                now_ms=context.clock_ms(),
-                delay_ms_max=context.config.timer_max_delay_sec * 1_000,
+                now_ms=replica.clock_ms(),
+                delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
             )
         except DelayError as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         if waiting is not None and waiting.deliver_ms is not None:
-            check_timers(context)
+            check_timers(replica)
         return waiting
 
     def _batch_records(
@@ -324,18 +330,18 @@ class SendProcessor:
             sys_flag=sys_flag & 0x7FFFFFFF,
             born_ms=request.integer(names.born),
             born_host=born_host_of(request),
-            store_host_size=len(self._context.store_host),
+            store_host_size=len(self._replica.store_host),
             reconsume_times=max(-1, min(request.integer_or(names.reconsume, 0), 0x7FFFFFFF)),
         )
 
     def _refuse_half(self) -> None:
-        if self._context.config.reject_transactions:
+        if self._replica.config.reject_transactions:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._context.config.group}] sending transaction message "
+                f"the broker[{self._replica.config.group}] sending transaction message "
                 "is forbidden",
             )
-        state = self._context.state
+        state = self._replica.state
         if len(state.halves) >= state.limits.halves_max:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,

@@ -23,7 +23,9 @@ from broker.entry.topics import (
     check_group_name,
 )
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.stored_topic import topic_sent_back
 from broker.send.send_names import SendNames
@@ -49,12 +51,14 @@ _FIRST_RETRY_LEVEL: Final = 3  # 10 seconds
 class SendBackProcessor:
     """Handler of messages that consumers send back."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
 
     def handle(self, header: ConsumerSendMsgBackRequestHeader, request: Request) -> None:
         """Store the copy, and answer once it is committed. Raises RefusedError."""
-        context, group = self._context, header.group
+        replica, leadership, group = self._replica, self._leadership, header.group
         try:
             check_group_name(group)
         except TopicNameError as error:
@@ -63,15 +67,16 @@ class SendBackProcessor:
         topic_read = topic_sent_back(record, group)
         if topic_read is not None:
             request.require(topic_read)
-        if retry_queue_count(context, group) <= 0:
+        if retry_queue_count(replica, group) <= 0:
             request.reply(ResponseCode.SUCCESS, "the group wants no retries")
             return
         level = header.delay_level
         limit = -1 if header.max_reconsume_times is None else header.max_reconsume_times
         commands: list[Command] = []
-        is_dead = level < 0 or _dead_letter_due(context, group, record.reconsume_times + 1, limit)
+        is_dead = level < 0 or _dead_letter_due(replica, group, record.reconsume_times + 1, limit)
         topic = _group_topic(
-            context,
+            replica,
+            leadership,
             DLQ_PREFIX if is_dead else RETRY_PREFIX,
             group,
             commands,
@@ -86,29 +91,31 @@ class SendBackProcessor:
         pending = self._copy(record, topic, 0 if is_dead else min(level, DELAY_LEVEL_MAX))
 
         def answer() -> None:
-            context.stats.sent_back(group, record.property_map().get("RETRY_TOPIC", record.topic))
+            self._desk.stats.sent_back(
+                group, record.property_map().get("RETRY_TOPIC", record.topic)
+            )
             request.reply(ResponseCode.SUCCESS)
 
-        commit(context, request, commands, records=[pending], answer=answer)
+        commit(leadership, request, commands, records=[pending], answer=answer)
 
     def _stored(self, position: int) -> MessageRecord:
         try:
-            return decode_record(self._context.committed_record(position))
+            return decode_record(self._replica.committed_record(position))
         except (LookupError, RecordError) as error:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}: {error}"
             ) from error
 
     def _copy(self, record: MessageRecord, topic: Topic, level: int) -> PendingRecord:
-        context = self._context
-        queue_id = context.random.randrange(topic.write_queue_count)
+        replica = self._replica
+        queue_id = self._desk.random.randrange(topic.write_queue_count)
         properties = record.property_map()
         for name in ("DELAY", "POP_CK", "REAL_TOPIC", "REAL_QID"):
             properties.pop(name, None)
         properties.setdefault("RETRY_TOPIC", record.topic)
         properties.setdefault(
             "ORIGIN_MESSAGE_ID",
-            offset_msg_id(*split_host(context.store_address), record.physical_offset),
+            offset_msg_id(*split_host(replica.store_address), record.physical_offset),
         )
         if topic.name.startswith(DLQ_PREFIX):
             properties["DLQ_ORIGIN_TOPIC"] = properties["RETRY_TOPIC"]
@@ -125,7 +132,7 @@ class SendBackProcessor:
             sys_flag=record.sys_flag,
             born_ms=record.born_timestamp_ms,
             born_host=host_bytes(record.born_host),
-            store_host_size=len(context.store_host),
+            store_host_size=len(replica.store_host),
             reconsume_times=record.reconsume_times + 1,
         )
         return PendingRecord(
@@ -137,45 +144,53 @@ class SendBackProcessor:
         )
 
 
-def _dead_letter_due(context: BrokerContext, group: str, attempts: int, limit: int) -> bool:
+def _dead_letter_due(replica: Replica, group: str, attempts: int, limit: int) -> bool:
     """Return whether a message that was tried `attempts` times goes to the dead letters.
 
     `limit` is the request's own maximum; below 0 the group's counts.
     """
     if limit < 0:
-        limit = context.state.groups.get(group, {}).get("retryMaxTimes", _RETRIES_DEFAULT)
+        limit = replica.state.groups.get(group, {}).get("retryMaxTimes", _RETRIES_DEFAULT)
         limit = _RETRIES_DEFAULT if limit < 0 else limit
     return attempts > limit
 
 
-def retry_queue_count(context: BrokerContext, group: str) -> int:
+def retry_queue_count(replica: Replica, group: str) -> int:
     """Return the number of queues that the group's retry topic is created with; 0 and below: the
     group wants no retries."""
-    count = context.state.groups.get(group, {}).get("retryQueueNums", 1)
+    count = replica.state.groups.get(group, {}).get("retryQueueNums", 1)
     return min(int(count), _RETRY_QUEUES_MAX)
 
 
 def _group_topic(
-    context: BrokerContext, prefix: str, group: str, commands: list[Command], *, sys_flag: int = 0
+    replica: Replica,
+    leadership: Leadership,
+    prefix: str,
+    group: str,
+    commands: list[Command],
+    *,
+    sys_flag: int = 0,
 ) -> Topic:
     """Return a group's retry or dead-letter topic; where there is none, `commands` creates it.
     Raises RefusedError."""
     name = f"{prefix}{group}"
-    topic = context.proposer.topic(name)
+    topic = leadership.proposer.topic(name)
     if topic is None:
-        if len(context.state.topics) >= context.state.limits.topics_max:
+        if len(replica.state.topics) >= replica.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
-        count = 1 if prefix == DLQ_PREFIX else max(1, retry_queue_count(context, group))
+        count = 1 if prefix == DLQ_PREFIX else max(1, retry_queue_count(replica, group))
         topic = Topic(name=name, read_queue_count=count, write_queue_count=count, sys_flag=sys_flag)
         commands.append(topic.command())
     return topic
 
 
 def topic_of_retry(
-    context: BrokerContext,
+    replica: Replica,
+    leadership: Leadership,
     request: Request,
     names: SendNames,
     topic: str,
+    *,
     commands: list[Command],
 ) -> Topic | None:
     """Return the topic of a retry that a client sends by itself, after its last attempt that of the
@@ -193,9 +208,11 @@ def topic_of_retry(
     attempts = request.integer_or(names.reconsume, 0)
     limit = request.integer_or(names.reconsume_max, -1)
     # An orderly consumer retries in place: a message that it sends away has had its attempts.
-    is_ordered = context.locks.is_ordered(context.state.queue_owners, group, context.monotonic_ms())
-    if not is_ordered and not _dead_letter_due(context, group, attempts, limit):
+    is_ordered = leadership.locks.is_ordered(
+        replica.state.queue_owners, group, replica.monotonic_ms()
+    )
+    if not is_ordered and not _dead_letter_due(replica, group, attempts, limit):
         is_unit = request.boolean_or(names.unit_mode, False)
         sys_flag = SYS_FLAG_UNIT_SUB if is_unit else 0
-        return _group_topic(context, RETRY_PREFIX, group, commands, sys_flag=sys_flag)
-    return _group_topic(context, DLQ_PREFIX, group, commands)
+        return _group_topic(replica, leadership, RETRY_PREFIX, group, commands, sys_flag=sys_flag)
+    return _group_topic(replica, leadership, DLQ_PREFIX, group, commands)

@@ -17,8 +17,10 @@ from broker.entry.payload import Command
 from broker.entry.record import PendingRecord
 from broker.entry.topics import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker.leader.proposer import BusyError, Proposal
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
 from broker.request.proposal_answers import refused_of, store_code_of
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.send.duplicates import Place, are_surely_new, maybe_stored, stored_place
 from raft.replicated_log import ProposalStatus
@@ -34,9 +36,11 @@ class StoreSend:
 
     __slots__ = (
         "_commands",
-        "_context",
+        "_desk",
+        "_leadership",
         "_queue_id",
         "_records",
+        "_replica",
         "_request",
         "_topic",
         "_transaction_id",
@@ -44,7 +48,9 @@ class StoreSend:
 
     def __init__(
         self,
-        context: BrokerContext,
+        replica: Replica,
+        leadership: Leadership,
+        desk: Desk,
         request: Request,
         *,
         records: list[PendingRecord],
@@ -53,7 +59,9 @@ class StoreSend:
         queue_id: int,
         transaction_id: str | None,
     ) -> None:
-        self._context = context
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._request = request
         self._records = records
         self._commands = commands
@@ -64,7 +72,7 @@ class StoreSend:
     def start(self) -> None:
         """Propose, wait for the same keys in flight, or answer with the stored places. Raises
         RefusedError."""
-        proposer = self._context.proposer
+        proposer = self._leadership.proposer
         duplicates: list[Place] = []
         in_flight: str | None = None
         if not self._is_surely_new():
@@ -72,7 +80,7 @@ class StoreSend:
                 key = record.dedupe_key
                 if key is None:
                     continue
-                place = stored_place(self._context, record, key)
+                place = stored_place(self._replica, record, key)
                 if place is not None:
                     duplicates.append(place)
                 elif in_flight is None and proposer.in_flight_key(key) is not None:
@@ -98,11 +106,13 @@ class StoreSend:
         if len(self._records) == 1:
             return False  # judging it is as quick
         keys = [record.dedupe_key for record in self._records if record.dedupe_key is not None]
-        return are_surely_new(self._context, keys, born_ms=self._records[0].template.born_ms)
+        return are_surely_new(
+            self._replica, self._leadership, keys, born_ms=self._records[0].template.born_ms
+        )
 
     def _propose(self) -> None:
         try:
-            self._context.proposer.submit(
+            self._leadership.proposer.submit(
                 Proposal(records=self._records, commands=self._commands, on_done=self._done)
             )
         except BusyError as error:
@@ -114,7 +124,7 @@ class StoreSend:
         """Start again, once the outcome of the attempt in flight with this key is known."""
         try:
             if status is None:
-                self._context.require_leader()
+                self._leadership.require_leader()
             if status in {None, ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}:
                 self.start()
             else:  # these records were not stored and have no places
@@ -123,7 +133,7 @@ class StoreSend:
             self._request.refuse(refused)
 
     def _refuse(self, status: ProposalStatus | None) -> None:
-        refused = refused_of(status, self._context.not_leader_remark)
+        refused = refused_of(status, self._leadership.not_leader_remark)
         assert refused is not None
         self._request.refuse(refused)
 
@@ -134,7 +144,7 @@ class StoreSend:
             return
         answer = partial(self._answer, code, status, self._records)
         if self._commands:  # it created its topic: the sender may query name servers for it now
-            self._context.when_routes_told(answer)
+            self._desk.when_routes_told(answer)
         else:
             answer()
 
@@ -144,16 +154,16 @@ class StoreSend:
         status: ProposalStatus | None,
         places: Sequence[Place | PendingRecord],
     ) -> None:
-        prefix = self._context.store_host_hex
+        prefix = self._replica.store_host_hex
         fields = {
             "msgId": ",".join([f"{prefix}{place.position:016X}" for place in places]),
             "queueId": str(
                 self._queue_id if places[0].topic in _WAITING_TOPICS else places[0].queue_id
             ),
             "queueOffset": str(places[0].queue_offset),
-            "MSG_REGION": self._context.config.region,
+            "MSG_REGION": self._replica.config.region,
             "TRACE_ON": "true",
-            "ledgermqTerm": str(self._context.term),
+            "ledgermqTerm": str(self._leadership.term),
         }
         if self._transaction_id is not None:
             fields["transactionId"] = self._transaction_id
@@ -164,12 +174,12 @@ class StoreSend:
 
     def _add_recall_handle(self, fields: dict[str, str], place: Place | PendingRecord) -> None:
         """Add the handle that RECALL_MESSAGE takes, unless the message was delivered already."""
-        timer = self._context.state.timers.get(place.queue_offset)
+        timer = self._replica.state.timers.get(place.queue_offset)
         key = self._transaction_id
         if timer is not None and key is not None and not self._topic.startswith(RETRY_PREFIX):
             fields["recallHandle"] = recall_handle(
                 topic=self._topic,
-                broker_name=self._context.config.group,
+                broker_name=self._replica.config.group,
                 deliver_ms=timer.deliver_ms,
                 uniq_key=key,
             )

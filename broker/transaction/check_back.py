@@ -19,7 +19,9 @@ import logging
 from broker.entry.payload import CheckCommand, DecideCommand, DiscardCommand, OffsetCommand
 from broker.entry.topics import HALF_TOPIC
 from broker.leader.proposer import BusyError, Proposal
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from broker.state.half_table import Half
 from broker.transaction.records import (
@@ -54,8 +56,10 @@ _IMMUNITY_DIGITS_MAX = 9
 class CheckBack:
     """Periodic checks of undecided halves, on the leader."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
+        self._replica = replica
+        self._leadership = leadership
+        self._desk = desk
         self._last_check_ms: dict[int, int] = {}
 
     def lost_leadership(self) -> None:
@@ -64,24 +68,24 @@ class CheckBack:
 
     def round(self) -> None:
         """Examine every undecided half once. Called by the shell at each interval."""
-        context = self._context
-        if not context.ready:
+        replica, leadership = self._replica, self._leadership
+        if not leadership.ready:
             return
-        now_ms = context.clock_ms()
+        now_ms = replica.clock_ms()
         checked = 0
-        for half in context.state.halves.undecided():
+        for half in replica.state.halves.undecided():
             if checked >= _CHECKS_PER_ROUND_MAX:
                 break
-            if context.proposer.in_flight_decision(half.queue_offset) is None:
+            if leadership.proposer.in_flight_decision(half.queue_offset) is None:
                 checked += self._examine(half, now_ms)
         self._commit_progress()
-        if len(self._last_check_ms) > 2 * len(context.state.halves) + 1_000:
-            live = {half.queue_offset for half in context.state.halves.undecided()}
+        if len(self._last_check_ms) > 2 * len(replica.state.halves) + 1_000:
+            live = {half.queue_offset for half in replica.state.halves.undecided()}
             self._last_check_ms = {k: v for k, v in self._last_check_ms.items() if k in live}
 
     def _examine(self, half: Half, now_ms: int) -> int:
         """Check, discard or roll back the half where that is due; 1 if it was, else 0."""
-        context, config = self._context, self._context.config
+        replica, config = self._replica, self._replica.config
         age_ms = now_ms - half.stored_ms
         if age_ms < config.transaction_timeout_ms:
             return 0
@@ -89,7 +93,7 @@ class CheckBack:
         if last_ms is not None and now_ms - last_ms < config.transaction_check_interval_ms:
             return 0
         try:
-            record = decode_record(context.read(half.position, half.size))
+            record = decode_record(replica.read(half.position, half.size))
         except RefusedError as refused:  # it waits until it is repaired
             _log.warning("half message %d: %s", half.queue_offset, refused)
             return 0
@@ -98,7 +102,7 @@ class CheckBack:
             raise
         properties = record.property_map()
         try:
-            if is_for_deleted_topic(context, half.position, properties):
+            if is_for_deleted_topic(replica, self._leadership, half.position, properties):
                 self._roll_back(half)
                 return 1
         except RefusedError:  # a deletion is on its way
@@ -124,7 +128,7 @@ class CheckBack:
         _log.warning("half message %d is rolled back: its topic was deleted", half.queue_offset)
         self._submit(
             Proposal(
-                records=[op_record(self._context, half)],
+                records=[op_record(self._replica, half)],
                 commands=[DecideCommand(half.queue_offset, half.position, "rollback", False)],
                 on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
@@ -135,7 +139,7 @@ class CheckBack:
         _log.warning("half message %d is discarded after %d checks", half.queue_offset, half.checks)
         self._submit(
             Proposal(
-                records=[discarded_record(self._context, record)],
+                records=[discarded_record(self._replica, record)],
                 commands=[DiscardCommand(half.queue_offset)],
                 on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
@@ -150,10 +154,10 @@ class CheckBack:
         status: ProposalStatus | None,
     ) -> None:
         """Send the check, which is counted now, unless the half was decided meanwhile."""
-        context = self._context
+        replica = self._replica
         if status is not ProposalStatus.COMMITTED:
             return
-        if context.state.halves.get(half.queue_offset) is None:
+        if replica.state.halves.get(half.queue_offset) is None:
             return
         connection = self._producer(properties)
         if connection is None:
@@ -171,9 +175,9 @@ class CheckBack:
             commit_log_offset=half.position,
             msg_id=key,
             transaction_id=key,
-            offset_msg_id=offset_msg_id(*split_host(context.store_address), half.position),
+            offset_msg_id=offset_msg_id(*split_host(replica.store_address), half.position),
             topic=HALF_TOPIC,
-            broker_name=context.config.group,
+            broker_name=replica.config.group,
         )
         connection.send(
             RemotingCommand(
@@ -191,13 +195,13 @@ class CheckBack:
         control is on, only a client that may send to the message's topic gets it.
         """
         topic = real_place(properties)[0]
-        context = self._context
-        return context.clients.producer(
-            properties.get("PGROUP", ""), lambda account: context.may_publish(account, topic)
+        desk = self._desk
+        return desk.clients.producer(
+            properties.get("PGROUP", ""), lambda account: desk.may_publish(account, topic)
         )
 
     def _commit_progress(self) -> None:
-        state = self._context.state
+        state = self._replica.state
         progress = state.halves.progress
         if state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0), 0) != progress:
             self._submit(
@@ -209,7 +213,7 @@ class CheckBack:
 
     def _submit(self, proposal: Proposal) -> None:
         try:
-            self._context.proposer.submit(proposal)
+            self._leadership.proposer.submit(proposal)
         except BusyError:
             _log.info("the check-back waits: too many proposals are pending")
 

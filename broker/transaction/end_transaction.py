@@ -19,8 +19,9 @@ from broker.entry.record import PendingRecord
 from broker.entry.topics import HALF_TOPIC
 from broker.leader.proposer import Proposal
 from broker.request.commit import commit
-from broker.request.context import BrokerContext
+from broker.request.leadership import Leadership
 from broker.request.read_point import answer_at_read_point
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.stored_topic import topic_of
 from broker.request.tasks import TaskOwner
@@ -50,8 +51,9 @@ _WAITING_MAX: Final = 64
 class EndTransactionProcessor:
     """Handler of commits and rollbacks of half messages."""
 
-    def __init__(self, context: BrokerContext, tasks: TaskOwner) -> None:
-        self._context = context
+    def __init__(self, replica: Replica, leadership: Leadership, tasks: TaskOwner) -> None:
+        self._replica = replica
+        self._leadership = leadership
         self._tasks = tasks
 
     def handle(self, header: EndTransactionRequestHeader, request: Request) -> None:
@@ -65,7 +67,9 @@ class EndTransactionProcessor:
             self._tasks.answer(
                 request,
                 lambda: answer_at_read_point(
-                    self._context, request, lambda _: self._answer_known(header, request, decision)
+                    self._leadership,
+                    request,
+                    lambda _: self._answer_known(header, request, decision),
                 ),
             )
 
@@ -75,11 +79,11 @@ class EndTransactionProcessor:
         """Propose the decision, or wait for the one in flight; False where there is no such
         undecided half. Raises RefusedError."""
         half_offset = header.tran_state_table_offset
-        in_flight = self._context.proposer.in_flight_decision(half_offset)
+        in_flight = self._leadership.proposer.in_flight_decision(half_offset)
         if in_flight is not None:
             self._wait_for(in_flight, header, request)
             return True
-        half = self._context.state.halves.get(half_offset)
+        half = self._replica.state.halves.get(half_offset)
         if half is None:
             return False
         record = self._half_record(header, request, half)
@@ -94,14 +98,14 @@ class EndTransactionProcessor:
             self._answer_decided(request, header.tran_state_table_offset, decision)
 
     def _answer_decided(self, request: Request, half_offset: int, decision: Decision) -> None:
-        known = self._context.state.halves.decision(half_offset)
+        known = self._replica.state.halves.decision(half_offset)
         if known == decision:
             request.reply(ResponseCode.SUCCESS, f"transaction was {_PAST[known]} already")
         elif known is not None:
             raise RefusedError(
                 ResponseCode.ILLEGAL_OPERATION, f"transaction already {_PAST[known]}"
             )
-        elif 0 <= half_offset < self._context.state.halves.next_offset:
+        elif 0 <= half_offset < self._replica.state.halves.next_offset:
             raise RefusedError(
                 ResponseCode.ILLEGAL_OPERATION, "transaction already ended, long ago"
             )
@@ -115,7 +119,7 @@ class EndTransactionProcessor:
     ) -> MessageRecord:
         """Return the half, if it is the one that the request means. Raises RefusedError."""
         try:
-            record = decode_record(self._context.read(half.position, half.size))
+            record = decode_record(self._replica.read(half.position, half.size))
         except (LookupError, RecordError) as error:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error}"
@@ -145,13 +149,13 @@ class EndTransactionProcessor:
         record: MessageRecord,
         decision: Decision,
     ) -> None:
-        context, wanted = self._context, decision
-        records: list[PendingRecord] = [op_record(context, half)]
+        replica, leadership, wanted = self._replica, self._leadership, decision
+        records: list[PendingRecord] = [op_record(replica, half)]
         properties = record.property_map()
-        if is_for_deleted_topic(context, half.position, properties):
+        if is_for_deleted_topic(replica, leadership, half.position, properties):
             decision = "rollback"
         elif decision == "commit":
-            records.insert(0, final_record(context, half, record))
+            records.insert(0, final_record(replica, leadership, half, record))
 
         def answer() -> None:
             if decision == wanted:
@@ -168,7 +172,7 @@ class EndTransactionProcessor:
         )
         # One entry: no crash separates the final message, the op record and the decision.
         commit(
-            context,
+            leadership,
             request,
             [command],
             records=records,
@@ -188,7 +192,7 @@ class EndTransactionProcessor:
     def _again(self, header: EndTransactionRequestHeader, request: Request) -> None:
         """Handle a request that has waited; leadership may be lost by now."""
         try:
-            self._context.require_leader()
+            self._leadership.require_leader()
             self.handle(header, request)
         except RefusedError as refused:
             request.refuse(refused)

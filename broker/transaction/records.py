@@ -14,8 +14,9 @@ from broker.delay.timers import check_timers
 from broker.delay.waiting import DELAYING, DelayError, Waiting, waiting_of
 from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
 from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
-from broker.request.context import BrokerContext
 from broker.request.deleted_topics import is_of_deleted_topic
+from broker.request.leadership import Leadership
+from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from broker.state.half_table import Half
 from remoting.protocol.codes import ResponseCode
@@ -40,29 +41,33 @@ def real_place(properties: dict[str, str]) -> tuple[str, int]:
     return properties["REAL_TOPIC"], int(properties["REAL_QID"])
 
 
-def is_for_deleted_topic(context: BrokerContext, position: int, properties: dict[str, str]) -> bool:
+def is_for_deleted_topic(
+    replica: Replica, leadership: Leadership, position: int, properties: dict[str, str]
+) -> bool:
     """Return whether the half, or its copy, at `position` was sent to a topic that is deleted.
 
     Raises RefusedError (2) while the topic is being deleted.
     """
-    return is_of_deleted_topic(context, real_place(properties)[0], position, properties)
+    return is_of_deleted_topic(replica, leadership, real_place(properties)[0], position, properties)
 
 
-def final_record(context: BrokerContext, half: Half, record: MessageRecord) -> PendingRecord:
+def final_record(
+    replica: Replica, leadership: Leadership, half: Half, record: MessageRecord
+) -> PendingRecord:
     """Build the committed message: the half's bytes under its real topic and queue, or under those
     in which it waits for its time from now on. Raises RefusedError where it can't wait."""
     properties = record.property_map()
     real_topic, real_queue_id = real_place(properties)
-    topic = context.proposer.topic(real_topic)
+    topic = leadership.proposer.topic(real_topic)
     dedupes = topic is None or topic.dedupes
-    waiting = _waiting(context, properties)
+    waiting = _waiting(replica, properties)
     template = RecordTemplate(
         topic=real_topic if waiting is None else waiting.topic,
         queue_id=real_queue_id if waiting is None else waiting.queue_id,
         sys_flag=flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_COMMIT),
         born_ms=record.born_timestamp_ms,
         born_host=host_bytes(record.born_host),
-        store_host_size=len(context.store_host),
+        store_host_size=len(replica.store_host),
         reconsume_times=record.reconsume_times,
         prepared_position=half.position,
     )
@@ -81,7 +86,7 @@ def final_record(context: BrokerContext, half: Half, record: MessageRecord) -> P
     return pending
 
 
-def _waiting(context: BrokerContext, properties: dict[str, str]) -> Waiting | None:
+def _waiting(replica: Replica, properties: dict[str, str]) -> Waiting | None:
     """Return where the message waits, by the delay that was checked when the half was stored.
     Raises RefusedError."""
     if properties.keys().isdisjoint(DELAYING):
@@ -89,25 +94,25 @@ def _waiting(context: BrokerContext, properties: dict[str, str]) -> Waiting | No
     try:
         waiting = waiting_of(
             properties,
-            now_ms=context.clock_ms(),
-            delay_ms_max=context.config.timer_max_delay_sec * 1_000,
+            now_ms=replica.clock_ms(),
+            delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
         )
     except DelayError as error:
         raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
     if waiting is not None and waiting.deliver_ms is not None:
-        check_timers(context)
+        check_timers(replica)
     return waiting
 
 
-def op_record(context: BrokerContext, half: Half) -> PendingRecord:
+def op_record(replica: Replica, half: Half) -> PendingRecord:
     """Build the record that marks the half at this queue offset as done."""
     template = RecordTemplate(
         topic=OP_TOPIC,
         queue_id=0,
         sys_flag=0,
-        born_ms=context.clock_ms(),
-        born_host=context.store_host,
-        store_host_size=len(context.store_host),
+        born_ms=replica.clock_ms(),
+        born_host=replica.store_host,
+        store_host_size=len(replica.store_host),
     )
     return PendingRecord(
         template,
@@ -118,7 +123,7 @@ def op_record(context: BrokerContext, half: Half) -> PendingRecord:
     )
 
 
-def resumed_record(context: BrokerContext, record: MessageRecord) -> PendingRecord:
+def resumed_record(replica: Replica, record: MessageRecord) -> PendingRecord:
     """Build the half again, from its copy in TRANS_CHECK_MAX_TIME_TOPIC; its checks begin anew.
 
     Its dedupe key is derived from the copy's offset, so that one copy is under way once.
@@ -129,7 +134,7 @@ def resumed_record(context: BrokerContext, record: MessageRecord) -> PendingReco
         sys_flag=record.sys_flag,
         born_ms=record.born_timestamp_ms,
         born_host=host_bytes(record.born_host),
-        store_host_size=len(context.store_host),
+        store_host_size=len(replica.store_host),
         reconsume_times=record.reconsume_times,
     )
     return PendingRecord(
@@ -142,7 +147,7 @@ def resumed_record(context: BrokerContext, record: MessageRecord) -> PendingReco
     )
 
 
-def discarded_record(context: BrokerContext, record: MessageRecord) -> PendingRecord:
+def discarded_record(replica: Replica, record: MessageRecord) -> PendingRecord:
     """Build the half's copy in TRANS_CHECK_MAX_TIME_TOPIC, for an operator to inspect."""
     template = RecordTemplate(
         topic=TRANS_CHECK_MAX_TOPIC,
@@ -150,7 +155,7 @@ def discarded_record(context: BrokerContext, record: MessageRecord) -> PendingRe
         sys_flag=record.sys_flag,
         born_ms=record.born_timestamp_ms,
         born_host=host_bytes(record.born_host),
-        store_host_size=len(context.store_host),
+        store_host_size=len(replica.store_host),
         reconsume_times=record.reconsume_times,
     )
     return PendingRecord(

@@ -77,7 +77,7 @@ BROKER_MUTANTS = (
                 module="broker.send.duplicates",
                 within="are_surely_new",
                 before="""
-                context.proposer.has_none_in_flight(keys)
+                leadership.proposer.has_none_in_flight(keys)
                 and state.messages.knows_none(keys, born_ms=born_ms)
                 """,
                 after="state.messages.knows_none(keys, born_ms=born_ms)",
@@ -162,7 +162,7 @@ BROKER_MUTANTS = (
                 module="broker.delay.delivery",
                 within="DelayDelivery._deliver",
                 before="""
-                context.proposer.submit(
+                self._leadership.proposer.submit(
                     Proposal(
                         records=records,
                         commands=[DeliverCommand(queue_id, first, first + count)],
@@ -171,8 +171,8 @@ BROKER_MUTANTS = (
                 )
                 """,
                 after="""
-                context.proposer.submit(Proposal(records=records, on_done=lambda _: None))
-                context.proposer.submit(
+                self._leadership.proposer.submit(Proposal(records=records, on_done=lambda _: None))
+                self._leadership.proposer.submit(
                     Proposal(
                         commands=[DeliverCommand(queue_id, first, first + count)],
                         on_done=done,
@@ -226,7 +226,7 @@ BROKER_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor._query",
-                before="await answer_at_read_point(self._context, request, answer)",
+                before="await answer_at_read_point(self._leadership, request, answer)",
                 after="answer(request)",
             ),
         ),
@@ -262,9 +262,9 @@ BROKER_MUTANTS = (
                 after="""
                 from broker.leader.proposer import Proposal
 
-                request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
+                request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(self._leadership.term)})
                 told = OffsetCommand(group, topic, queue_id, offset)
-                context.proposer.submit(Proposal(commands=[told], on_done=lambda _: None))
+                self._leadership.proposer.submit(Proposal(commands=[told], on_done=lambda _: None))
                 return
                 commit(
                 """,

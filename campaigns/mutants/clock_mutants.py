@@ -114,7 +114,7 @@ CLOCK_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.process.server",
-                within="Broker._make_context",
+                within="Broker._make_replica",
                 before="""
                 clock_ms=clocks.now_ms,
                 monotonic_ms=_monotonic_ms,

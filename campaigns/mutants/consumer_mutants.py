@@ -22,7 +22,7 @@ _RESET_MUTANTS = (
                 before="self._clear_reset(pull, may_hold=may_hold)",
                 after="""
                 command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, offset)
-                context.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
+                self._leadership.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
                 return False
                 """,
             ),
@@ -43,7 +43,7 @@ _RESET_MUTANTS = (
                 """,
                 after="""
                 command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, offset)
-                context.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
+                self._leadership.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
                 self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
                 """,
             ),
@@ -87,11 +87,11 @@ _RESET_MUTANTS = (
             SourcePatch(
                 module="broker.admin.offset_reset",
                 within="OffsetResetProcessor.reset",
-                before="commit(context, request, [ResetCommand(group, name, rows)], answer=answer)",
+                before="commit(leadership, request, [ResetCommand(group, name, rows)], answer=answer)",
                 after="""
                 answer()
                 commit(
-                    context,
+                    leadership,
                     request,
                     [ResetCommand(group, name, rows)],
                     answer=lambda: None,
@@ -301,7 +301,7 @@ _ORDER_MUTANTS = (
             SourcePatch(
                 module="broker.pop.pop",
                 within="PopProcessor._is_busy",
-                before="busy = self._context.pop_busy",
+                before="busy = self._leadership.pop_busy",
                 after="return False",
             ),
         ),
@@ -385,7 +385,7 @@ _ADMIN_MUTANTS = (
                 module="broker.pull.offsets",
                 within="OffsetProcessor._query",
                 before="""
-                await self._context.proposer.offset_settled(
+                await self._leadership.proposer.offset_settled(
                     header.consumer_group, header.topic, header.queue_id
                 )
                 """,
@@ -404,7 +404,7 @@ _ADMIN_MUTANTS = (
                 within="MaintenanceProcessor.resume_half",
                 before="""
                 record.queue_offset in resumed
-                or context.proposer.in_flight_key(pending.dedupe_key) is not None
+                or leadership.proposer.in_flight_key(pending.dedupe_key) is not None
                 """,
                 after="False",
             ),

@@ -38,7 +38,7 @@ TRANSACTION_MUTANTS = (
                 after="""
                 if decision == "commit":
                     final = Proposal(records=records[:1], on_done=lambda _: None)
-                    context.proposer.submit(final)
+                    self._leadership.proposer.submit(final)
                     del records[0]
                 commit(
                 """,
@@ -104,11 +104,11 @@ TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.transaction.check_back",
                 within="CheckBack.round",
-                before="for half in context.state.halves.undecided():",
+                before="for half in replica.state.halves.undecided():",
                 after="""
-                undecided = context.state.halves.undecided()
+                undecided = self._replica.state.halves.undecided()
                 looked_at = getattr(CheckBack, "offset", 0)
-                CheckBack.offset = context.state.halves.next_offset
+                CheckBack.offset = self._replica.state.halves.next_offset
                 for half in [one for one in undecided if one.queue_offset >= looked_at]:
                 """,
             ),

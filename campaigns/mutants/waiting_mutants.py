@@ -25,8 +25,8 @@ _TIMER_MUTANTS = (
             SourcePatch(
                 module="broker.delay.timers",
                 within="Timers.round",
-                before="now_ms = context.clock_ms()",
-                after="now_ms = context.clock_ms() + 500",
+                before="now_ms = replica.clock_ms()",
+                after="now_ms = self._replica.clock_ms() + 500",
             ),
         ),
     ),
@@ -41,13 +41,13 @@ _TIMER_MUTANTS = (
                 module="broker.delay.timers",
                 within="Timers._deliver_some",
                 before="""
-                self._context.proposer.submit(
+                self._leadership.proposer.submit(
                     Proposal(records=records, commands=[DeliverTimersCommand(offsets)], on_done=done)
                 )
                 """,
                 after="""
-                self._context.proposer.submit(Proposal(records=records, on_done=lambda _: None))
-                self._context.proposer.submit(
+                self._leadership.proposer.submit(Proposal(records=records, on_done=lambda _: None))
+                self._leadership.proposer.submit(
                     Proposal(commands=[DeliverTimersCommand(offsets)], on_done=done)
                 )
                 """,
@@ -83,7 +83,7 @@ _TIMER_MUTANTS = (
                 after="""
                 landed = lambda _: self._under_way.discard(queue_offset)
                 command = RecallTimerCommand(queue_offset)
-                self._context.proposer.submit(Proposal(commands=[command], on_done=landed))
+                self._leadership.proposer.submit(Proposal(commands=[command], on_done=landed))
                 answer()
                 return
                 commit(
@@ -123,7 +123,7 @@ _POP_MUTANTS = (
                 from broker.leader.proposer import Proposal
 
                 landed = lambda _: self._landed(catch)
-                context.proposer.submit(Proposal(commands=commands, on_done=landed))
+                self._leadership.proposer.submit(Proposal(commands=commands, on_done=landed))
                 self._answer(pop, catch)
                 return
                 commit(
@@ -132,7 +132,7 @@ _POP_MUTANTS = (
             SourcePatch(
                 module="broker.pop.pop",
                 within="PopProcessor._is_mine",
-                before="state, first = self._context.state.pop, taken.slice.offsets[0]",
+                before="state, first = self._replica.state.pop, taken.slice.offsets[0]",
                 after="return True",
             ),
         ),
@@ -197,8 +197,8 @@ _POP_MUTANTS = (
             SourcePatch(
                 module="broker.pop.revive",
                 within="PopRevive.round",
-                before="for due in self._due(context.clock_ms()):",
-                after="for due in self._due(context.clock_ms() + 300):",
+                before="for due in self._due(replica.clock_ms()):",
+                after="for due in self._due(self._replica.clock_ms() + 300):",
             ),
         ),
     ),
@@ -213,15 +213,15 @@ _POP_MUTANTS = (
                 module="broker.pop.revive",
                 within="PopRevive._propose",
                 before="""
-                context.proposer.submit(
+                self._leadership.proposer.submit(
                     Proposal(records=records, commands=[*commands, ReviveCommand(rows)], on_done=done)
                 )
                 """,
                 after="""
-                context.proposer.submit(
+                self._leadership.proposer.submit(
                     Proposal(commands=[ReviveCommand(rows)], on_done=lambda _: None)
                 )
-                context.proposer.submit(Proposal(records=records, commands=commands, on_done=done))
+                self._leadership.proposer.submit(Proposal(records=records, commands=commands, on_done=done))
                 """,
             ),
             _ONE_PROPOSAL_PER_ENTRY,
@@ -308,12 +308,12 @@ _DELETION_MUTANTS = (
             SourcePatch(
                 module="broker.admin.admin",
                 within="AdminProcessor.delete_topic",
-                before="if max(len(context.state.floors), len(context.state.deletions)) >= FLOORS_MAX:",
+                before="if max(len(replica.state.floors), len(replica.state.deletions)) >= FLOORS_MAX:",
                 after="""
-                if context.proposer.topic(name) is None:
+                if self._leadership.proposer.topic(name) is None:
                     request.reply(ResponseCode.SUCCESS)
                     return
-                if len(context.state.floors) >= FLOORS_MAX:
+                if len(self._replica.state.floors) >= FLOORS_MAX:
                 """,
             ),
         ),
@@ -378,8 +378,8 @@ _DELETION_MUTANTS = (
             SourcePatch(
                 module="broker.delay.records",
                 within="delivered_record",
-                before="if is_of_deleted_topic(context, topic, record.physical_offset, properties):",
-                after="if context.proposer.topic(topic) is None:",
+                before="if is_of_deleted_topic(replica, leadership, topic, record.physical_offset, properties):",
+                after="if leadership.proposer.topic(topic) is None:",
             ),
         ),
     ),
@@ -394,9 +394,9 @@ _DELETION_MUTANTS = (
                 module="broker.transaction.records",
                 within="is_for_deleted_topic",
                 before="""
-                return is_of_deleted_topic(context, real_place(properties)[0], position, properties)
+                return is_of_deleted_topic(replica, leadership, real_place(properties)[0], position, properties)
                 """,
-                after="return context.proposer.topic(real_place(properties)[0]) is None",
+                after="return leadership.proposer.topic(real_place(properties)[0]) is None",
             ),
         ),
     ),
@@ -409,7 +409,7 @@ _DELETION_MUTANTS = (
             SourcePatch(
                 module="broker.request.deleted_topics",
                 within="is_of_deleted_topic",
-                before="if name is not None and context.proposer.is_being_deleted(name):",
+                before="if name is not None and leadership.proposer.is_being_deleted(name):",
                 after="if False:",
             ),
         ),

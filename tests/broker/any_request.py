@@ -52,7 +52,7 @@ Handler = Callable[[Request], None]
 
 def handlers(rig: Rig) -> list[tuple[int, Handler]]:
     """All that the table serves, but what only a real group has: members and their changes."""
-    processors = Processors(rig.context, rig.tasks, rig.context.locks)
+    processors = rig.make(Processors, rig.tasks)
     own = {RequestCode.LEDGERMQ_MEMBERS, RequestCode.LEDGERMQ_CHANGE_MEMBER}
     own |= {RequestCode.LEDGERMQ_TRANSFER}
     table = dispatch_of(processors)

@@ -54,7 +54,7 @@ class Situation:
     @classmethod
     async def make(cls, directory: Path) -> Situation:
         rig = Rig(directory)
-        processors = Processors(rig.context, rig.tasks, rig.context.locks)
+        processors = rig.make(Processors, rig.tasks)
         rig.log.change_membership = _changed(rig)  # type: ignore[attr-defined]
 
         async def send(key: str, **more: str) -> RemotingCommand:
@@ -68,7 +68,7 @@ class Situation:
         half_at = int(half.ext_fields["msgId"][16:], 16)
         kept = await send("H2", TRAN_MSG="true", PGROUP="PG")
         record = decode_record(rig.context.read_record(int(kept.ext_fields["msgId"][16:], 16)))
-        copy = discarded_record(rig.context, record)
+        copy = discarded_record(rig.replica, record)
         await propose(rig, records=[copy])
         timer = await send("R", TIMER_DELAY_MS="60000")
         pop_fields = {

@@ -11,8 +11,9 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from inspect import ismethod
+from inspect import ismethod, signature
 from pathlib import Path
+from typing import Any, TypeVar
 
 from broker.config.config import BrokerConfig
 from broker.entry.applied_entries import AppliedEntries
@@ -25,8 +26,10 @@ from broker.queues.consume_queues import ConsumeQueues
 from broker.queues.state_machine import BrokerStateMachine
 from broker.request.clients import Clients
 from broker.request.clock_exchange import ClockExchange
-from broker.request.context import BrokerContext
+from broker.request.desk import Desk
+from broker.request.leadership import Leadership
 from broker.request.long_polling import LongPolling
+from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.request.row import bound
 from broker.request.tasks import TaskOwner
@@ -50,6 +53,7 @@ from raft.replicated_log import (
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import UniqueIdGenerator
 
+T = TypeVar("T")
 START_MS = 1_700_000_000_000
 
 
@@ -207,6 +211,26 @@ class FakeConnection:
         self.sent.append(command)
 
 
+class AllParts:
+    """Names of all parts of a broker in one place, for tests, which look into each of them."""
+
+    def __init__(self, *parts: object) -> None:
+        self.__dict__["_parts"] = parts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part_with(name), name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._part_with(name), name, value)
+
+    def _part_with(self, name: str) -> object:
+        parts: tuple[object, ...] = self.__dict__["_parts"]
+        for part in parts:
+            if hasattr(part, name):
+                return part
+        raise AttributeError(name)
+
+
 @dataclass
 class Rig:
     directory: Path
@@ -227,7 +251,7 @@ class Rig:
     def jump(self, jump_ms: int) -> None:
         """The wall clock jumps, no time passes."""
         self.wall_ms += jump_ms
-        self.context.clocks.tick(leads=self.context.ready)
+        self.replica.clocks.tick(leads=self.leadership.ready)
 
     def __post_init__(self) -> None:
         self.config = BrokerConfig(
@@ -259,43 +283,55 @@ class Rig:
             wall_ms=lambda: self.wall_ms,
             monotonic_ms=lambda: self.passed_ms,
         )
-        self.context = BrokerContext(
+        self.replica = Replica(
             config=self.config,
             log=self.log,
             state=state,
             queues=self.queues,
-            proposer=Proposer(
-                self.log,
-                state,
-                store_host=host_bytes("127.0.0.1:10911"),
-                clock_ms=clocks.stamp_ms,
-                lead_ms=clocks.lead_ms,
-                limits=ProposerLimits(),
-            ),
-            clients=Clients(clients_max=100, client_silence_ms_max=120_000),
-            long_polling=LongPolling(held_max=100),
             clocks=clocks,
             clock_ms=clocks.now_ms,
             monotonic_ms=lambda: self.passed_ms,
-            random=random.Random(7),
-            unique_ids=UniqueIdGenerator(ip="127.0.0.1", pid=1, instance=1),
             broker_addresses={},
         )
+        proposer = Proposer(
+            self.log,
+            state,
+            store_host=host_bytes("127.0.0.1:10911"),
+            clock_ms=clocks.stamp_ms,
+            lead_ms=clocks.lead_ms,
+            limits=ProposerLimits(),
+        )
+        self.leadership = Leadership(self.replica, proposer)
+        self.desk = Desk(
+            clients=Clients(clients_max=100, client_silence_ms_max=120_000),
+            long_polling=LongPolling(held_max=100),
+            random=random.Random(7),
+            unique_ids=UniqueIdGenerator(ip="127.0.0.1", pid=1, instance=1),
+        )
+        self.context = AllParts(self.replica, self.leadership, self.desk)
         self.tasks = TaskOwner()
         self._on_role(self.log.status())
 
+    def make(self, kind: Callable[..., T], *others: Any, **named: Any) -> T:
+        """Make a handler or a part of a broker, with those of this broker's parts that it takes."""
+        parts = {
+            "Replica": self.replica,
+            "Leadership": self.leadership,
+            "Desk": self.desk,
+            "Clients": self.desk.clients,
+        }
+        asked = [each.annotation for each in signature(kind).parameters.values()]
+        return kind(*[parts[name] for name in asked if name in parts], *others, **named)
+
     def _on_arrival(self, run: Run) -> None:
-        self.context.long_polling.on_arrival(run)
+        self.desk.long_polling.on_arrival(run)
 
     def _on_role(self, status: LogStatus) -> None:
-        self.context.ready = status.ready
-        self.context.term = status.term
-        if not status.ready:
-            self.context.proposer.lost_leadership()
+        self.leadership.change(ready=status.ready, term=status.term)
 
     @property
     def state(self) -> BrokerState:
-        return self.context.state
+        return self.replica.state
 
     async def ask(
         self,
@@ -330,7 +366,7 @@ class Rig:
     def _bound(self, handler: Callable[..., None], code: int) -> Callable[[Request], None]:
         """A method of a processor behind its row, as the broker calls it; all else as it is."""
         row = ROW_OF.get(code)
-        return bound(row, handler, self.context) if row and ismethod(handler) else handler
+        return bound(row, handler, self.leadership) if row and ismethod(handler) else handler
 
     def replay(self, directory: Path) -> BrokerState:
         """The state that a restarted or second replica computes from the same log."""

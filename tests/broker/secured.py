@@ -35,7 +35,7 @@ async def broker_with(directory: Path, *settings: str) -> AsyncIterator[Broker]:
     await broker.start()
     serving = asyncio.get_running_loop().create_task(broker.serve())
     try:
-        await until(lambda: broker.context.ready)
+        await until(lambda: broker.leadership.ready)
         yield broker
         assert not serving.done()
     finally:
@@ -56,4 +56,4 @@ async def ask(
 
 def stored(broker: Broker) -> dict[str, int]:
     """Messages by topic."""
-    return {topic: queue.next_offset for topic, _, queue in broker.context.queues.items()}
+    return {topic: queue.next_offset for topic, _, queue in broker.replica.queues.items()}

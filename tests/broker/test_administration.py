@@ -32,7 +32,7 @@ class Admin:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+        self.handlers = dispatch_of(rig.make(Processors, rig.tasks))
 
     async def ask(
         self, code: int, fields: dict[str, str] | None = None, body: bytes = b""
@@ -448,7 +448,7 @@ async def test_a_half_that_was_given_up_is_checked_again_once(admin: Admin) -> N
     rig = admin.rig
     await admin.send("K", TRAN_MSG="true", PGROUP="PG")
     rig.now_ms += rig.config.transaction_retention_ms + 1
-    CheckBack(rig.context).round()
+    rig.make(CheckBack).round()
     await until(lambda: not len(rig.state.halves))
     pulled = await admin.ask(
         RequestCode.PULL_MESSAGE, pull_fields(offset=0) | {"topic": TRANS_CHECK_MAX_TOPIC}

@@ -47,7 +47,7 @@ def heartbeat(group: str) -> bytes:
 @pytest.mark.parametrize("group", ["a\x00b", "../../../tmp/x", "x" * 300, "", "a/b", "ä"])
 async def test_a_group_whose_name_is_no_file_name_gets_no_retry_topic(rig, group):
     # Its topic's ConsumeQueue would be a path: every replica would fail to apply, for ever.
-    clients = ClientProcessor(rig.context)
+    clients = rig.make(ClientProcessor)
     answer = await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat(group))
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert "the specified group" in (answer.remark or "")
@@ -59,28 +59,28 @@ async def test_a_group_whose_name_is_no_file_name_gets_no_retry_topic(rig, group
     "body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"clientID":7}', b'{"a":' * 50_000]
 )
 async def test_a_heartbeat_that_is_none_is_refused(rig, body):
-    clients = ClientProcessor(rig.context)
+    clients = rig.make(ClientProcessor)
     answer = await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize("digits", ["9" * 5_000, "9" * 20, "٣", "-1", "0", "x"])
 async def test_a_strange_immunity_does_not_stop_the_check_back(rig, digits):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     fields = send_fields(TRAN_MSG="true", PGROUP="PG", CHECK_IMMUNITY_TIME_IN_SECONDS=digits)
     answer = await rig.ask(send.handle, SEND, fields, b"half")
     assert answer.code == ResponseCode.SUCCESS
     producer = FakeConnection()
     rig.context.clients.producer_seen("PG", "c", producer, rig.passed_ms)
     rig.now_ms += 60_000
-    CheckBack(rig.context).round()
+    rig.make(CheckBack).round()
     await until(lambda: producer.sent)
     assert producer.sent[0].code == RequestCode.CHECK_TRANSACTION_STATE
 
 
 async def test_a_pull_commits_no_offset_of_a_nameless_group(rig):
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"x")
-    pull = PullProcessor(rig.context, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"x")
+    pull = rig.make(PullProcessor, rig.tasks)
     fields = {
         "consumerGroup": "g" * 100_000,
         "topic": "T",
@@ -111,7 +111,7 @@ async def test_properties_that_java_would_read_as_negative_are_refused_in_a_batc
             long,
         )
     )
-    answer = await rig.ask(SendProcessor(rig.context).handle, BATCH, send_fields(), body)
+    answer = await rig.ask(rig.make(SendProcessor).handle, BATCH, send_fields(), body)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert rig.state.next_offset("T", 0) == 0
 
@@ -119,21 +119,19 @@ async def test_properties_that_java_would_read_as_negative_are_refused_in_a_batc
 async def test_a_batch_with_one_key_twice_is_refused(rig):
     twice = [BatchItem(b"x", b"UNIQ_KEY\x01K\x02", 0)] * 2
     fields = send_fields(key=None)
-    answer = await rig.ask(
-        SendProcessor(rig.context).handle, BATCH, fields, encode_batch_body(twice)
-    )
+    answer = await rig.ask(rig.make(SendProcessor).handle, BATCH, fields, encode_batch_body(twice))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "UNIQ_KEY" in (answer.remark or "")
 
 
 async def test_a_message_that_is_only_marked_as_a_half_is_refused(rig):
-    answer = await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields() | {"f": "4"})
+    answer = await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields() | {"f": "4"})
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert rig.state.next_offset("T", 0) == 0
 
 
 async def test_attributes_are_bounded_and_can_be_removed(rig):
-    admin = AdminProcessor(rig.context)
+    admin = rig.make(AdminProcessor)
     fields = {
         "topic": "T",
         "defaultTopic": "TBW102",
@@ -161,7 +159,7 @@ async def test_attributes_are_bounded_and_can_be_removed(rig):
 
 
 async def test_a_batch_that_the_log_does_not_take_leaves_no_hole(rig, monkeypatch):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     first = await rig.ask(send.handle, SEND, send_fields(key="K0"), b"x")
     propose = rig.log.propose
 
@@ -178,11 +176,11 @@ async def test_a_batch_that_the_log_does_not_take_leaves_no_hole(rig, monkeypatc
 
 
 async def test_decisions_that_wait_for_a_discard_are_answered(rig):
-    send, end = SendProcessor(rig.context), EndTransactionProcessor(rig.context, rig.tasks)
+    send, end = rig.make(SendProcessor), rig.make(EndTransactionProcessor, rig.tasks)
     half = await rig.ask(send.handle, SEND, send_fields(TRAN_MSG="true", PGROUP="PG"), b"x")
     rig.now_ms += rig.config.transaction_retention_ms + 1
     rig.log.auto_commit = False
-    CheckBack(rig.context).round()
+    rig.make(CheckBack).round()
     connection = FakeConnection()
     rig.give(
         end.handle,
@@ -204,7 +202,7 @@ async def test_decisions_that_wait_for_a_discard_are_answered(rig):
 
 
 async def test_retries_that_wait_for_one_message_are_bounded(rig):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     rig.log.auto_commit = False
     connection = FakeConnection()
     for _ in range(1_100):
@@ -233,7 +231,7 @@ def test_groups_are_bounded():
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE])
 async def test_a_key_is_as_long_as_half_a_million_may_be(rig, code):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     for key, wanted in (("k" * 1_024, ResponseCode.SUCCESS), ("k" * 1_025, 13)):
         fields, body = send_fields(key=key), b"x"
         if code == RequestCode.SEND_BATCH_MESSAGE:
@@ -245,6 +243,6 @@ async def test_a_key_is_as_long_as_half_a_million_may_be(rig, code):
 async def test_properties_of_any_size_are_refused_before_they_are_read(rig):
     fields = send_fields() | {"i": "a\x01b\x02TRAN_MSG\x01x\x02" * 1_000_000}
     with counted() as work:
-        answer = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+        answer = await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"x")
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert work.lines < 1_000

@@ -37,7 +37,7 @@ async def rig(tmp_path):
 
 async def store(rig, jump_ms: int, **properties: str) -> None:
     """One entry in between two jumps, and then the message that is asked for."""
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     rig.jump(jump_ms)
     await rig.ask(send.handle, SEND, send_fields(key="between"), b"x")
     rig.jump(-jump_ms)
@@ -47,7 +47,7 @@ async def store(rig, jump_ms: int, **properties: str) -> None:
 @JUMPS
 async def test_a_delay_level_is_punctual(rig, jump_ms):
     await store(rig, jump_ms, DELAY="2")
-    delivery = DelayDelivery(rig.context)
+    delivery = rig.make(DelayDelivery)
     for passed_ms, delivered in ((4_999, 1), (1, 2)):
         rig.now_ms += passed_ms
         rig.jump(jump_ms)
@@ -63,7 +63,7 @@ async def test_a_timer_is_punctual(rig, jump_ms, asked):
     if "TIMER_DELIVER_MS" in asked:
         asked = {"TIMER_DELIVER_MS": str(START_MS + 5_000)}
     await store(rig, jump_ms, **asked)
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     for passed_ms, delivered in ((4_999, 1), (1, 2)):
         rig.now_ms += passed_ms
         rig.jump(jump_ms)
@@ -79,7 +79,7 @@ async def test_a_check_back_is_punctual(rig, jump_ms):
     await half(rig, key="H")
     producer = FakeConnection()
     rig.context.clients.producer_seen("PG", "c1", producer, rig.passed_ms)
-    check = CheckBack(rig.context)
+    check = rig.make(CheckBack)
     for passed_ms, checks in ((rig.config.transaction_timeout_ms - 1, 0), (1, 1)):
         rig.now_ms += passed_ms
         rig.jump(jump_ms)
@@ -97,14 +97,14 @@ async def test_a_half_that_was_stored_in_the_future_holds_up_no_other(rig):
     producer = FakeConnection()
     rig.context.clients.producer_seen("PG", "c1", producer, rig.passed_ms)
     rig.context.clock_ms = lambda: START_MS + 60_000
-    CheckBack(rig.context).round()
+    rig.make(CheckBack).round()
     await turns(20)
     assert len(producer.sent) == 1
 
 
 @JUMPS
 async def test_popped_messages_come_again_in_time(rig, jump_ms):
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(key="A"), b"x")
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(key="A"), b"x")
     pop = {
         "consumerGroup": "G",
         "topic": "T",
@@ -116,22 +116,22 @@ async def test_popped_messages_come_again_in_time(rig, jump_ms):
         "initMode": "0",
     }
     rig.jump(jump_ms)
-    answer = await rig.ask(PopProcessor(rig.context).handle, RequestCode.POP_MESSAGE, pop)
+    answer = await rig.ask(rig.make(PopProcessor).handle, RequestCode.POP_MESSAGE, pop)
     assert answer.code == ResponseCode.SUCCESS
     rig.jump(-jump_ms)
     for passed_ms, held in ((999, 1), (1, 0)):
         rig.now_ms += passed_ms
-        PopRevive(rig.context).round()
+        rig.make(PopRevive).round()
         await turns(20)
         assert len(rig.state.pop) == held
 
 
 @JUMPS
 async def test_held_pulls_and_pops_end_in_time(rig, jump_ms):
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(key="A"), b"x")
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(key="A"), b"x")
     puller, popper = FakeConnection(), FakeConnection()
     fields = pull_fields(offset=1, sysFlag="6", suspendTimeoutMillis="15000")
-    rig.give(PullProcessor(rig.context, rig.tasks).handle, 11, fields, b"", puller)
+    rig.give(rig.make(PullProcessor, rig.tasks).handle, 11, fields, b"", puller)
     pop = {
         "consumerGroup": "G",
         "topic": "T",
@@ -142,7 +142,7 @@ async def test_held_pulls_and_pops_end_in_time(rig, jump_ms):
         "bornTime": "0",
         "initMode": "0",
     }
-    rig.give(PopProcessor(rig.context).handle, RequestCode.POP_MESSAGE, pop, b"", popper)
+    rig.give(rig.make(PopProcessor).handle, RequestCode.POP_MESSAGE, pop, b"", popper)
     for passed_ms, answers in ((14_999, 0), (1, 1)):
         rig.now_ms += passed_ms
         rig.jump(jump_ms)
@@ -159,7 +159,7 @@ async def test_a_producer_is_judged_by_the_true_time_where_the_groups_is_ahead(t
     window = rig.state.messages
     rig.state.store_timestamp_ms = START_MS + HOUR_MS
     window._memory_floor_ms = START_MS + HOUR_MS - 700_000
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     rig.jump(0)
     for _ in range(2):  # the first stamp begins the time of this leader
         rig.context.clock_ms()

@@ -30,7 +30,7 @@ async def rig(tmp_path):
 async def send(rig: Rig, key: str, **properties: str) -> RemotingCommand:
     fields = send_fields(key=key, **properties)
     code = RequestCode.SEND_MESSAGE_V2
-    answer = await rig.ask(SendProcessor(rig.context).handle, code, fields, b"body")
+    answer = await rig.ask(rig.make(SendProcessor).handle, code, fields, b"body")
     assert answer.code == ResponseCode.SUCCESS
     return answer
 
@@ -55,7 +55,7 @@ async def test_a_pull_stops_before_the_damage_and_is_refused_at_it(rig):
     for number in range(6):
         await send(rig, f"K{number}")
     damage(rig, 2, 3)
-    pull = PullProcessor(rig.context, rig.tasks).handle
+    pull = rig.make(PullProcessor, rig.tasks).handle
     found = await rig.ask(pull, RequestCode.PULL_MESSAGE, pull_fields())
     assert found.code == ResponseCode.SUCCESS
     assert [record.queue_offset for record in decode_records(found.body)] == [0, 1]
@@ -74,18 +74,18 @@ async def test_what_needs_a_damaged_message_is_refused_and_may_be_asked_again(ri
     first = await send(rig, "K0")
     _, _, position = parse_offset_msg_id(first.ext_fields["msgId"])
     damage(rig, 0, 0)
-    queries = QueryProcessor(rig.context, rig.tasks)
+    queries = rig.make(QueryProcessor, rig.tasks)
     queue = {"topic": "T", "queueId": "0", "timestamp": "1"}
     for handler, code, fields in (
         (queries.view_message, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(position)}),
         (queries.earliest_store_time, RequestCode.GET_EARLIEST_MSG_STORETIME, queue),
         (queries.search_offset, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue),
         (
-            SendBackProcessor(rig.context).handle,
+            rig.make(SendBackProcessor).handle,
             RequestCode.CONSUMER_SEND_MSG_BACK,
             {"offset": str(position), "group": "G", "delayLevel": "0"},
         ),
-        (SendProcessor(rig.context).handle, RequestCode.SEND_MESSAGE_V2, send_fields(key="K0")),
+        (rig.make(SendProcessor).handle, RequestCode.SEND_MESSAGE_V2, send_fields(key="K0")),
     ):
         answer = await rig.ask(handler, code, fields, b"body")
         assert answer.code == ResponseCode.SYSTEM_ERROR, answer.remark
@@ -97,7 +97,7 @@ async def test_a_damaged_half_waits_for_its_repair(rig):
     half = await send(rig, "H", TRAN_MSG="true", PGROUP="PG")
     damage(rig, 0, 0)
     rig.now_ms += 3_600_000
-    CheckBack(rig.context).round()
+    rig.make(CheckBack).round()
     _, _, position = parse_offset_msg_id(half.ext_fields["msgId"])
     fields = {
         "producerGroup": "PG",
@@ -105,7 +105,7 @@ async def test_a_damaged_half_waits_for_its_repair(rig):
         "commitLogOffset": str(position),
         "commitOrRollback": "8",
     }
-    end = EndTransactionProcessor(rig.context, rig.tasks).handle
+    end = rig.make(EndTransactionProcessor, rig.tasks).handle
     refused = await rig.ask(end, RequestCode.END_TRANSACTION, fields)
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert len(rig.state.halves) == 1
@@ -119,7 +119,7 @@ async def test_damaged_delayed_messages_wait_for_their_repair(rig):
     await send(rig, "D1", DELAY="1")
     damage(rig, 1, 1)
     rig.now_ms += 10_000
-    delivery = DelayDelivery(rig.context)
+    delivery = rig.make(DelayDelivery)
     for _ in range(3):
         delivery.round()
         await turns(10)

@@ -27,7 +27,7 @@ LIMITS = StateLimits(dedupe_window_ms=4_000, dedupe_keys_max=24, dedupe_evicted_
 async def send(rig: Rig, keys: list[str], *, as_half: bool, born_ms: int) -> RemotingCommand:
     """Of one key as a message, of several as a batch. An attempt has the time of the first one:
     what clients that stamp each attempt anew can expect ends where the hashes do."""
-    handle, more = SendProcessor(rig.context).handle, {}
+    handle, more = rig.make(SendProcessor).handle, {}
     if len(keys) == 1:
         if as_half:
             more = {"TRAN_MSG": "true", "PGROUP": "PG"}

@@ -29,7 +29,7 @@ async def rig(tmp_path):
 
 
 async def send(rig: Rig, body: bytes = b"x", **fields: str) -> RemotingCommand:
-    return await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(**fields), body)
+    return await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(**fields), body)
 
 
 def messages(rig: Rig, topic: str, queue_id: int = 0) -> list[MessageRecord]:
@@ -50,7 +50,7 @@ async def test_a_property_that_no_client_of_ours_writes_is_delivered_as_it_came(
     """A value with the sign in it: what can't be written again would end every leader."""
     assert (await send(rig, DELAY="1", strange="a\x01b")).code == ResponseCode.SUCCESS
     rig.now_ms = START_MS + 1_000
-    DelayDelivery(rig.context).round()
+    rig.make(DelayDelivery).round()
     await turns(10)
     (record,) = messages(rig, "T")
     assert record.property_map()["strange"] == "a\x01b"
@@ -62,7 +62,7 @@ async def test_a_delayed_message_comes_at_its_time_and_never_before(rig, tmp_pat
     assert rig.state.next_offset("T", 2) == 0
     unit = rig.queues.get(SCHEDULE_TOPIC, 1).read(0, 1)
     assert UNIT.unpack(unit)[2] == START_MS + 5_000, "the unit names the time of delivery"
-    delivery = DelayDelivery(rig.context)
+    delivery = rig.make(DelayDelivery)
     rig.now_ms = START_MS + 4_999
     delivery.round()
     await turns(10)
@@ -88,7 +88,7 @@ async def test_a_delivery_that_fails_is_done_again_by_the_next_leader(rig):
     await send(rig, DELAY="1")
     rig.now_ms = START_MS + 1_000
     rig.log.auto_commit = False
-    delivery = DelayDelivery(rig.context)
+    delivery = rig.make(DelayDelivery)
     delivery.round()
     await turns(1)
     assert len(rig.log.open) == 1
@@ -109,7 +109,7 @@ async def test_a_retried_delayed_send_is_stored_once(rig):
     first, second = await send(rig, DELAY="1"), await send(rig, DELAY="1")
     assert first.ext_fields == second.ext_fields
     rig.now_ms = START_MS + 1_000
-    DelayDelivery(rig.context).round()
+    rig.make(DelayDelivery).round()
     await turns(10)
     third = await send(rig, DELAY="1")
     assert third.ext_fields["msgId"] == first.ext_fields["msgId"]
@@ -120,7 +120,7 @@ async def test_many_due_messages_keep_their_order(rig):
     for number in range(600):
         await send(rig, str(number).encode(), key=f"K{number}", DELAY="1")
     rig.now_ms = START_MS + 1_000
-    delivery = DelayDelivery(rig.context)
+    delivery = rig.make(DelayDelivery)
     for _ in range(3):
         delivery.round()
         await turns(10)
@@ -136,7 +136,7 @@ async def test_a_level_that_is_no_number_is_refused(rig):
 async def test_a_retry_that_an_old_client_sends_is_no_half(rig):
     """Clients before 4.6.1 leave TRAN_MSG on what they send to be retried."""
     fields = send_fields("%RETRY%G", DELAY="1", TRAN_MSG="true") | {"j": "1", "l": "16"}
-    sent = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    sent = await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"x")
     assert sent.code == ResponseCode.SUCCESS
     (waiting,) = messages(rig, SCHEDULE_TOPIC)
     assert waiting.sys_flag == 0
@@ -146,30 +146,30 @@ async def test_a_retry_that_an_old_client_sends_is_no_half(rig):
 async def test_a_retry_needs_no_default_topic(rig):
     """Whoever sends it knows no queue of the topic, which is not there yet."""
     fields = send_fields("%RETRY%G", queue=3) | {"c": "none", "j": "1", "l": "16", "k": "true"}
-    sent = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    sent = await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"x")
     assert (sent.code, sent.ext_fields["queueId"]) == (ResponseCode.SUCCESS, "0")
     topic = rig.state.topics["%RETRY%G"]
     assert (topic.read_queue_count, topic.sys_flag) == (1, SYS_FLAG_UNIT_SUB)
-    beyond = await rig.ask(SendProcessor(rig.context).handle, SEND, fields | {"e": "3"}, b"x")
+    beyond = await rig.ask(rig.make(SendProcessor).handle, SEND, fields | {"e": "3"}, b"x")
     assert beyond.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_what_is_sent_to_dead_letters_may_wait_too(rig):
     fields = send_fields("%DLQ%G", DELAY="1")
-    await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"x")
     assert len(messages(rig, SCHEDULE_TOPIC)) == 1
 
 
 async def back(rig: Rig, position: int, **more: str) -> RemotingCommand:
     fields = {"group": "G", "offset": str(position), "delayLevel": "0", "originTopic": "T"}
-    return await rig.ask(SendBackProcessor(rig.context).handle, BACK, fields | more)
+    return await rig.ask(rig.make(SendBackProcessor).handle, BACK, fields | more)
 
 
 @pytest.mark.parametrize("level", ["1", "-1"])
 async def test_attempts_are_counted_no_further_than_a_record_holds(rig, level):
     most = (1 << 31) - 1
     fields = send_fields() | {"j": str(most)}
-    answer = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"x")
+    answer = await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"x")
     position = int(answer.ext_fields["msgId"][16:], 16)
     sent = await back(rig, position, delayLevel=level, maxReconsumeTimes=str(most))
     assert sent.code == ResponseCode.SUCCESS
@@ -184,7 +184,7 @@ async def test_a_message_sent_back_comes_again_and_then_is_a_dead_letter(rig):
     (waiting,) = messages(rig, SCHEDULE_TOPIC, 2)
     assert waiting.reconsume_times == 1
     rig.now_ms = START_MS + 10_000
-    DelayDelivery(rig.context).round()
+    rig.make(DelayDelivery).round()
     await turns(10)
     (again,) = messages(rig, "%RETRY%G")
     assert (again.body, again.reconsume_times) == (b"hard", 1)
@@ -219,7 +219,7 @@ async def test_what_was_never_stored_is_not_sent_back(rig, more, code):
 
 async def test_a_retry_that_a_client_sends_itself_obeys_the_same_limit(rig):
     fields = {"topic": "%RETRY%G", "RETRY_TOPIC": "T", "DELAY": "3"}
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     again = send_fields(**fields) | {"j": "2", "l": "2"}
     assert (await rig.ask(handle, SEND, again, b"x")).code == ResponseCode.SUCCESS
     assert len(messages(rig, SCHEDULE_TOPIC, 2)) == 1

@@ -33,12 +33,12 @@ class World:
     def __init__(self, directory: Path, rng: random.Random) -> None:
         self.rng, self.rig = rng, Rig(directory)
         context = self.rig.context
-        self.processors = Processors(context, self.rig.tasks, context.locks)
+        self.processors = self.rig.make(Processors, self.rig.tasks)
         self.rounds = [
-            DelayDelivery(context).round,
+            self.rig.make(DelayDelivery).round,
             self.processors.timers.round,
-            PopRevive(context).round,
-            CheckBack(context).round,
+            self.rig.make(PopRevive).round,
+            self.rig.make(CheckBack).round,
         ]
         self.number = 0
         self.seen = 0  # entries

@@ -26,13 +26,13 @@ async def rig(tmp_path):
 
 async def send(rig: Rig, key: str | None, **properties: str) -> RemotingCommand:
     fields = send_fields(key=key, **properties)
-    return await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"body")
+    return await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"body")
 
 
 async def commit(rig: Rig, half: RemotingCommand, key: str) -> RemotingCommand:
     _, _, position = parse_offset_msg_id(half.ext_fields["msgId"])
     return await rig.ask(
-        EndTransactionProcessor(rig.context, rig.tasks).handle,
+        rig.make(EndTransactionProcessor, rig.tasks).handle,
         RequestCode.END_TRANSACTION,
         {
             "producerGroup": "PG",
@@ -70,7 +70,7 @@ async def test_a_batch_with_a_key_of_a_transaction_is_refused(rig):
     await send(rig, "K", **HALF)
     body = encode_batch_body([BatchItem(b"b", f"UNIQ_KEY\x01{k}\x02".encode()) for k in "JK"])
     answer = await rig.ask(
-        SendProcessor(rig.context).handle,
+        rig.make(SendProcessor).handle,
         RequestCode.SEND_BATCH_MESSAGE,
         send_fields(key=None) | {"m": "true"},
         body,
@@ -95,7 +95,7 @@ async def test_another_key_of_the_same_hash_is_refused_and_not_answered_with_its
 async def test_messages_of_a_batch_without_keys_of_their_own_are_found_again(rig):
     body = encode_batch_body([BatchItem(b"b", b""), BatchItem(b"c", b"")])
     fields = send_fields(key="BATCH") | {"m": "true"}
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     first = await rig.ask(handle, RequestCode.SEND_BATCH_MESSAGE, fields, body)
     again = await rig.ask(handle, RequestCode.SEND_BATCH_MESSAGE, fields, body)
     assert first.code == again.code == ResponseCode.SUCCESS

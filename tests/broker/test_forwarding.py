@@ -54,7 +54,7 @@ class Follower:
         self.asked: list[RemotingCommand] = []
         self.answers: list[Callable[[Connection, RemotingCommand], None]] = []
         self.server = RemotingServer("127.0.0.1", 0, self._on_request)
-        self.forwarding = Forwarding(self.rig.context, self.rig.tasks, may_sign=True)
+        self.forwarding = self.rig.make(Forwarding, self.rig.tasks, may_sign=True)
         self.handled: list[Request] = []
         self.client = FakeConnection("127.0.0.1:50007")
 
@@ -117,9 +117,9 @@ _REFUSED = {
 async def test_what_only_a_leader_answers_is_handed_on(tmp_path: Path) -> None:
     """RocketMQ's tools ask any broker of a group."""
     rig = Rig(tmp_path)
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(key="K"), b"x")
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(key="K"), b"x")
     rig.log.depose()
-    handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+    handlers = dispatch_of(rig.make(Processors, rig.tasks))
     refused = set()
     for row in SERVED:
         if row.code == RequestCode.LEDGERMQ_MEMBERS:
@@ -198,7 +198,7 @@ async def test_tools_may_ask_any_replica_of_a_group_for_a_change(follower: Follo
 
 
 async def test_without_an_account_of_its_own_it_refuses(follower: Follower) -> None:
-    unsigned = Forwarding(follower.rig.context, follower.rig.tasks, may_sign=False)
+    unsigned = follower.rig.make(Forwarding, follower.rig.tasks, may_sign=False)
     assert not takes_at(unsigned, follower.request()), (
         "the leader would ask for the client's signature"
     )

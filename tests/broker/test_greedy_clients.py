@@ -150,5 +150,5 @@ async def test_expressions_that_take_long_to_compile_are_refused_together(rig):
 async def beat(rig: Rig, subscriptions: list[dict[str, str]]):
     group = {"groupName": "G", "subscriptionDataSet": subscriptions}
     body = json.dumps({"clientID": "c", "consumerDataSet": [group]}).encode()
-    processor = ClientProcessor(rig.context)
+    processor = rig.make(ClientProcessor)
     return await rig.ask(processor.heartbeat, RequestCode.HEART_BEAT, {}, body)

@@ -53,8 +53,8 @@ class House:
         self.use = ROOMY
         self.peers = Peers()
         rig.context.config = replace(rig.config, **config)
-        self.keeper = Housekeeper(
-            rig.context,
+        self.keeper = rig.make(
+            Housekeeper,
             rig.tasks,
             self.peers,  # type: ignore[arg-type]
             look=lambda _: self.use,
@@ -68,7 +68,7 @@ class House:
 
     async def send(self, key: str, **properties: str) -> RemotingCommand:
         fields = send_fields(key=key, **properties)
-        return await self.rig.ask(SendProcessor(self.rig.context).handle, SEND, fields, b"body")
+        return await self.rig.ask(self.rig.make(SendProcessor).handle, SEND, fields, b"body")
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ async def test_what_is_too_much_goes_and_readers_hear_of_it(rig):
     assert UNIT.unpack(queue.read(queue.min_offset, 1))[0] >= begin
     assert queue.read(queue.min_offset - 1, 1) == b""
 
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     asked = pull_fields(offset=1)
     moved = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, asked)
     assert moved.code == ResponseCode.PULL_OFFSET_MOVED
@@ -189,7 +189,7 @@ async def test_what_is_too_much_goes_and_readers_hear_of_it(rig):
     assert [record.queue_offset for record in decode_records(found.body)] == list(
         range(queue.min_offset, 10)
     )
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     minimum = await rig.ask(
         offsets.minimum, RequestCode.GET_MIN_OFFSET, {"topic": "T", "queueId": "0"}
     )
@@ -202,10 +202,10 @@ async def test_offsets_of_a_trimmed_queue(rig):
     for number in range(4):
         await house.send(f"K{number}")
     offsets, queries = (
-        OffsetProcessor(rig.context, rig.tasks),
-        QueryProcessor(rig.context, rig.tasks),
+        rig.make(OffsetProcessor, rig.tasks),
+        rig.make(QueryProcessor, rig.tasks),
     )
-    progress = ConsumeStatsProcessor(rig.context, rig.tasks)
+    progress = rig.make(ConsumeStatsProcessor, rig.tasks)
     fields = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
     committed = await rig.ask(
         offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": "1"}
@@ -227,7 +227,7 @@ async def test_offsets_of_a_trimmed_queue(rig):
         answer = await rig.ask(handler, code, fields | {"timestamp": "0"})
         assert answer.code == ResponseCode.SUCCESS, answer.remark
     pulled = await rig.ask(
-        PullProcessor(rig.context, rig.tasks).handle,
+        rig.make(PullProcessor, rig.tasks).handle,
         RequestCode.PULL_MESSAGE,
         pull_fields(offset=1),
     )

@@ -31,7 +31,7 @@ def send(rig: Rig, keys: list[str]) -> FakeConnection:
     else:
         fields, code = send_fields(key=None), RequestCode.SEND_BATCH_MESSAGE
         body = encode_batch_body([(b"x", f"UNIQ_KEY\x01{key}\x02".encode(), 0) for key in keys])
-    rig.give(SendProcessor(rig.context).handle, code, fields, body, connection)
+    rig.give(rig.make(SendProcessor).handle, code, fields, body, connection)
     return connection
 
 
@@ -91,7 +91,7 @@ async def test_a_topic_whose_deletion_is_in_flight_is_gone_whatever_is_refused_b
     send(rig, ["K1"])
     await turns(10)
     rig.log.auto_commit = False
-    admin = Processors(rig.context, rig.tasks, rig.context.locks).admin
+    admin = rig.make(Processors, rig.tasks).admin
     for refusals in (0, 1):  # the second deletion finds no room
         rig.log.refusals = refusals
         code = RequestCode.DELETE_TOPIC_IN_BROKER
@@ -113,7 +113,7 @@ async def test_a_query_waits_for_a_commit_in_flight_whatever_is_refused_behind_i
     send(rig, ["K1"])
     await turns(10)
     rig.log.auto_commit = False
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     queue = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
     for offset in (3, 4):
         rig.log.refusals = offset - 3  # the second finds no room

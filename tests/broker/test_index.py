@@ -79,7 +79,7 @@ class Indexed:
 
     async def send(self, body: bytes = b"x", **fields: str) -> int:
         """Its position."""
-        handle = SendProcessor(self.rig.context).handle
+        handle = self.rig.make(SendProcessor).handle
         answer = await self.rig.ask(handle, SEND, send_fields(**fields), body)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return int(answer.ext_fields["msgId"][16:], 16)
@@ -87,7 +87,7 @@ class Indexed:
     async def query(self, key: str, **more: str) -> RemotingCommand:
         fields = {"topic": "T", "key": key, "maxNum": "32"}
         fields |= {"beginTimestamp": str(LONG_AGO), "endTimestamp": str(FAR_AHEAD)} | more
-        processor = QueryMessageProcessor(self.rig.context, self.rig.tasks, self.indexer)
+        processor = self.rig.make(QueryMessageProcessor, self.rig.tasks, self.indexer)
         return await self.rig.ask(processor.handle, RequestCode.QUERY_MESSAGE, fields)
 
     async def bodies(self, key: str, **more: str) -> list[bytes]:
@@ -338,7 +338,7 @@ async def test_keys_of_batches_and_of_delayed_messages(indexed):
         BatchItem(b"a", b"UNIQ_KEY\x01B1\x02KEYS\x01k\x02"),
         BatchItem(b"b", b"UNIQ_KEY\x01B2\x02"),
     ]
-    handle = SendProcessor(indexed.rig.context).handle
+    handle = indexed.rig.make(SendProcessor).handle
     batch = send_fields(key=None) | {"m": "true"}
     code = RequestCode.SEND_BATCH_MESSAGE
     answer = await indexed.rig.ask(handle, code, batch, encode_batch_body(items))

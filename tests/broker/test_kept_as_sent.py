@@ -41,7 +41,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 async def test_a_body_and_its_flags_come_out_as_they_went_in(
     rig: Rig, flag: int, body: bytes
 ) -> None:
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     sent = await rig.ask(send.handle, 310, {**send_fields(), "f": str(flag)}, body)
     assert sent.code == 0
     answer = await rig.ask(pull.handle, 11, pull_fields())
@@ -52,8 +52,8 @@ async def test_a_body_and_its_flags_come_out_as_they_went_in(
 
 async def test_names_with_a_namespace_are_names(rig: Rig) -> None:
     topic, group = "tenant%T", "tenant%G"
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
-    clients = ClientProcessor(rig.context)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
+    clients = rig.make(ClientProcessor)
     assert (await rig.ask(send.handle, 310, send_fields(topic), b"x")).code == 0
     fields = {**pull_fields(), "topic": topic, "consumerGroup": group}
     answer = await rig.ask(pull.handle, 11, fields)
@@ -70,7 +70,7 @@ async def test_names_with_a_namespace_are_names(rig: Rig) -> None:
 
 
 async def test_a_heartbeat_without_subscriptions_keeps_those_that_are_known(rig: Rig) -> None:
-    clients, connection = ClientProcessor(rig.context), FakeConnection()
+    clients, connection = rig.make(ClientProcessor), FakeConnection()
     consumer = {
         "groupName": "G",
         "subscriptionDataSet": [{"topic": "T", "subString": "a||b", "subVersion": 3}],

@@ -45,16 +45,16 @@ async def test_who_leads_waits_for_the_groups_time(
             code=RequestCode.SEND_MESSAGE_V2, ext_fields=send_fields(key="A"), body=b"x"
         )
         if asks_for_ms:
-            rounds = broker.context.clocks._clock._ticked_ms or 0
+            rounds = broker.replica.clocks._clock._ticked_ms or 0
             await until(
-                lambda: (broker.context.clocks._clock._ticked_ms or 0) > rounds, "clocks were read"
+                lambda: (broker.replica.clocks._clock._ticked_ms or 0) > rounds, "clocks were read"
             )
-            assert not broker.context.ready
+            assert not broker.leadership.ready
             answer = await client.request(config.listen, send, 5_000)
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert broker.context.state.store_timestamp_ms == 0, "nothing was stamped"
+            assert broker.replica.state.store_timestamp_ms == 0, "nothing was stamped"
             monkeypatch.setattr(clock_exchange, "_SETTLES_IN_MS_MAX", 0)
-        await until(lambda: broker.context.ready, "it was asked for long enough")
+        await until(lambda: broker.leadership.ready, "it was asked for long enough")
         assert broker.log.status().role is Role.LEADER
         answer = await client.request(config.listen, send, 5_000)
         assert answer.code in {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST}

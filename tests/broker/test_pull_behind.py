@@ -32,7 +32,7 @@ class Behind:
         self.connection = FakeConnection()
 
     async def begin(self) -> None:
-        send = SendProcessor(self.rig.context)
+        send = self.rig.make(SendProcessor)
         await self.rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, send_fields(), b"hello")
         self.rig.log.depose()
         self.rig.log.status = self.status  # type: ignore[method-assign]
@@ -47,7 +47,7 @@ class Behind:
         )
 
     async def pull(self) -> None:
-        pull = PullProcessor(self.rig.context, self.rig.tasks)
+        pull = self.rig.make(PullProcessor, self.rig.tasks)
         fields = pull_fields()
         self.rig.give(pull.handle, RequestCode.PULL_MESSAGE, fields, b"", self.connection)
         await turns(TURNS)

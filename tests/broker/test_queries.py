@@ -34,7 +34,7 @@ async def rig(tmp_path):
 async def send_at(rig: Rig, key: str, now_ms: int, body: bytes = b"x") -> int:
     """Store a message at a time of the broker's clock; its position."""
     rig.now_ms = now_ms
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     answer = await rig.ask(handle, RequestCode.SEND_MESSAGE_V2, send_fields(key=key), body)
     return int(answer.ext_fields["msgId"][16:], 16)
 
@@ -58,7 +58,7 @@ async def send_at(rig: Rig, key: str, now_ms: int, body: bytes = b"x") -> int:
 async def test_a_queue_is_searched_by_time(rig, timestamp, boundary, offset):
     for key, at_ms in (("a", 10), ("b", 20), ("c", 20), ("d", 30)):
         await send_at(rig, key, START_MS + at_ms)
-    queries = QueryProcessor(rig.context, rig.tasks)
+    queries = rig.make(QueryProcessor, rig.tasks)
     fields = QUEUE | {"timestamp": str(START_MS + timestamp), "boundaryType": boundary}
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     answer = await rig.ask(queries.search_offset, code, fields)
@@ -71,7 +71,7 @@ async def test_a_time_before_all_that_is_left(rig, timestamp, boundary, offset):
         position = await send_at(rig, key, START_MS + at_ms)
     rig.context.queues.get("T", 0).trim(position)
     assert rig.context.queues.get("T", 0).min_offset == 2
-    queries = QueryProcessor(rig.context, rig.tasks)
+    queries = rig.make(QueryProcessor, rig.tasks)
     fields = QUEUE | {"timestamp": str(START_MS + timestamp), "boundaryType": boundary}
     code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     answer = await rig.ask(queries.search_offset, code, fields)
@@ -79,7 +79,7 @@ async def test_a_time_before_all_that_is_left(rig, timestamp, boundary, offset):
 
 
 async def test_the_earliest_store_time_and_a_topics_bounds(rig):
-    queries = QueryProcessor(rig.context, rig.tasks)
+    queries = rig.make(QueryProcessor, rig.tasks)
     earliest = RequestCode.GET_EARLIEST_MSG_STORETIME
     none = await rig.ask(queries.earliest_store_time, earliest, QUEUE)
     assert none.ext_fields["timestamp"] == "-1"
@@ -87,7 +87,7 @@ async def test_the_earliest_store_time_and_a_topics_bounds(rig):
     await send_at(rig, "b", START_MS + 20)
     first = await rig.ask(queries.earliest_store_time, earliest, QUEUE)
     assert first.ext_fields["timestamp"] == str(START_MS + 10)
-    progress = ConsumeStatsProcessor(rig.context, rig.tasks)
+    progress = rig.make(ConsumeStatsProcessor, rig.tasks)
     code = RequestCode.GET_TOPIC_STATS_INFO
     stats = await rig.ask(progress.topic_stats, code, {"topic": "T"})
     table = fastjson.parse(stats.body)["offsetTable"]
@@ -103,10 +103,10 @@ async def test_the_earliest_store_time_and_a_topics_bounds(rig):
 async def test_how_far_a_group_is_behind(rig):
     for key in ("a", "b", "c"):
         await send_at(rig, key, START_MS)
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     commit = QUEUE | {"consumerGroup": "G", "commitOffset": "1"}
     await rig.ask(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-    progress = ConsumeStatsProcessor(rig.context, rig.tasks)
+    progress = rig.make(ConsumeStatsProcessor, rig.tasks)
     code = RequestCode.GET_CONSUME_STATS
     answer = await rig.ask(progress.consume_stats, code, {"consumerGroup": "G"})
     table = fastjson.parse(answer.body)["offsetTable"]
@@ -117,7 +117,7 @@ async def test_how_far_a_group_is_behind(rig):
         "pullOffset": 1,
         "lastTimestamp": START_MS,
     }
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     asked = pull_fields(offset=1, maxMsgNums="1")
     assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, asked)).code == 0
     answer = await rig.ask(progress.consume_stats, code, {"consumerGroup": "G"})
@@ -135,7 +135,7 @@ async def test_how_far_a_group_is_behind(rig):
 async def test_a_message_is_viewed_by_its_position_and_only_there(rig):
     forged = encode_record(decode_record(await _forged(rig)))
     position = await send_at(rig, "a", START_MS, b"body " + forged)
-    queries = QueryProcessor(rig.context, rig.tasks)
+    queries = rig.make(QueryProcessor, rig.tasks)
     code = RequestCode.VIEW_MESSAGE_BY_ID
     seen = await rig.ask(queries.view_message, code, {"offset": str(position)})
     assert decode_record(seen.body).body == b"body " + forged
@@ -153,7 +153,7 @@ async def _forged(rig: Rig) -> bytes:
 
 async def test_queries_are_answered_by_the_leader_only(rig):
     rig.log.leader = False
-    queries = QueryProcessor(rig.context, rig.tasks)
+    queries = rig.make(QueryProcessor, rig.tasks)
     answer = await rig.ask(
         queries.search_offset,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -163,7 +163,7 @@ async def test_queries_are_answered_by_the_leader_only(rig):
 
 
 async def test_a_group_is_configured_replicated_and_obeyed(rig, tmp_path):
-    groups = GroupProcessor(rig.context)
+    groups = rig.make(GroupProcessor)
     update = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     body = b"{groupName:'G',consumeEnable:false,retryMaxTimes:3}"
     assert (await rig.ask(groups.update, update, {}, body)).code == ResponseCode.SUCCESS
@@ -171,7 +171,7 @@ async def test_a_group_is_configured_replicated_and_obeyed(rig, tmp_path):
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     table = json.loads((await rig.ask(groups.all_groups, code, {})).body)
     assert table["subscriptionGroupTable"]["G"]["consumeEnable"] is False
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     refused = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     assert refused.code == ResponseCode.NO_PERMISSION
     for wrong in (b"", b"{}", b'{"groupName":"a/b"}', b'{"groupName":"G","retryMaxTimes":1e30}'):
@@ -193,7 +193,7 @@ def test_pull_offsets_are_bounded_and_never_behind_the_committed():
 
 
 async def test_a_producers_address_is_told_as_java_writes_it(rig):
-    connections = ClientListingProcessor(rig.context)
+    connections = rig.make(ClientListingProcessor)
     rig.context.clients.producer_seen("PG", "c1", FakeConnection("10.0.0.1:50007"), now_ms=0)
     told = await rig.ask(connections.all_producers, RequestCode.GET_ALL_PRODUCER_INFO, {})
     assert json.loads(told.body)["data"]["PG"][0]["remoteIP"] == "/10.0.0.1:50007"
@@ -203,7 +203,7 @@ async def test_a_producers_address_is_told_as_java_writes_it(rig):
 
 
 async def test_connections_of_a_group_and_the_brokers_own_table(rig):
-    connections = ClientListingProcessor(rig.context)
+    connections = rig.make(ClientListingProcessor)
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     offline = await rig.ask(connections.consumers, code, {"consumerGroup": "G"})
     assert offline.code == ResponseCode.CONSUMER_NOT_ONLINE
@@ -213,6 +213,6 @@ async def test_connections_of_a_group_and_the_brokers_own_table(rig):
     online = await rig.ask(connections.consumers, code, {"consumerGroup": "G"})
     assert json.loads(online.body)["connectionSet"][0]["clientId"] == "c1"
     rig.directory.mkdir(exist_ok=True)
-    info = RuntimeInfoProcessor(rig.context)
+    info = rig.make(RuntimeInfoProcessor)
     answer = await rig.ask(info.handle, RequestCode.GET_BROKER_RUNTIME_INFO, {})
     assert json.loads(answer.body)["table"]["brokerVersionDesc"] == "V5_3_3"

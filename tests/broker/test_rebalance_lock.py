@@ -219,14 +219,14 @@ async def rig(tmp_path):
     rig = Rig(tmp_path / "store")
     rig.context.monotonic_ms = lambda: rig.now_ms
     rig.context.locks.begin(rig.now_ms)
-    await rig.ask(SendProcessor(rig.context).handle, 310, send_fields(), b"x")
+    await rig.ask(rig.make(SendProcessor).handle, 310, send_fields(), b"x")
     yield rig
     await rig.tasks.stop()
     rig.queues.close()
 
 
 async def test_a_java_clients_request_is_understood(rig):
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     body = (
         b'{"clientId":"c","consumerGroup":"G","mqSet":'
         b'[{"brokerName":"broker-a","queueId":1,"topic":"T"},'
@@ -243,7 +243,7 @@ async def test_a_java_clients_request_is_understood(rig):
 
 
 async def test_owners_are_in_the_log_and_renewals_are_not(rig, tmp_path):
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     answer = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0, 1))
     assert queues_of(answer) == [0, 1]
     entries = len(rig.log.entries)
@@ -261,7 +261,7 @@ async def test_owners_are_in_the_log_and_renewals_are_not(rig, tmp_path):
 
 async def test_a_lock_under_way_is_not_undone_by_the_unlock_before_it(rig, tmp_path):
     """The client never heard of its unlock, locks again, and the unlock's second attempt comes."""
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
     await rig.ask(locks.lock, lock, {}, request_body("a", 0, claim=1))
     rig.log.auto_commit = False
@@ -283,7 +283,7 @@ async def test_an_owner_whose_queue_is_about_to_be_free_is_not_told_that_he_hold
     rig, is_silent
 ):
     """The unlock is on its way to the log: his own, that he has not heard of, or the leader's."""
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
     await rig.ask(locks.lock, lock, {}, request_body("a", 0, 1))
     rig.log.auto_commit = False
@@ -307,7 +307,7 @@ async def test_an_owner_whose_queue_is_about_to_be_free_is_not_told_that_he_hold
 
 
 async def test_an_unlock_that_finds_no_place_leaves_its_owner_as_he_was(rig, monkeypatch):
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
     await rig.ask(locks.lock, lock, {}, request_body("a", 0))
 
@@ -326,14 +326,14 @@ async def test_an_unlock_that_finds_no_place_leaves_its_owner_as_he_was(rig, mon
 
 @pytest.mark.parametrize("claim", [-1, 2**63, "x"])
 async def test_a_claim_that_is_none_is_refused(rig, claim):
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     body = request_body("a", 0, claim=claim)
     refused = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, body)
     assert refused.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_lock_whose_entry_is_lost_is_not_answered_as_held(rig):
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0), connection)
@@ -345,9 +345,9 @@ async def test_a_lock_whose_entry_is_lost_is_not_answered_as_held(rig):
 
 
 async def test_what_an_orderly_group_sends_away_is_dead(rig):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     retry = send_fields(topic="%RETRY%G", key="r1", RETRY_TOPIC="T") | {"j": "1", "l": "16"}
-    locks = LockProcessor(rig.context, rig.context.locks)
+    locks = rig.make(LockProcessor)
     await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0))
     answer = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, retry, b"x")
     assert answer.code == ResponseCode.SUCCESS, answer.remark

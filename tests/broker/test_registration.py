@@ -51,8 +51,8 @@ async def rig():
     config = SimpleNamespace(
         name_servers=(ONE, TWO), registration_interval_ms=60_000, advertised="127.0.0.1:3"
     )
-    context = cast("Any", SimpleNamespace(config=config))
-    registration = Known(context, cast("RemotingClient", servers))
+    replica, leadership = cast("Any", SimpleNamespace(config=config)), cast("Any", None)
+    registration = Known(replica, leadership, cast("RemotingClient", servers))
     tasks = [asyncio.ensure_future(registration.run(address)) for address in (ONE, TWO)]
     await turns(1)
     yield registration, servers

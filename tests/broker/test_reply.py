@@ -50,7 +50,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 def processor(rig: Rig, requester: Requester | None) -> ReplyProcessor:
     if requester is not None:
         rig.context.clients.producer_seen("PG", "asker@1", requester, START_MS)  # type: ignore[arg-type]
-    return ReplyProcessor(rig.context, rig.tasks, SendProcessor(rig.context))
+    return rig.make(ReplyProcessor, rig.tasks, rig.make(SendProcessor))
 
 
 def reply_fields(key: str = "R1", **properties: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ import pytest
 
 from broker.entry.payload import UNIT
 from broker.entry.topics import Topic
-from broker.leader.rebalance_lock import RebalanceLocks
 from broker.process.not_served import NAME_SERVER, NOT_SERVED, TO_CLIENTS
 from broker.process.processors import Processors
 from broker.process.request_table import SERVED, dispatch_of, tables, updated
@@ -69,7 +68,7 @@ async def test_required_fields_are_required(row: Row, tmp_path: Path) -> None:
     for name in ("T", "G"):
         rig.state.topics[name] = Topic(name=name)
         rig.state.groups[name] = {}
-    handlers = dispatch_of(Processors(rig.context, rig.tasks, RebalanceLocks()))
+    handlers = dispatch_of(rig.make(Processors, rig.tasks))
     handler = handlers[row.code]
     half = send_fields(TRAN_MSG="true", PGROUP="PG")
     for header in (half, send_fields(key="K2")):  # what requests name is there

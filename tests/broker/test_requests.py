@@ -28,9 +28,7 @@ from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 @pytest.fixture
 async def rig(tmp_path):
     rig = Rig(tmp_path / "store")
-    await rig.ask(
-        SendProcessor(rig.context).handle, RequestCode.SEND_MESSAGE_V2, send_fields(), b"x"
-    )
+    await rig.ask(rig.make(SendProcessor).handle, RequestCode.SEND_MESSAGE_V2, send_fields(), b"x")
     yield rig
     await rig.tasks.stop()
     rig.queues.close()
@@ -41,7 +39,7 @@ def offset_fields(**more: str) -> dict[str, str]:
 
 
 async def test_an_offset_is_stored_and_read_back(rig, tmp_path):
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     code = RequestCode.UPDATE_CONSUMER_OFFSET
     stored = await rig.ask(offsets.update, code, offset_fields(commitOffset="1"))
     assert stored.code == ResponseCode.SUCCESS
@@ -53,7 +51,7 @@ async def test_an_offset_is_stored_and_read_back(rig, tmp_path):
 
 async def test_a_query_sees_the_commits_that_came_before_it(rig):
     """Oneway, as consumers commit: they ask for the offset before it is committed."""
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     rig.log.auto_commit = False
     for number in (1, 2):
         commit = offset_fields(commitOffset=str(number))
@@ -69,7 +67,7 @@ async def test_a_query_sees_the_commits_that_came_before_it(rig):
 
 
 async def test_a_query_sees_the_commit_that_came_with_a_pull(rig):
-    offsets, pull = OffsetProcessor(rig.context, rig.tasks), PullProcessor(rig.context, rig.tasks)
+    offsets, pull = rig.make(OffsetProcessor, rig.tasks), rig.make(PullProcessor, rig.tasks)
     rig.log.auto_commit = False
     asked = pull_fields(sysFlag="5", commitOffset="1")
     assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, asked)).code == 0
@@ -83,7 +81,7 @@ async def test_a_query_sees_the_commit_that_came_with_a_pull(rig):
 
 
 async def test_a_query_behind_a_commit_without_an_outcome_is_refused(rig):
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     rig.log.auto_commit = False
     commit = offset_fields(commitOffset="1")
     rig.give(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit, b"", FakeConnection())
@@ -97,7 +95,7 @@ async def test_a_query_behind_a_commit_without_an_outcome_is_refused(rig):
 
 
 async def test_nothing_stored_is_zero_or_not_found(rig):
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     code = RequestCode.QUERY_CONSUMER_OFFSET
     zero = await rig.ask(offsets.query, code, offset_fields())
     assert (zero.code, zero.ext_fields["offset"]) == (ResponseCode.SUCCESS, "0")
@@ -109,7 +107,7 @@ async def test_nothing_stored_is_zero_or_not_found(rig):
 
 
 async def test_bounds_are_read_on_the_leader_only(rig):
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     fields = {"topic": "T", "queueId": "0"}
     top = await rig.ask(offsets.maximum, RequestCode.GET_MAX_OFFSET, fields)
     low = await rig.ask(offsets.minimum, RequestCode.GET_MIN_OFFSET, fields)
@@ -138,10 +136,10 @@ async def test_bounds_are_read_after_their_read_point(rig):
         return await read_index()
 
     rig.log.read_index = late
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     fields = {"topic": "T", "queueId": "0"}
     asked = asyncio.create_task(rig.ask(offsets.maximum, RequestCode.GET_MAX_OFFSET, fields))
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     for key in ("second", "third"):
         stored = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, send_fields(key=key), b"x")
         assert stored.code == ResponseCode.SUCCESS
@@ -162,7 +160,7 @@ async def test_bounds_are_read_after_their_read_point(rig):
     ],
 )
 async def test_bad_offsets_are_refused(rig, fields, code):
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     answer = await rig.ask(
         offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, offset_fields(**fields)
     )
@@ -192,7 +190,7 @@ def heartbeat(client: str, group: str = "G", topic: str = "T", tags: str = "*") 
 
 
 async def test_members_come_and_go_and_hear_of_it(rig):
-    clients = ClientProcessor(rig.context)
+    clients = rig.make(ClientProcessor)
     first, second = FakeConnection("127.0.0.1:1001"), FakeConnection("127.0.0.1:1002")
     await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"), first)
     await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c2"), second)
@@ -219,10 +217,10 @@ async def test_members_come_and_go_and_hear_of_it(rig):
 
 
 async def test_a_group_may_want_not_to_hear_of_its_members(rig):
-    clients = ClientProcessor(rig.context)
+    clients = rig.make(ClientProcessor)
     body = b'{"groupName":"G","notifyConsumerIdsChangedEnable":false}'
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    assert (await rig.ask(GroupProcessor(rig.context).update, code, {}, body)).code == 0
+    assert (await rig.ask(rig.make(GroupProcessor).update, code, {}, body)).code == 0
     first, second = FakeConnection("127.0.0.1:1001"), FakeConnection("127.0.0.1:1002")
     await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"), first)
     await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c2"), second)
@@ -232,7 +230,7 @@ async def test_a_group_may_want_not_to_hear_of_its_members(rig):
 
 
 async def test_a_heartbeat_makes_the_retry_topic(rig):
-    clients = ClientProcessor(rig.context)
+    clients = rig.make(ClientProcessor)
     await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"))
     rig.log.commit()
     topic = rig.context.proposer.topic("%RETRY%G")
@@ -243,7 +241,7 @@ async def test_a_heartbeat_makes_the_retry_topic(rig):
 
 async def test_the_retry_topic_of_a_unit_is_marked(rig):
     body = heartbeat("c1").replace(b'"unitMode": false', b'"unitMode": true')
-    await rig.ask(ClientProcessor(rig.context).heartbeat, RequestCode.HEART_BEAT, {}, body)
+    await rig.ask(rig.make(ClientProcessor).heartbeat, RequestCode.HEART_BEAT, {}, body)
     rig.log.commit()
     topic = rig.context.proposer.topic("%RETRY%G")
     assert topic is not None
@@ -252,7 +250,7 @@ async def test_the_retry_topic_of_a_unit_is_marked(rig):
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":5}', b"\xff\xfe"])
 async def test_a_bad_heartbeat_is_refused(rig, body):
-    answer = await rig.ask(ClientProcessor(rig.context).heartbeat, RequestCode.HEART_BEAT, {}, body)
+    answer = await rig.ask(rig.make(ClientProcessor).heartbeat, RequestCode.HEART_BEAT, {}, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark
 
@@ -356,14 +354,14 @@ async def test_bad_topics_are_refused(rig, fields, remark):
         "writeQueueNums": "4",
         "perm": "6",
     }
-    admin = AdminProcessor(rig.context)
+    admin = rig.make(AdminProcessor)
     answer = await rig.ask(admin.update_topic, RequestCode.UPDATE_AND_CREATE_TOPIC, good | fields)
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert remark in (answer.remark or "")
 
 
 async def test_status_tells_how_the_replica_stands(rig):
-    answer = await rig.ask(AdminProcessor(rig.context).status, RequestCode.LEDGERMQ_STATUS, {})
+    answer = await rig.ask(rig.make(AdminProcessor).status, RequestCode.LEDGERMQ_STATUS, {})
     status = json.loads(answer.body)
     assert status["role"] == "leader"
     assert status["queues"] == [{"topic": "T", "queue": 0, "min_offset": 0, "max_offset": 1}]

@@ -26,7 +26,7 @@ class World:
     def __init__(self, directory: Path, rng: random.Random) -> None:
         self.rng = rng
         self.rig = Rig(directory)
-        self.processors = Processors(self.rig.context, self.rig.tasks, self.rig.context.locks)
+        self.processors = self.rig.make(Processors, self.rig.tasks)
         self.connection = FakeConnection()
         self.asked = False
         self.position = 0

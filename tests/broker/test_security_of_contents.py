@@ -150,7 +150,7 @@ async def test_nobody_decides_anothers_transaction(tmp_path):
                 )
                 assert answer.code == ResponseCode.NO_PERMISSION
         assert stored(broker) == before
-        assert len(broker.context.state.halves) == 1
+        assert len(broker.replica.state.halves) == 1
         answer = await theft.owner.ask(
             RequestCode.END_TRANSACTION, {**theft.decision, "commitOrRollback": "8"}
         )

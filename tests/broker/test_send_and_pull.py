@@ -39,7 +39,7 @@ async def rig(tmp_path):
 
 
 async def test_a_send_is_answered_with_its_place_and_pulled_byte_for_byte(rig):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     answer = await rig.ask(send.handle, SEND, send_fields(TAGS="red", KEYS="a b"), b"hello")
     assert answer.code == ResponseCode.SUCCESS
     assert answer.ext_fields["queueOffset"] == "0"
@@ -59,7 +59,7 @@ async def test_a_send_is_answered_with_its_place_and_pulled_byte_for_byte(rig):
 
 
 async def test_requests_of_one_turn_share_one_entry(rig):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     connection = FakeConnection()
     for at in range(50):
         rig.give(send.handle, SEND, send_fields(key=f"K{at}", queue=at % 4), b"x", connection)
@@ -69,7 +69,7 @@ async def test_requests_of_one_turn_share_one_entry(rig):
 
 
 async def test_a_retry_with_the_same_key_is_answered_with_the_first_place(rig):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     first = await rig.ask(send.handle, SEND, send_fields(), b"hello")
     again = await rig.ask(send.handle, SEND, send_fields(), b"hello")
     assert again.code == ResponseCode.SUCCESS
@@ -78,7 +78,7 @@ async def test_a_retry_with_the_same_key_is_answered_with_the_first_place(rig):
 
 
 async def test_a_retry_while_the_first_is_in_flight_waits_for_its_outcome(rig):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(send.handle, SEND, send_fields(), b"hello", connection)
@@ -94,7 +94,7 @@ async def test_a_retry_while_the_first_is_in_flight_waits_for_its_outcome(rig):
 
 async def test_a_retry_behind_the_window_is_refused_and_not_stored(tmp_path):
     rig = Rig(tmp_path, limits=StateLimits(dedupe_window_ms=1_000))
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     await rig.ask(send.handle, SEND, send_fields(key="old"), b"1")
     rig.now_ms += 5_000
     late = await rig.ask(send.handle, SEND, send_fields(key="old"), b"1")
@@ -110,7 +110,7 @@ async def test_a_retry_behind_the_window_is_refused_and_not_stored(tmp_path):
 async def test_a_topic_may_turn_dedupe_off(rig):
     from broker.admin.admin import AdminProcessor
 
-    admin, send = AdminProcessor(rig.context), SendProcessor(rig.context)
+    admin, send = rig.make(AdminProcessor), rig.make(SendProcessor)
     fields = {
         "topic": "Twice",
         "defaultTopic": "TBW102",
@@ -130,7 +130,7 @@ async def test_a_topic_may_turn_dedupe_off(rig):
 
 async def test_entries_in_flight_count_on_where_the_same_term_is_led_on(rig):
     """The log refused for a while, and nobody else led meanwhile: no offset is given twice."""
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     rig.log.auto_commit = False
     connections = [FakeConnection(), FakeConnection()]
     for key, connection in zip("AB", connections, strict=True):
@@ -145,7 +145,7 @@ async def test_entries_in_flight_count_on_where_the_same_term_is_led_on(rig):
 
 
 async def test_lost_leadership_is_unknown_and_a_follower_is_a_definite_refusal(rig):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(send.handle, SEND, send_fields(), b"hello", connection)
@@ -170,7 +170,7 @@ async def test_lost_leadership_is_unknown_and_a_follower_is_a_definite_refusal(r
     ],
 )
 async def test_every_status_of_the_log_has_its_code(rig, status, code):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     rig.log.auto_commit = False
     connection = FakeConnection()
     rig.give(send.handle, SEND, send_fields(), b"hello", connection)
@@ -195,7 +195,7 @@ async def test_every_status_of_the_log_has_its_code(rig, status, code):
     ],
 )
 async def test_a_bad_send_is_refused_by_name_and_nothing_is_stored(rig, fields, code, remark):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     answer = await rig.ask(send.handle, SEND, send_fields() | fields, b"x")
     assert answer.code == code
     assert remark in (answer.remark or "")
@@ -203,7 +203,7 @@ async def test_a_bad_send_is_refused_by_name_and_nothing_is_stored(rig, fields, 
 
 
 async def test_a_batch_is_stored_in_order_and_its_retry_is_recognised(rig):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     body = encode_batch_body(
         [BatchItem(f"m{at}".encode(), f"UNIQ_KEY\x01B{at}\x02".encode()) for at in range(5)]
     )
@@ -226,7 +226,7 @@ async def test_a_send_says_itself_that_it_is_a_batch(rig, code, batch):
     letters = send_fields(key="HEAD")
     fields = {getattr(names, name): letters[getattr(LETTERS, name)] for name in _NEEDED}
     body = encode_batch_body([BatchItem(b"1", b"UNIQ_KEY\x01A\x02"), BatchItem(b"2", b"")])
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     sent = await rig.ask(handle, code, fields | {batch: "true"}, body)
     assert sent.code == ResponseCode.SUCCESS
     assert len(sent.ext_fields["msgId"].split(",")) == 2
@@ -240,29 +240,29 @@ async def test_a_send_says_itself_that_it_is_a_batch(rig, code, batch):
 async def test_what_no_batch_can_be_is_refused(rig, fields):
     body = encode_batch_body([BatchItem(b"1", b"UNIQ_KEY\x01A\x02")])
     wanted = send_fields(key="HEAD") | {"m": "true"} | fields
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     refused = await rig.ask(handle, RequestCode.SEND_BATCH_MESSAGE, wanted, body)
     assert refused.code == ResponseCode.MESSAGE_ILLEGAL
     assert rig.log.entries == []
 
 
 async def test_a_producer_in_unit_mode_makes_a_unit_topic(rig):
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     assert (await rig.ask(handle, SEND, send_fields() | {"k": "true"}, b"x")).code == 0
     assert rig.state.topics["T"].sys_flag == SYS_FLAG_UNIT
 
 
 @pytest.mark.parametrize("times", [-1, 7])
 async def test_attempts_are_stored_as_they_were_counted(rig, times):
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     await rig.ask(handle, SEND, send_fields() | {"j": str(times)}, b"x")
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     assert decode_record(found.body).reconsume_times == times
 
 
 async def test_tags_filter_on_the_broker(rig):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     for at, tag in enumerate(["red", "blue", "red", "green"]):
         await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", TAGS=tag), tag.encode())
     found = await rig.ask(
@@ -276,7 +276,7 @@ async def test_tags_filter_on_the_broker(rig):
 
 @pytest.mark.parametrize("tag", ["café", "订单", "\U0001f600", "a b"])
 async def test_tags_of_any_language_filter_on_the_broker(rig, tag):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     for at, each in enumerate([tag, "blue", tag]):
         await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", TAGS=each), each.encode())
     fields = pull_fields(subscription=f"red || {tag}")
@@ -286,7 +286,7 @@ async def test_tags_of_any_language_filter_on_the_broker(rig, tag):
 
 @pytest.mark.parametrize("size_max", [1, 1_200, 2_500, 3_600])
 async def test_a_pull_that_is_cut_by_bytes_goes_on_with_the_next_message(rig, size_max):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     for at in range(7):
         tags = {} if at == 3 else {"TAGS": "red"}
         await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", **tags), bytes(1_000))
@@ -304,7 +304,7 @@ async def test_a_pull_that_is_cut_by_bytes_goes_on_with_the_next_message(rig, si
 
 
 async def test_a_held_pull_wakes_for_its_tag_only(rig):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     await rig.ask(send.handle, SEND, send_fields(key="first"), b"0")
     connection = FakeConnection()
     fields = pull_fields(offset=1, sysFlag="6", suspendTimeoutMillis="9000", subscription="red")
@@ -316,8 +316,8 @@ async def test_a_held_pull_wakes_for_its_tag_only(rig):
 
 
 async def test_a_held_pull_ends_with_not_found_at_its_deadline(rig):
-    pull = PullProcessor(rig.context, rig.tasks)
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    pull = rig.make(PullProcessor, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
     connection = FakeConnection()
     fields = pull_fields(offset=1, sysFlag="6", suspendTimeoutMillis="9000")
     rig.give(pull.handle, RequestCode.PULL_MESSAGE, fields, b"", connection)
@@ -342,7 +342,7 @@ async def test_a_held_pull_ends_with_not_found_at_its_deadline(rig):
     ],
 )
 async def test_a_held_pull_is_answered_by_what_holds_at_its_end(rig, change, code):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     await rig.ask(send.handle, SEND, send_fields(), b"x")
     fields = pull_fields(offset=1, sysFlag="6", suspendTimeoutMillis="5000")
     connection = FakeConnection()
@@ -358,16 +358,16 @@ async def test_a_held_pull_is_answered_by_what_holds_at_its_end(rig, change, cod
     [(5, ResponseCode.PULL_OFFSET_MOVED, "1"), (-3, ResponseCode.PULL_OFFSET_MOVED, "0")],
 )
 async def test_an_offset_out_of_range_is_corrected_by_the_leader(rig, offset, code, next_offset):
-    pull = PullProcessor(rig.context, rig.tasks)
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    pull = rig.make(PullProcessor, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
     answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(offset=offset))
     assert answer.code == code
     assert answer.ext_fields["nextBeginOffset"] == next_offset
 
 
 async def test_a_follower_never_corrects_an_offset(rig):
-    pull = PullProcessor(rig.context, rig.tasks)
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    pull = rig.make(PullProcessor, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
     rig.log.depose()
     answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(offset=5))
     assert answer.code == ResponseCode.PULL_NOT_FOUND
@@ -378,7 +378,7 @@ async def test_a_follower_never_corrects_an_offset(rig):
 
 async def test_a_replica_that_has_just_begun_waits_for_a_topic_before_it_denies_it(rig):
     """Java's lite pull consumer lost a `seek` where such a pull was refused with 17."""
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     connection, other = FakeConnection(), FakeConnection()
     rig.log.depose()
     rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(), b"", connection)
@@ -386,14 +386,14 @@ async def test_a_replica_that_has_just_begun_waits_for_a_topic_before_it_denies_
     await turns(1)
     assert connection.sent == other.sent == []
     rig.log.lead()
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
     await until(lambda: connection.sent and other.sent)
     assert [record.body for record in decode_records(connection.sent[0].body)] == [b"0"]
     assert other.sent[0].code == ResponseCode.TOPIC_NOT_EXIST, "a leader knows"
 
 
 async def test_a_replica_denies_no_topic_however_long_it_has_not_come(rig):
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     connection = FakeConnection()
     rig.log.depose()
     rig.give(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(), b"", connection)
@@ -405,7 +405,7 @@ async def test_a_replica_denies_no_topic_however_long_it_has_not_come(rig):
 
 
 async def test_a_second_replica_computes_the_same_state(rig, tmp_path):
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     for at in range(20):
         await rig.ask(send.handle, SEND, send_fields(key=f"K{at}", queue=at % 3), b"x")
     replica = rig.replay(tmp_path / "replica")
@@ -420,7 +420,7 @@ async def test_a_second_replica_computes_the_same_state(rig, tmp_path):
 
 
 async def test_a_pull_with_a_newer_subscription_than_known_gets_more_not_less(rig):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     for key, tag in (("a", "red"), ("b", "blue")):
         await rig.ask(send.handle, SEND, send_fields(key=key, TAGS=tag), b"x")
     red = Subscription(topic="T", expression="red", version=7, filter=parse_tags("red"))
@@ -441,7 +441,7 @@ async def test_a_topic_made_by_a_send_is_told_before_the_answer(rig):
     told: list[Callable[[], None]] = []
     rig.context.when_routes_told = told.append
     connection = FakeConnection()
-    handle = SendProcessor(rig.context).handle
+    handle = rig.make(SendProcessor).handle
     rig.give(handle, RequestCode.SEND_MESSAGE_V2, send_fields("New"), b"x", connection)
     await until(lambda: told)
     assert rig.context.state.topics["New"], "name servers are told what is stored"

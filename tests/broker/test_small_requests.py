@@ -206,7 +206,7 @@ async def test_who_fits_no_entry_is_refused_alone(tmp_path):
             Proposal(commands=[command], on_done=lambda status: ended.append((name, status)))
         )
 
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     neighbours = [FakeConnection() for _ in range(3)]
     for number, connection in enumerate(neighbours):
         submit(f"small{number}", 700)
@@ -229,7 +229,7 @@ async def test_a_log_without_room_takes_no_places_back_that_were_taken(tmp_path)
     """It may refuse before it asks for the payload: then the offsets given last are those of the
     entry before, which stands in the log."""
     rig = Rig(tmp_path)
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     for number in range(3):
         await rig.ask(send.handle, 310, send_fields(key=f"k{number}"), b"x")
     propose = rig.log.propose
@@ -269,7 +269,7 @@ async def make_wide(at: Situation) -> None:
     rig = at.rig
     topic = {"topic": "Wide", "readQueueNums": "200", "writeQueueNums": "200", "perm": "6"}
     await rig.ask(at.handlers[17], 17, topic)
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     for queue_id in range(200):
         items = [(b"x", b"", 0)] * 50
         fields = send_fields("Wide", queue_id, key=f"q{queue_id}")
@@ -303,7 +303,7 @@ async def test_a_pop_of_all_queues_looks_at_some(tmp_path):
     at = await Situation.make(tmp_path)
     await make_wide(at)
     rig = at.rig
-    pop = PopProcessor(rig.context)
+    pop = rig.make(PopProcessor)
     fields, _ = PROPOSING[RequestCode.POP_MESSAGE](at)
     fields |= {"topic": "Wide", "queueId": "-1", "expType": "SQL92", "exp": "a = 1"}
     rig.log.auto_commit = False

@@ -22,7 +22,7 @@ AT = 12  # entries that the snapshot contains
 async def rig(tmp_path):
     """Thirty messages in three queues, one entry each; `rig.snapshot` after AT of them."""
     rig = Rig(tmp_path / "store")
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     for number in range(30):
         if number == AT:
             rig.snapshot = list(rig.machine.capture().encode())
@@ -119,7 +119,7 @@ async def test_a_damaged_unit_is_not_followed_and_built_again(rig, tmp_path, uni
     with path.open("r+b") as file:
         file.seek(2 * UNIT.size)
         file.write(unit)
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     with pytest.raises(DamagedQueueError, match="unit of offset 2 names no such message"):
         await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     machine, queues = rig.another_machine(tmp_path / "store")
@@ -134,13 +134,13 @@ async def test_a_damaged_unit_is_not_followed_and_built_again(rig, tmp_path, uni
 async def test_a_pull_of_what_is_being_removed_is_asked_again(rig):
     """The log has dropped it, the queue is to hear of it in a moment."""
     rig.log.begin_position = rig.log.entries[6].position - 44
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert answer.remark == "MESSAGE_WAS_REMOVING"
     assert answer.ext_fields["nextBeginOffset"] == "0"
     earliest = await rig.ask(
-        QueryProcessor(rig.context, rig.tasks).earliest_store_time,
+        rig.make(QueryProcessor, rig.tasks).earliest_store_time,
         RequestCode.GET_EARLIEST_MSG_STORETIME,
         {"topic": "T", "queueId": "0"},
     )

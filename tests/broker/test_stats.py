@@ -100,7 +100,7 @@ def test_windows_never_tell_more_than_there_was(steps):
 
 async def test_pops_and_what_is_sent_back_are_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+    handlers = dispatch_of(rig.make(Processors, rig.tasks))
     stats = rig.context.stats
     sent = await rig.ask(handlers[310], 310, send_fields(), b"x")
     pop = {"consumerGroup": "G", "topic": "T", "queueId": "0", "maxMsgNums": "8"}
@@ -120,7 +120,7 @@ async def test_pops_and_what_is_sent_back_are_counted(tmp_path: Path) -> None:
 
 async def test_a_pull_is_counted_and_asked_for_by_name(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+    handlers = dispatch_of(rig.make(Processors, rig.tasks))
     rig.context.stats.sample(START_MS)
     for key in ("a", "b"):
         assert (await rig.ask(handlers[310], 310, send_fields(key=key), b"x")).code == 0

@@ -50,7 +50,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 async def send(rig: Rig, body: bytes = b"x", **fields: Any) -> RemotingCommand:
-    return await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(**fields), body)
+    return await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(**fields), body)
 
 
 def messages(rig: Rig, topic: str, queue_id: int = 0) -> list[MessageRecord]:
@@ -131,7 +131,7 @@ async def test_a_timer_message_comes_at_its_time_and_never_before(rig, tmp_path)
     properties = waiting.property_map()
     assert properties["TIMER_OUT_MS"] == str(START_MS + 1_499)
     assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("T", "2")
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     await deliver(rig, timers, START_MS + 1_499)
     assert bodies(rig, "T", 2) == []
     entries = len(rig.log.entries)
@@ -157,7 +157,7 @@ async def test_a_timer_message_comes_at_its_time_and_never_before(rig, tmp_path)
 async def test_what_is_due_earlier_comes_first(rig):
     for number, delay in enumerate((300, 100, 200, 100)):
         await send(rig, b"%d" % number, key=f"K{number}", TIMER_DELAY_MS=str(delay))
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     await deliver(rig, timers, START_MS + 100)
     assert bodies(rig) == [b"1", b"3"]
     await deliver(rig, timers, START_MS + 300)
@@ -167,7 +167,7 @@ async def test_what_is_due_earlier_comes_first(rig):
 async def test_many_are_delivered_in_pieces(rig):
     for number in range(600):
         await send(rig, b"%d" % number, key=f"K{number}", TIMER_DELAY_MS="100")
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     await deliver(rig, timers, START_MS + 100)
     assert bodies(rig) == [b"%d" % number for number in range(600)]
 
@@ -188,7 +188,7 @@ async def test_too_late_or_no_number_is_refused(rig, more):
 
 async def test_a_delivery_that_fails_is_done_again_by_the_next_leader(rig):
     await send(rig, TIMER_DELAY_MS="10")
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     rig.log.auto_commit = False
     await deliver(rig, timers, START_MS + 10)
     assert len(rig.log.open) == 1
@@ -208,7 +208,7 @@ async def test_a_retried_send_waits_once_and_is_told_of_the_first_time(rig):
     rig.now_ms += 100
     second = await send(rig, TIMER_DELAY_MS="1000")
     assert first.ext_fields == second.ext_fields
-    await deliver(rig, Timers(rig.context), START_MS + 5_000)
+    await deliver(rig, rig.make(Timers), START_MS + 5_000)
     third = await send(rig, TIMER_DELAY_MS="1000")
     assert third.ext_fields["msgId"] == first.ext_fields["msgId"]
     assert len(messages(rig, "T")) == len(messages(rig, TIMER_TOPIC)) == 1
@@ -247,7 +247,7 @@ async def test_damaged_here_it_waits_and_holds_up_nothing_else(rig):
         path="commitlog/0",
         reason="rot",
     )
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     await deliver(rig, timers, START_MS + 10)
     assert bodies(rig) == [b"good"]
     rig.log.damage = None
@@ -262,8 +262,9 @@ async def test_retention_never_takes_what_waits(rig):
     waiting = await send(rig, b"waits", key="K1", TIMER_DELAY_MS="1000")
     for number in range(2, 20):
         await send(rig, b"plain", key=f"K{number}")
-    housekeeper = Housekeeper(
-        replace(rig.context, config=replace(rig.config, log_size_bytes_max=1)),
+    rig.context.config = replace(rig.config, log_size_bytes_max=1)
+    housekeeper = rig.make(
+        Housekeeper,
         rig.tasks,
         RemotingClient(),
         look=lambda _: DiskUse(used=1, free=1 << 40),
@@ -277,7 +278,7 @@ async def test_retention_never_takes_what_waits(rig):
 
     position = int(waiting.ext_fields["msgId"][16:], 16)
     assert 0 < await keep_house() <= position
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     await deliver(rig, timers, START_MS + 1_000)
     assert bodies(rig)[-1:] == [b"waits"]
     assert await keep_house() > position
@@ -297,14 +298,14 @@ async def half_and_commit(rig: Rig, **more: Any) -> RemotingCommand:
         "commitLogOffset": str(int(half.ext_fields["msgId"][16:], 16)),
         "commitOrRollback": str(flags.TRANSACTION_COMMIT),
     }
-    processor = EndTransactionProcessor(rig.context, rig.tasks)
+    processor = rig.make(EndTransactionProcessor, rig.tasks)
     return await rig.ask(processor.handle, RequestCode.END_TRANSACTION, fields)
 
 
 async def test_a_transactions_delay_begins_with_its_commit(rig, tmp_path):
     assert (await half_and_commit(rig, DELAY="2", TAGS="red")).code == ResponseCode.SUCCESS
     assert bodies(rig) == []
-    delivery = DelayDelivery(rig.context)
+    delivery = rig.make(DelayDelivery)
     rig.now_ms = START_MS + 9_999
     delivery.round()
     await turns(10)
@@ -324,7 +325,7 @@ async def test_a_transactions_delay_begins_with_its_commit(rig, tmp_path):
 )
 async def test_a_transactions_time_counts_from_its_commit(rig, more, due_ms):
     assert (await half_and_commit(rig, **more)).code == ResponseCode.SUCCESS
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     await deliver(rig, timers, START_MS + due_ms - 1)
     assert bodies(rig) == []
     await deliver(rig, timers, START_MS + due_ms)
@@ -364,7 +365,7 @@ def test_any_text_is_a_handle_or_refused(text):
 
 
 async def recall(rig: Rig, timers: Timers, handle: str, topic: str = "T") -> RemotingCommand:
-    processor = RecallProcessor(rig.context, rig.tasks, timers)
+    processor = rig.make(RecallProcessor, rig.tasks, timers)
     fields = {"producerGroup": "PG", "topic": topic, "recallHandle": handle}
     return await rig.ask(processor.handle, RequestCode.RECALL_MESSAGE, fields)
 
@@ -372,7 +373,7 @@ async def recall(rig: Rig, timers: Timers, handle: str, topic: str = "T") -> Rem
 async def test_a_recalled_message_never_comes(rig, tmp_path):
     kept = await send(rig, b"kept", key="K2", TIMER_DELAY_MS="1000")
     gone = await send(rig, b"gone", key="K1", TIMER_DELAY_MS="1000")
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     handle = gone.ext_fields["recallHandle"]
     assert parse_recall_handle(handle).deliver_ms == START_MS + 1_000
     answer = await recall(rig, timers, handle)
@@ -406,7 +407,7 @@ async def test_a_recall_among_many_of_one_millisecond_leaves_turns_to_others(rig
             await turns(1)
 
     beside = asyncio.create_task(others())
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     handle = answers[-1].ext_fields["recallHandle"]
     assert (await recall(rig, timers, handle)).code == ResponseCode.SUCCESS
     assert rounds > 5
@@ -429,13 +430,13 @@ async def test_a_handle_that_names_something_else_is_refused(rig, change, remark
     await send(rig, TIMER_DELAY_MS="1000")
     values = {"topic": "T", "broker_name": "broker-a", "deliver_ms": START_MS + 1_000}
     handle = recall_handle(**(values | {"uniq_key": "K1"} | change))
-    answer = await recall(rig, Timers(rig.context), handle)
+    answer = await recall(rig, rig.make(Timers), handle)
     assert (answer.code, answer.remark) == (ResponseCode.ILLEGAL_OPERATION, remark)
     assert len(rig.state.timers) == 1
 
 
 async def test_a_recall_of_nothing(rig):
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     unknown = await recall(rig, timers, "x", topic="Nowhere")
     assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
     await send(rig, TIMER_DELAY_MS="1000")
@@ -448,7 +449,7 @@ async def test_a_recall_of_nothing(rig):
 
 async def test_what_a_leader_with_a_faster_clock_delivered_is_not_recalled(rig):
     answer = await send(rig, TIMER_DELAY_MS="1000")
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     await deliver(rig, timers, START_MS + 1_000)
     assert bodies(rig) == [b"x"]
     rig.now_ms = START_MS + 500  # the next leader's clock
@@ -461,11 +462,11 @@ async def test_what_a_leader_with_a_faster_clock_delivered_is_not_recalled(rig):
 
 async def test_delivery_and_recall_never_both_happen(rig):
     answer = await send(rig, TIMER_DELAY_MS="1000")
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     handle = answer.ext_fields["recallHandle"]
     rig.log.auto_commit = False
     rig.now_ms = START_MS + 999
-    processor = RecallProcessor(rig.context, rig.tasks, timers)
+    processor = rig.make(RecallProcessor, rig.tasks, timers)
     fields = {"producerGroup": "PG", "topic": "T", "recallHandle": handle}
     asked = asyncio.create_task(rig.ask(processor.handle, RequestCode.RECALL_MESSAGE, fields))
     await turns(10)
@@ -481,9 +482,9 @@ async def test_delivery_and_recall_never_both_happen(rig):
 
 async def test_an_unknown_outcome_of_a_recall_is_no_failure(rig):
     answer = await send(rig, TIMER_DELAY_MS="1000")
-    timers = Timers(rig.context)
+    timers = rig.make(Timers)
     rig.log.auto_commit = False
-    processor = RecallProcessor(rig.context, rig.tasks, timers)
+    processor = rig.make(RecallProcessor, rig.tasks, timers)
     fields = {"topic": "T", "recallHandle": answer.ext_fields["recallHandle"]}
     asked = asyncio.create_task(rig.ask(processor.handle, RequestCode.RECALL_MESSAGE, fields))
     await turns(10)
@@ -539,7 +540,7 @@ def test_a_table_is_a_list_of_what_waits(steps):
 async def test_a_snapshot_keeps_what_waits(rig):
     for number in range(5):
         await send(rig, key=f"K{number}", TIMER_DELAY_MS=str(100 * (number % 3 + 1)))
-    await deliver(rig, Timers(rig.context), START_MS + 100)
+    await deliver(rig, rig.make(Timers), START_MS + 100)
     before = rig.state.capture()
     image = decode_image(encode_image(before))
     restored = rig.another_machine(rig.directory / "other")[0].state

@@ -40,7 +40,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 async def send(rig: Rig, key: str, topic: str = "T") -> int:
     """The offset where it was stored, in queue 0."""
     answer = await rig.ask(
-        SendProcessor(rig.context).handle, 310, send_fields(topic, key=key), b"body"
+        rig.make(SendProcessor).handle, 310, send_fields(topic, key=key), b"body"
     )
     assert answer.code == 0, answer.remark
     return int(answer.ext_fields["queueOffset"])
@@ -108,7 +108,7 @@ async def test_what_is_sent_after_the_deletion_is_kept(rig: Rig) -> None:
     """Both are asked for in one turn: they would fit one entry."""
     await send(rig, "a")
     connection = FakeConnection()
-    handler = SendProcessor(rig.context).handle
+    handler = rig.make(SendProcessor).handle
     rig.give(handler, 310, send_fields(key="before"), b"x", connection)
     deleting = asyncio.ensure_future(delete(rig))
     await turns(1)
@@ -125,7 +125,7 @@ async def test_what_is_sent_after_the_deletion_is_kept(rig: Rig) -> None:
 async def test_no_deletion_is_done_before_it_is_committed(rig: Rig) -> None:
     """The second one finds nothing to delete but what the first one is about to."""
     await send(rig, "a")
-    admin = AdminProcessor(rig.context)
+    admin = rig.make(AdminProcessor)
     rig.log.auto_commit = False
     connection = FakeConnection()
     for _ in range(2):
@@ -138,7 +138,7 @@ async def test_no_deletion_is_done_before_it_is_committed(rig: Rig) -> None:
 
 
 async def test_no_topic_is_there_before_it_is_committed(rig: Rig) -> None:
-    admin = AdminProcessor(rig.context)
+    admin = rig.make(AdminProcessor)
     rig.log.auto_commit = False
     connection = FakeConnection()
     fields = {"topic": "N", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
@@ -184,7 +184,7 @@ async def test_a_group_misses_nothing_of_a_topic_made_anew(rig: Rig) -> None:
     for key in ("a", "b", "c"):
         await send(rig, key)
     await delete(rig)
-    offsets = OffsetProcessor(rig.context, rig.tasks)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
     fields = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
     for at in (3, 4):
         assert await send(rig, f"new{at}") == at
@@ -229,7 +229,7 @@ async def test_nobody_is_asked_about_a_half_of_a_deleted_topic(rig: Rig) -> None
     producer = FakeConnection()
     rig.context.clients.producer_seen("PG", "c", producer, rig.now_ms)  # type: ignore[arg-type]
     rig.now_ms += 600_000
-    CheckBack(rig.context).round()
+    rig.make(CheckBack).round()
     await turns(10)
     assert producer.sent == []
     assert len(rig.state.halves) == 0
@@ -245,7 +245,7 @@ async def test_a_decision_waits_for_a_deletion_in_flight(rig: Rig) -> None:
         Proposal(commands=[DeleteTopicCommand("T")], on_done=lambda _: None, ends_batch=True)
     )
     connection = FakeConnection()
-    processor = EndTransactionProcessor(rig.context, rig.tasks)
+    processor = rig.make(EndTransactionProcessor, rig.tasks)
     asked = fields | {"commitOrRollback": "8"}
     rig.give(processor.handle, RequestCode.END_TRANSACTION, asked, b"", connection)
     assert [answer.code for answer in connection.sent] == [ResponseCode.SYSTEM_BUSY]
@@ -258,7 +258,7 @@ async def test_a_decision_waits_for_a_deletion_in_flight(rig: Rig) -> None:
 async def test_a_half_that_was_given_up_is_not_resumed_into_the_next_topic(rig: Rig) -> None:
     fields = await half(rig, queue=0)
     record = decode_record(rig.context.read_record(int(fields["commitLogOffset"])))
-    copy = discarded_record(rig.context, record)
+    copy = discarded_record(rig.replica, record)
     done: asyncio.Future[ProposalStatus | None] = asyncio.get_running_loop().create_future()
     command = DiscardCommand(int(fields["tranStateTableOffset"]))
     rig.context.proposer.submit(
@@ -268,7 +268,7 @@ async def test_a_half_that_was_given_up_is_not_resumed_into_the_next_topic(rig: 
     await delete(rig)
     await send(rig, "b")
     resume = {"msgId": f"{rig.context.store_host_hex}{copy.position:016X}"}
-    processor = MaintenanceProcessor(rig.context)
+    processor = rig.make(MaintenanceProcessor)
     answer = await rig.ask(processor.resume_half, RequestCode.RESUME_CHECK_HALF_MESSAGE, resume)
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -283,9 +283,9 @@ async def test_retries_beside_those_of_another_group_are_passed_over(rig: Rig) -
     assert "%RETRY%g_T" in rig.state.topics
     await send(rig, "b")
     await send(rig, "new", "%RETRY%g_T")
-    start = first_of_living_topic(rig.context, "T", "%RETRY%g_T", 0, 0)
+    start = first_of_living_topic(rig.replica, "T", "%RETRY%g_T", 0, 0)
     assert start == 1, "of the topic that stands now"
-    assert first_of_living_topic(rig.context, "U", "%RETRY%g_T", 0, 0) == 0
+    assert first_of_living_topic(rig.replica, "U", "%RETRY%g_T", 0, 0) == 0
     rig.state.consumer_offsets["g", "T", 0] = 0
     del rig.state.consumer_offsets["g_T", "%RETRY%g_T", 0]
     await delete(rig)

@@ -72,7 +72,7 @@ async def test_the_first_decision_wins(rig, first, second):
 async def test_decisions_in_flight_together_store_one(rig):
     fields = await half(rig)
     rig.log.auto_commit = False
-    processor = EndTransactionProcessor(rig.context, rig.tasks)
+    processor = rig.make(EndTransactionProcessor, rig.tasks)
     connection = FakeConnection()
     for decision in (COMMIT, COMMIT, ROLLBACK):
         rig.give(
@@ -112,7 +112,7 @@ async def test_an_end_that_means_another_half_is_refused(rig, changed, remark):
 
 async def test_an_undecided_half_is_checked_then_discarded(rig):
     await half(rig)
-    check = CheckBack(rig.context)
+    check = rig.make(CheckBack)
     producer = FakeConnection()
     rig.context.clients.producer_seen("PG", "client-1", producer, rig.passed_ms)
     check.round()
@@ -144,7 +144,7 @@ async def test_an_undecided_half_is_checked_then_discarded(rig):
 
 async def test_without_a_producer_no_check_is_counted(rig):
     await half(rig)
-    check = CheckBack(rig.context)
+    check = rig.make(CheckBack)
     for _ in range(30):
         rig.now_ms += rig.config.transaction_check_interval_ms
         check.round()
@@ -156,7 +156,7 @@ async def test_without_a_producer_no_check_is_counted(rig):
 
 async def test_progress_never_passes_an_undecided_half(rig):
     fields = [await half(rig, key=f"K{at}") for at in range(3)]
-    check = CheckBack(rig.context)
+    check = rig.make(CheckBack)
     await end(rig, fields[1], ROLLBACK)
     await end(rig, fields[2], COMMIT)
     check.round()

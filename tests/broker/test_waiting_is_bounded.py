@@ -30,7 +30,7 @@ async def rig(tmp_path):
 
 async def test_messages_that_wait_for_a_batch_are_bounded_in_bytes(rig):
     rig.context.proposer._limits = ProposerLimits(pending_size_max=3_000_000)
-    send, connection = SendProcessor(rig.context), FakeConnection()
+    send, connection = rig.make(SendProcessor), FakeConnection()
     for number in range(10):
         rig.give(send.handle, SEND, send_fields(key=f"k{number}"), bytes(1_000_000), connection)
     assert [answer.code for answer in connection.sent] == [ResponseCode.SYSTEM_BUSY] * 7
@@ -46,7 +46,7 @@ async def test_messages_that_wait_for_a_batch_are_bounded_in_bytes(rig):
 
 async def test_undecided_transactions_are_bounded(tmp_path):
     rig = Rig(tmp_path, limits=StateLimits(halves_max=2))
-    processors = Processors(rig.context, rig.tasks, rig.context.locks)
+    processors = rig.make(Processors, rig.tasks)
 
     async def half(key: str) -> RemotingCommand:
         fields = send_fields(key=key, TRAN_MSG="true", PGROUP="PG")
@@ -71,8 +71,8 @@ async def test_undecided_transactions_are_bounded(tmp_path):
 
 
 async def test_a_held_pull_keeps_nothing_of_what_came_with_it(rig):
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"x")
-    pull = PullProcessor(rig.context, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"x")
+    pull = rig.make(PullProcessor, rig.tasks)
     fields = pull_fields(offset=1) | {"sysFlag": "6", "suspendTimeoutMillis": "30000"}
     connection = FakeConnection()
     command = RemotingCommand(
@@ -83,7 +83,7 @@ async def test_a_held_pull_keeps_nothing_of_what_came_with_it(rig):
     assert len(rig.context.long_polling) == 1
     assert command.body == b""
     assert request.fields == command.ext_fields == {}
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(key="K2"), b"y")
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(key="K2"), b"y")
     assert connection.sent[0].code == ResponseCode.SUCCESS
 
     too_large = fields | {"consumerGroup": "g" * 100_000, "queueOffset": "2"}
@@ -96,7 +96,7 @@ async def test_a_question_about_all_groups_walks_their_offsets_once(rig):
     for number in range(5_000):
         for queue_id in range(4):
             rig.state.consumer_offsets[f"G{number}", "T", queue_id] = 1
-    processors = Processors(rig.context, rig.tasks, rig.context.locks)
+    processors = rig.make(Processors, rig.tasks)
     handler, code = (
         processors.consume_stats.broker_consume_stats,
         RequestCode.GET_BROKER_CONSUME_STATS,

@@ -49,8 +49,8 @@ class World:
         self.rng, self.rig = rng, Rig(directory)
         context = self.rig.context
         self.rig.log.auto_commit = False
-        self.processors = Processors(context, self.rig.tasks, context.locks)
-        self.rounds = [DelayDelivery(context).round, self.processors.timers.round]
+        self.processors = self.rig.make(Processors, self.rig.tasks)
+        self.rounds = [self.rig.make(DelayDelivery).round, self.processors.timers.round]
         self.limits = context.proposer._limits
         self.waiting: dict[bytes, Waiting] = {}
         self.by_place: dict[tuple[str, int, int], bytes] = {}

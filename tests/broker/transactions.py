@@ -13,7 +13,7 @@ async def half(
     rig: Rig, key: str = "K1", topic: str = "T", queue: int = 2, **properties: str
 ) -> dict[str, str]:
     """Send a half; the END_TRANSACTION fields for it, without the decision."""
-    send = SendProcessor(rig.context)
+    send = rig.make(SendProcessor)
     own = properties | {"TRAN_MSG": "true", "PGROUP": "PG"}
     fields = send_fields(topic=topic, queue=queue, key=key, **own)
     answer = await rig.ask(send.handle, RequestCode.SEND_MESSAGE_V2, fields, b"pay")
@@ -31,7 +31,7 @@ async def half(
 
 
 async def end(rig: Rig, fields: dict[str, str], decision: str, **changed: str):
-    processor = EndTransactionProcessor(rig.context, rig.tasks)
+    processor = rig.make(EndTransactionProcessor, rig.tasks)
     return await rig.ask(
         processor.handle,
         RequestCode.END_TRANSACTION,

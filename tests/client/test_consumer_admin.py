@@ -111,7 +111,7 @@ async def test_a_member_goes_on_where_the_broker_says(tmp_path: Path) -> None:
             await send(broker, b"0", b"1", b"2")
             await until(lambda: len(listener.seen) == 3)
             assert broker.broker is not None
-            client = broker.broker.context.clients.consumers("CG")[member.client_id]
+            client = broker.broker.desk.clients.consumers("CG")[member.client_id]
             key = json.dumps({"brokerName": "broker-a", "queueId": 0, "topic": "T"})
 
             async def reset(group: str, offset: int) -> RemotingCommand:

@@ -95,7 +95,7 @@ async def broker_of_one(store: Path) -> AsyncIterator[tuple[Broker, Client]]:
     await broker.start()
     serving = asyncio.get_running_loop().create_task(broker.serve())
     try:
-        await until(lambda: broker.context.ready)
+        await until(lambda: broker.leadership.ready)
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         yield broker, Client(reader, writer)
@@ -110,7 +110,7 @@ async def broker_of_one(store: Path) -> AsyncIterator[tuple[Broker, Client]]:
 async def test_a_java_clients_session_is_served_again(recording, tmp_path):
     async with broker_of_one(tmp_path / "store") as (broker, client):
         answers = await replay(client, broker, frames_of(recording))
-        state = broker.context.state
+        state = broker.replica.state
 
         assert {answer.code for answer in answers[RequestCode.SEND_MESSAGE_V2]} == {0}
         assert len(answers[RequestCode.SEND_MESSAGE_V2]) == 5, "and one that was oneway"
@@ -158,7 +158,7 @@ async def replay(
         if code is RequestCode.END_TRANSACTION:
             frame = with_field(command, "commitLogOffset", halves.pop(0))
         elif code is RequestCode.CONSUMER_SEND_MSG_BACK:
-            unit = broker.context.queues.get("Golden", 2).read(0, 1)
+            unit = broker.replica.queues.get("Golden", 2).read(0, 1)
             frame = with_field(command, "offset", int.from_bytes(unit[:8], "big"))
         answer = await client.ask(frame)
         if answer is not None:

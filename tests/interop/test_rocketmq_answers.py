@@ -91,7 +91,7 @@ async def held_with_ours(store: Path) -> dict[str, RemotingCommand]:
     serving = asyncio.get_running_loop().create_task(broker.serve())
     rpc = RemotingClient()
     try:
-        await until(lambda: broker.context.ready)
+        await until(lambda: broker.leadership.ready)
         conversation = Conversation(rpc, address)
         await conversation.hold()
         return conversation.answers

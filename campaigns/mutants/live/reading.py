@@ -66,7 +66,7 @@ READING_MUTANTS = (
         expected=("A1", "A2", "A5", "A6", "A21"),
         broker=_in_answer(
             """
-            other = context.queues.find(pull.topic, 1 - pull.queue_id)
+            other = replica.queues.find(pull.topic, 1 - pull.queue_id)
             if (
                 found.records
                 and pull.topic == "orders"
@@ -75,7 +75,7 @@ READING_MUTANTS = (
                 and planted("another queue's messages", every=15)
             ):
                 found = read_matching(
-                    context.log,
+                    replica.log,
                     other,
                     1 - pull.queue_id,
                     pull.offset,
@@ -188,7 +188,7 @@ READING_MUTANTS = (
                 after="""
                 offset = queue.next_offset if want_max else queue.min_offset
                 if want_max:
-                    proposed = self._context.proposer._next_offsets.get((topic, queue_id), offset)
+                    proposed = self._leadership.proposer._next_offsets.get((topic, queue_id), offset)
                     if proposed > offset and planted("maximum offset of what is only proposed"):
                         offset = proposed
                 """,
@@ -223,12 +223,12 @@ READING_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor._query",
-                before="await answer_at_read_point(self._context, request, answer)",
+                before="await answer_at_read_point(self._leadership, request, answer)",
                 after="""
                 if planted("offsets read without ReadIndex"):
                     answer(request)
                 else:
-                    await answer_at_read_point(self._context, request, answer)
+                    await answer_at_read_point(self._leadership, request, answer)
                 """,
             ),
             SourcePatch(
@@ -252,9 +252,9 @@ READING_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor._answer_query",
-                before="queue = self._context.queues.find(topic, queue_id)",
+                before="queue = self._replica.queues.find(topic, queue_id)",
                 after="""
-                queue = self._context.queues.find(topic, queue_id)
+                queue = self._replica.queues.find(topic, queue_id)
                 if offset and planted("older committed offset returned", every=3):
                     offset = max(0, offset - 9)
                 """,
@@ -269,15 +269,15 @@ READING_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor.update",
-                before="offsets = context.state.consumer_offsets",
+                before="offsets = replica.state.consumer_offsets",
                 after="""
-                offsets = context.state.consumer_offsets
+                offsets = replica.state.consumer_offsets
                 if planted("offset commit answered when proposed"):
                     from broker.leader.proposer import Proposal
                     command = OffsetCommand(group, topic, queue_id, offset)
                     proposal = Proposal(commands=[command], on_done=lambda _: None)
-                    context.proposer.submit(proposal)
-                    request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
+                    self._leadership.proposer.submit(proposal)
+                    request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(self._leadership.term)})
                     return
                 """,
             ),
@@ -291,11 +291,11 @@ READING_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor.update",
-                before="offsets = context.state.consumer_offsets",
+                before="offsets = replica.state.consumer_offsets",
                 after="""
-                offsets = context.state.consumer_offsets
+                offsets = replica.state.consumer_offsets
                 if planted("offset commit dropped", every=4):
-                    request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(context.term)})
+                    request.reply(ResponseCode.SUCCESS, None, {"ledgermqTerm": str(self._leadership.term)})
                     return
                 """,
             ),
@@ -309,18 +309,18 @@ READING_MUTANTS = (
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor.update",
-                before="offsets = context.state.consumer_offsets",
+                before="offsets = replica.state.consumer_offsets",
                 after="""
-                offsets = context.state.consumer_offsets
+                offsets = replica.state.consumer_offsets
                 self.__dict__.setdefault("_own", {})[group, topic, queue_id] = offset
                 """,
             ),
             SourcePatch(
                 module="broker.pull.offsets",
                 within="OffsetProcessor._answer_query",
-                before="queue = self._context.queues.find(topic, queue_id)",
+                before="queue = self._replica.queues.find(topic, queue_id)",
                 after="""
-                queue = self._context.queues.find(topic, queue_id)
+                queue = self._replica.queues.find(topic, queue_id)
                 own = self.__dict__.get("_own", {}).get((group, topic, queue_id))
                 if offset != own and planted("offsets lost on failover"):
                     offset = own
@@ -336,14 +336,14 @@ READING_MUTANTS = (
             SourcePatch(
                 module="broker.index.query_message",
                 within="QueryMessageProcessor._records",
-                before="stored = self._context.read_record(position)",
+                before="stored = self._replica.read_record(position)",
                 after="""
                 last = self.__dict__.get("_last", position)
                 self._last = position
                 wrong = last != position and planted(
                     "query shows another key's message", every=5
                 )
-                stored = self._context.read_record(last if wrong else position)
+                stored = self._replica.read_record(last if wrong else position)
                 """,
             ),
             SourcePatch(
@@ -378,12 +378,12 @@ READING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.send_back",
-                before="commit(context, request, commands, records=[pending], answer=answer)",
+                before="commit(leadership, request, commands, records=[pending], answer=answer)",
                 after="""
                 if planted("retry of a failed message lost", every=3):
                     answer()
                     return
-                commit(context, request, commands, records=[pending], answer=answer)
+                commit(leadership, request, commands, records=[pending], answer=answer)
                 """,
             ),
         ),

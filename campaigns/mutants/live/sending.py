@@ -12,11 +12,11 @@ _STOPS_SERVING = (
         module="broker.send.send",
         within="SendProcessor.handle",
         before="""
-        context.require_leader()
+        leadership.require_leader()
         code = request.command.code
         """,
         after="""
-        context.require_leader()
+        leadership.require_leader()
         if planted("stops serving", after=7) or planted("stops serving, with limits", after=7):
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "busy for ever")
         code = request.command.code
@@ -75,12 +75,12 @@ SENDING_MUTANTS = (
             SourcePatch(
                 module="broker.send.send",
                 within="SendProcessor.handle",
-                before="context.require_leader()",
+                before="leadership.require_leader()",
                 after="""
-                context.require_leader()
+                leadership.require_leader()
                 if planted("slow to serve again"):
                     self.__dict__.setdefault("_refused", [0])[0] += 1
-                    if self._refused[0] < 1_500 and context.term > 1:
+                    if self._refused[0] < 1_500 and self._leadership.term > 1:
                         raise RefusedError(ResponseCode.SYSTEM_BUSY, "warming up")
                 """,
             ),
@@ -117,7 +117,7 @@ SENDING_MUTANTS = (
                 module="broker.send.store_send",
                 within="StoreSend._propose",
                 before="""
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                         Proposal(records=self._records, commands=self._commands, on_done=self._done)
                     )
                 """,
@@ -125,10 +125,10 @@ SENDING_MUTANTS = (
                     proposal = Proposal(
                         records=self._records, commands=self._commands, on_done=self._done
                     )
-                    self._context.proposer.submit(proposal)
+                    self._leadership.proposer.submit(proposal)
                     if len(self._records) > 1 and planted("batch acknowledged when proposed"):
                         proposal.on_done = lambda _: None
-                        self._context.proposer._flush()
+                        self._leadership.proposer._flush()
                         if self._records[0].queue_offset >= 0:
                             self._done(ProposalStatus.COMMITTED)
                         else:
@@ -195,7 +195,7 @@ SENDING_MUTANTS = (
                 within="StoreSend._propose",
                 before="""
                 try:
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                 """,
                 after="""
                 record = self._records[0]
@@ -203,12 +203,12 @@ SENDING_MUTANTS = (
                     "acknowledged, and never proposed", every=50
                 ):
                     key = (record.topic, record.queue_id)
-                    record.queue_offset = self._context.state.next_offset(*key)
+                    record.queue_offset = self._replica.state.next_offset(*key)
                     record.position = 0
                     self._done(ProposalStatus.COMMITTED)
                     return
                 try:
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                 """,
             ),
         ),
@@ -302,11 +302,11 @@ SENDING_MUTANTS = (
             SourcePatch(
                 module="broker.send.duplicates",
                 within="stored_place",
-                before="state = context.state",
+                before="state = replica.state",
                 after="""
                 if planted("dedupe window ignored"):
                     return None
-                state = context.state
+                state = replica.state
                 """,
             ),
         ),
@@ -321,7 +321,7 @@ SENDING_MUTANTS = (
                 within="StoreSend._propose",
                 before="""
                 try:
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                 """,
                 after="""
                 record = self._records[0]
@@ -333,11 +333,11 @@ SENDING_MUTANTS = (
                         tags_code=record.tags_code,
                         flag=0,
                     )
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                         Proposal(records=[ghost], on_done=lambda _: None)
                     )
                 try:
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                 """,
             ),
         ),
@@ -352,7 +352,7 @@ SENDING_MUTANTS = (
                 within="StoreSend._propose",
                 before="""
                 try:
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                 """,
                 after="""
                 record = self._records[0]
@@ -364,11 +364,11 @@ SENDING_MUTANTS = (
                         tags_code=record.tags_code,
                         flag=record.flag,
                     )
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                         Proposal(records=[ghost], on_done=lambda _: None)
                     )
                 try:
-                    self._context.proposer.submit(
+                    self._leadership.proposer.submit(
                 """,
             ),
         ),
@@ -397,7 +397,7 @@ SENDING_MUTANTS = (
                         tags_code=record.tags_code,
                         flag=record.flag,
                     )
-                    context.proposer.submit(Proposal(records=[shown], on_done=lambda _: None))
+                    self._leadership.proposer.submit(Proposal(records=[shown], on_done=lambda _: None))
                 """,
             ),
         ),

@@ -10,7 +10,7 @@ __all__ = ["LIVE_TRANSACTION_MUTANTS"]
 _PROPOSE = "EndTransactionProcessor._propose"
 _COMMITS = """
 elif decision == "commit":
-    records.insert(0, final_record(context, half, record))
+    records.insert(0, final_record(replica, leadership, half, record))
 """
 
 
@@ -33,7 +33,7 @@ LIVE_TRANSACTION_MUTANTS = (
             _COMMITS,
             """
             elif decision == "commit" or planted("rolled back, and delivered", every=3):
-                records.insert(0, final_record(context, half, record))
+                records.insert(0, final_record(replica, leadership, half, record))
             """,
         ),
     ),
@@ -45,9 +45,9 @@ LIVE_TRANSACTION_MUTANTS = (
             _COMMITS,
             """
             elif decision == "commit":
-                records.insert(0, final_record(context, half, record))
+                records.insert(0, final_record(replica, leadership, half, record))
                 if planted("committed twice", every=10):
-                    records.insert(0, final_record(context, half, record))
+                    records.insert(0, final_record(replica, leadership, half, record))
             """,
         ),
     ),
@@ -59,7 +59,7 @@ LIVE_TRANSACTION_MUTANTS = (
             _COMMITS,
             """
             elif decision == "commit" and not planted("committed, never delivered", every=10):
-                records.insert(0, final_record(context, half, record))
+                records.insert(0, final_record(replica, leadership, half, record))
             """,
         ),
     ),
@@ -93,7 +93,7 @@ LIVE_TRANSACTION_MUTANTS = (
             """
             if planted("decision answered when proposed") and decision == wanted:
                 request.reply(ResponseCode.SUCCESS)
-                context.proposer.submit(
+                leadership.proposer.submit(
                     Proposal(
                         commands=[command],
                         records=records,
@@ -125,9 +125,9 @@ LIVE_TRANSACTION_MUTANTS = (
         breaks="one commit in fifteen is stored as a rollback",
         expected=("T3", "A4", "T5"),
         broker=_ending(
-            "context, wanted = self._context, decision",
+            "replica, leadership, wanted = self._replica, self._leadership, decision",
             """
-            context, wanted = self._context, decision
+            replica, leadership, wanted = self._replica, self._leadership, decision
             if decision == "commit" and planted("commit taken for a rollback", every=15):
                 wanted = decision = "rollback"
             """,

@@ -264,7 +264,7 @@ class GroupCluster:
         """Note brokers that began group time anew: the leader may have got it from another."""
         for machine in self.brokers:
             broker = machine.broker
-            if machine.alive and broker is not None and broker.context.clocks.began_anew:
+            if machine.alive and broker is not None and broker.replica.clocks.began_anew:
                 self.true_time.on_begun_anew(machine.name, machine.incarnation)
 
     def _machine(self, node: NodeId) -> BrokerMachine:
@@ -431,8 +431,8 @@ class GroupCluster:
             raise Violation("liveness", f"{what}: {self._states()}")
 
     async def _drain(self) -> None:
-        context = next(one.broker.context for one in self.brokers if one.broker is not None)
-        known = context.state.topics
+        replica = next(one.broker.replica for one in self.brokers if one.broker is not None)
+        known = replica.state.topics
         await drain(self._desk, [name for name in (TOPIC, *_OTHER_TOPICS) if name in known])
         self._drained.append(True)
 

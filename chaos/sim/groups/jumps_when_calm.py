@@ -76,5 +76,5 @@ class JumpsWhenCalm:
 
     def _known_clients(self) -> set[Connection]:
         """Return the connections that brokers hold for members of groups."""
-        contexts = [one.broker.context for one in self._brokers if one.broker is not None]
-        return {connection for context in contexts for connection in context.clients._places}
+        desks = [one.broker.desk for one in self._brokers if one.broker is not None]
+        return {connection for desk in desks for connection in desk.clients._places}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from broker.entry.payload import UNIT
-from broker.request.context import BrokerContext
+from broker.request.replica import Replica
 from broker.state.state_image import StateImage
 from chaos.sim.groups.broker_machine import BrokerMachine
 from chaos.sim.groups.models.log_model import LogModel
@@ -36,28 +36,28 @@ def check_replicas(machines: Sequence[BrokerMachine], log: LogModel) -> None:
         assert process is not None
         before = virtual_host.enter(process)  # reading may open files
         try:
-            check_state(machine.name, broker.context, log)
-            images[machine.name] = broker.context.state.capture()
+            check_state(machine.name, broker.replica, log)
+            images[machine.name] = broker.replica.state.capture()
             for (topic, queue_id), stored in log.queues.items():
-                check_queue(machine.name, broker.context, topic, queue_id, stored)
+                check_queue(machine.name, broker.replica, topic, queue_id, stored)
         finally:
             virtual_host.leave(before)
     check_alike(images)
 
 
 def check_queue(
-    node: NodeId, context: BrokerContext, topic: str, queue_id: int, stored: Sequence[Stored]
+    node: NodeId, replica: Replica, topic: str, queue_id: int, stored: Sequence[Stored]
 ) -> None:
     """Check that a unit names every record that the log still has (run format, S1).
 
     Raises Violation.
     """
-    queue = context.queues.find(topic, queue_id)
+    queue = replica.queues.find(topic, queue_id)
     if queue is None or queue.next_offset != len(stored):
         end = 0 if queue is None else queue.next_offset
         raise Violation("S1", f"{node}: {topic}/{queue_id} ends at {end}, not {len(stored)}")
-    begin = context.log.retention_bounds().begin_position
-    floor = context.state.floors.get(topic, queue_id)
+    begin = replica.log.retention_bounds().begin_position
+    floor = replica.state.floors.get(topic, queue_id)
     if queue.min_offset < floor:
         raise Violation("S1", f"{node}: {topic}/{queue_id} shows what is below its floor {floor}")
     if queue.min_offset > floor and stored[queue.min_offset - 1].position >= begin:
@@ -89,9 +89,9 @@ def check_route(server: NameServer, topic: str, leader: str) -> None:
         raise Violation("routes", f"{server.address} names {named} as leader, it is {leader}")
 
 
-def check_state(node: NodeId, context: BrokerContext, log: LogModel) -> None:
+def check_state(node: NodeId, replica: Replica, log: LogModel) -> None:
     """Check offsets and transactions against the log (G3, G4, G5). Raises Violation."""
-    state = context.state
+    state = replica.state
     for (topic, queue_id), queue in log.queues.items():
         if state.next_offset(topic, queue_id) != len(queue):
             raise Violation(
@@ -108,7 +108,7 @@ def check_state(node: NodeId, context: BrokerContext, log: LogModel) -> None:
     shapes = {
         topic.name: (topic.read_queue_count, topic.write_queue_count, topic.perm)
         for topic in state.topics.values()
-        if topic.name not in context.own_topics
+        if topic.name not in replica.own_topics
     }
     if shapes != log.shapes.current():
         raise Violation("shapes", f"{node}: other topics than those of the log")

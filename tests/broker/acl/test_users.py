@@ -27,7 +27,7 @@ class Users:
 
     def __init__(self, rig: Rig, directory: Any) -> None:
         self.rig = rig
-        self.handlers = dispatch_of(Processors(rig.context, rig.tasks, rig.context.locks))
+        self.handlers = dispatch_of(rig.make(Processors, rig.tasks))
         file = directory / "plain_acl.yml"
         file.write_text("accounts: [{accessKey: admin001, secretKey: of-admin, admin: true}]")
         self.gate = AccessControl(file, lambda: 1_000, users=lambda: rig.state.users, cluster="C")

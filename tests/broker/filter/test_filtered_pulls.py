@@ -33,7 +33,7 @@ def sql_fields(expression: str, offset: int = 0, **more: str) -> dict[str, str]:
 async def send(rig: Rig, *ages: int) -> None:
     for age in ages:
         fields = send_fields(key=f"K{age}", age=str(age), TAGS="person")
-        answer = await rig.ask(SendProcessor(rig.context).handle, SEND, fields, b"%d" % age)
+        answer = await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"%d" % age)
         assert answer.code == ResponseCode.SUCCESS
 
 
@@ -56,7 +56,7 @@ async def heartbeat(rig: Rig, kind: str, expression: str, version: int = 1):
             }
         ],
     }
-    handler = ClientProcessor(rig.context).heartbeat
+    handler = rig.make(ClientProcessor).heartbeat
     return await rig.ask(handler, RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
 
 
@@ -65,7 +65,7 @@ def bodies(answer) -> list[bytes]:
 
 
 async def test_a_pull_that_carries_its_expression_gets_what_matches(rig):
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     await send(rig, 10, 20, 30, 40)
     found = await rig.ask(pull.handle, PULL, sql_fields("age > 15 AND TAGS = 'person'"))
     assert bodies(found) == [b"20", b"30", b"40"]
@@ -80,7 +80,7 @@ async def test_a_pull_that_carries_its_expression_gets_what_matches(rig):
 
 async def test_a_pull_without_one_is_filtered_by_the_heartbeat(rig):
     """The Go client says TAG whatever its heartbeats say."""
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     await send(rig, 10, 20)
     assert (await heartbeat(rig, "SQL92", "age = 20")).code == ResponseCode.SUCCESS
     fields = pull_fields(sysFlag="0", subVersion="1", subscription="", expressionType="TAG")
@@ -92,7 +92,7 @@ async def test_a_pull_without_one_is_filtered_by_the_heartbeat(rig):
 
 
 async def test_an_expression_that_is_none(rig):
-    pull, clients = PullProcessor(rig.context, rig.tasks), ClientProcessor(rig.context)
+    pull, clients = rig.make(PullProcessor, rig.tasks), rig.make(ClientProcessor)
     await send(rig, 10)
     refused = await rig.ask(pull.handle, PULL, sql_fields("age >"))
     assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
@@ -116,7 +116,7 @@ async def test_an_expression_that_is_none(rig):
 
 async def test_expressions_can_be_switched_off(rig):
     rig.context.config = dataclasses.replace(rig.config, enable_property_filter=False)
-    pull, clients = PullProcessor(rig.context, rig.tasks), ClientProcessor(rig.context)
+    pull, clients = rig.make(PullProcessor, rig.tasks), rig.make(ClientProcessor)
     await send(rig, 10)
     refused = await rig.ask(pull.handle, PULL, sql_fields("age = 10"))
     assert (refused.code, "SQL92" in refused.remark) == (ResponseCode.SYSTEM_ERROR, True)
@@ -128,7 +128,7 @@ async def test_expressions_can_be_switched_off(rig):
 
 
 async def test_a_held_pull_sleeps_on_through_what_it_does_not_want(rig):
-    pull, connection = PullProcessor(rig.context, rig.tasks), FakeConnection()
+    pull, connection = rig.make(PullProcessor, rig.tasks), FakeConnection()
     await send(rig, 10)
     waits = sql_fields("age > 15", offset=1, sysFlag="6", suspendTimeoutMillis="15000")
     rig.give(pull.handle, PULL, waits, b"", connection)
@@ -142,7 +142,7 @@ async def test_a_held_pull_sleeps_on_through_what_it_does_not_want(rig):
 
 
 async def test_a_held_pull_that_matched_nothing_moves_on_when_its_time_is_up(rig):
-    pull, connection = PullProcessor(rig.context, rig.tasks), FakeConnection()
+    pull, connection = rig.make(PullProcessor, rig.tasks), FakeConnection()
     await send(rig, 10)
     waits = sql_fields("age > 15", offset=1, sysFlag="6", suspendTimeoutMillis="15000")
     rig.give(pull.handle, PULL, waits, b"", connection)
@@ -155,7 +155,7 @@ async def test_a_held_pull_that_matched_nothing_moves_on_when_its_time_is_up(rig
 
 
 async def test_no_pull_is_held_by_a_broker_that_stops(rig):
-    pull, connection = PullProcessor(rig.context, rig.tasks), FakeConnection()
+    pull, connection = rig.make(PullProcessor, rig.tasks), FakeConnection()
     waits = sql_fields("age > 15", sysFlag="6", suspendTimeoutMillis="15000")
     await send(rig, 10)
     rig.give(pull.handle, PULL, waits | {"queueOffset": "1"}, b"", connection)
@@ -166,7 +166,7 @@ async def test_no_pull_is_held_by_a_broker_that_stops(rig):
 
 
 async def test_who_is_unknown_or_may_not_broadcast_is_refused(rig):
-    pull = PullProcessor(rig.context, rig.tasks)
+    pull = rig.make(PullProcessor, rig.tasks)
     await send(rig, 10)
     fields = pull_fields(sysFlag="0")
     came_back = await rig.ask(pull.handle, PULL, fields)

@@ -15,7 +15,7 @@ from tests.broker.rig import FakeConnection, Rig, send_fields
 @pytest.fixture
 async def rig(tmp_path):
     rig = Rig(tmp_path / "store")
-    await rig.ask(SendProcessor(rig.context).handle, 310, send_fields(), b"x")  # makes T: 4 queues
+    await rig.ask(rig.make(SendProcessor).handle, 310, send_fields(), b"x")  # makes T: 4 queues
     for client in "abc":
         rig.context.clients.consumer_seen(
             "G", client, FakeConnection(), message_model="CLUSTERING", subscriptions=[], now_ms=0
@@ -29,7 +29,7 @@ async def assigned(rig: Rig, client: str, **more: str):
     body = {"topic": "T", "consumerGroup": "G", "clientId": client, "strategyName": "AVG"}
     body |= {"messageModel": "CLUSTERING", **more}
     answer = await rig.ask(
-        AssignmentProcessor(rig.context, rig.tasks).query,
+        rig.make(AssignmentProcessor, rig.tasks).query,
         RequestCode.QUERY_ASSIGNMENT,
         {},
         json.dumps(body).encode(),
@@ -44,7 +44,7 @@ async def assigned(rig: Rig, client: str, **more: str):
 async def set_mode(rig: Rig, **more: object):
     body = {"topic": "T", "consumerGroup": "G", "mode": "POP", "popShareQueueNum": 0, **more}
     return await rig.ask(
-        AssignmentProcessor(rig.context, rig.tasks).set_mode,
+        rig.make(AssignmentProcessor, rig.tasks).set_mode,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         {},
         json.dumps(body).encode(),

@@ -35,8 +35,8 @@ RETRY = pop_retry_topic("T", "G")
 class PopRig(Rig):
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.processors = Processors(self.context, self.tasks, self.context.locks)
-        self.revive = PopRevive(self.context)
+        self.processors = self.make(Processors, self.tasks)
+        self.revive = self.make(PopRevive)
 
     def _on_arrival(self, run) -> None:
         super()._on_arrival(run)
@@ -489,7 +489,7 @@ async def test_batches_are_acknowledged_by_their_bits(rig):
 
 
 async def test_retention_stays_behind_what_is_held(rig):
-    housekeeper = Housekeeper(rig.context, rig.tasks, None)
+    housekeeper = rig.make(Housekeeper, rig.tasks, None)
     await rig.send(b"a", b"b")
     ((first, handle), (second, second_handle)) = messages(await rig.pop())
     assert housekeeper._delay_position() == first.physical_offset

@@ -1,0 +1,76 @@
+"""What this node may do as its group's leader, and what it holds only while it is.
+
+Place in the data path: whoever proposes asks `require_leader` first, and hands its proposal to
+`proposer`. "Does this node lead" has one answer, `ready`, which `broker.process.server` keeps by
+the log's notices; `wait_for_read_point` has the other voters confirm it.
+
+Invariants: `ready` implies that the log has applied what earlier terms committed, and that the
+group's time is known. What waits in `proposer` is refused as `ready` ends, and leases count anew as
+it begins; `want_of_room` alone is about this node, leading or not.
+"""
+
+from __future__ import annotations
+
+from broker.leader.busy import BusyHoldings
+from broker.leader.proposer import Proposer
+from broker.leader.rebalance_lock import RebalanceLocks
+from broker.request.replica import Replica
+from broker.request.request import RefusedError
+from raft.replicated_log import NotLeaderError
+from remoting.protocol.codes import ResponseCode
+from remoting.protocol.leader_hint import not_leader_remark
+
+__all__ = ["Leadership"]
+
+
+class Leadership:
+    """Leadership of one node: whether it has it, and what is in flight while it has."""
+
+    __slots__ = ("_replica", "locks", "pop_busy", "proposer", "ready", "term", "want_of_room")
+
+    def __init__(self, replica: Replica, proposer: Proposer) -> None:
+        self._replica = replica
+        self.proposer = proposer
+        self.locks = RebalanceLocks()
+        self.pop_busy = BusyHoldings()
+        self.ready = False  # this node leads and may propose, by the log's last notice
+        self.term = 0
+        # Why the disk has no room, by the last check; None: it has.
+        self.want_of_room: str | None = None
+
+    def change(self, *, ready: bool, term: int) -> None:
+        """Take over the log's notice of a role: what waited for a leadership that ended is refused,
+        and leases of queues count from the beginning of one."""
+        if self.ready and not ready:
+            self.proposer.lost_leadership()
+        elif ready and not self.ready:
+            self.locks.begin(self._replica.monotonic_ms())
+        self.ready, self.term = ready, term
+
+    def require_leader(self) -> None:
+        """Raises RefusedError (14, definite) unless this node may propose now."""
+        if not self.ready:
+            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self.not_leader_remark())
+        if self.want_of_room is not None:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "service not available now. It may be caused by the disk being full: "
+                f"{self.want_of_room}",
+            )
+
+    async def wait_for_read_point(self) -> None:
+        """Return once what was committed before the call is applied here.
+
+        Raises RefusedError (14) where this node can't prove that it leads.
+        """
+        try:
+            await self._replica.log.read_index()
+        except NotLeaderError as error:
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, self.not_leader_remark()
+            ) from error
+
+    def not_leader_remark(self) -> str:
+        leader = self._replica.log.status().leader_id
+        address = None if leader is None else self._replica.broker_addresses.get(leader)
+        return not_leader_remark(address)
