@@ -275,7 +275,12 @@ PULL_LITE: Final = 16
 
 
 class PullMessageRequestHeader(Header, frozen=True, kw_only=True):
-    """PULL_MESSAGE and LITE_PULL_MESSAGE; bits of `sys_flag` are the PULL_* constants here."""
+    """PULL_MESSAGE and LITE_PULL_MESSAGE; bits of `sys_flag` are the PULL_* constants here.
+
+    RocketMQ requires the commit offset, the suspend timeout and the subscription's version even
+    where `sys_flag` leaves them unused; the pulls of its proxy (5.3, ConsumerProcessor) have no
+    version. Here nothing is committed, held or compared without them.
+    """
 
     consumer_group: str
     topic: str
@@ -283,9 +288,9 @@ class PullMessageRequestHeader(Header, frozen=True, kw_only=True):
     queue_offset: Long
     max_msg_nums: Int
     sys_flag: Int
-    commit_offset: Long
-    suspend_timeout_ms: Long = field(name="suspendTimeoutMillis")
-    sub_version: Long
+    commit_offset: Long = -1
+    suspend_timeout_ms: Long = field(name="suspendTimeoutMillis", default=0)
+    sub_version: Long = 0
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: Int | None = None

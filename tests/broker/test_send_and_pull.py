@@ -315,6 +315,54 @@ async def test_a_held_pull_wakes_for_its_tag_only(rig):
     assert [record.body for record in decode_records(connection.sent[0].body)] == [b"2"]
 
 
+PROXY_PULL = {
+    "consumerGroup": "G",
+    "topic": "T",
+    "queueId": "0",
+    "queueOffset": "0",
+    "maxMsgNums": "32",
+    "sysFlag": "6",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "9000",
+    "subscription": "*",
+    "expressionType": "TAG",
+    "bname": "broker-a",
+}
+"""As ConsumerProcessor.pullMessage of RocketMQ's proxy fills it in (5.3): without subVersion."""
+
+
+async def test_a_pull_of_the_proxy_has_no_version_of_its_subscription(rig):
+    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    await rig.ask(send.handle, SEND, send_fields(key="first"), b"0")
+    found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, PROXY_PULL)
+    assert [record.body for record in decode_records(found.body)] == [b"0"]
+    connection = FakeConnection()
+    at_the_end = PROXY_PULL | {"queueOffset": "1"}
+    rig.give(pull.handle, RequestCode.PULL_MESSAGE, at_the_end, b"", connection)
+    assert connection.sent == [], "it is held"
+    await rig.ask(send.handle, SEND, send_fields(key="second"), b"1")
+    assert [record.body for record in decode_records(connection.sent[0].body)] == [b"1"]
+
+
+@pytest.mark.parametrize("absent", ["commitOffset", "suspendTimeoutMillis", "subVersion"])
+async def test_a_pull_may_leave_out_what_its_flags_do_not_use(rig, absent):
+    pull = PullProcessor(rig.context, rig.tasks)
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    fields = pull_fields(sysFlag="4")
+    del fields[absent]
+    assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)).code == 0
+
+
+async def test_a_pull_without_the_offset_that_its_flag_announces_commits_nothing(rig):
+    pull = PullProcessor(rig.context, rig.tasks)
+    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    fields = pull_fields(sysFlag="5")
+    del fields["commitOffset"]
+    assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)).code == 0
+    await turns(4)
+    assert ("G", "T", 0) not in rig.state.consumer_offsets
+
+
 async def test_a_held_pull_ends_with_not_found_at_its_deadline(rig):
     pull = rig.make(PullProcessor, rig.tasks)
     await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")

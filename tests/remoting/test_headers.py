@@ -133,8 +133,7 @@ def test_golden_answers() -> None:
     [
         (
             headers.PullMessageRequestHeader,
-            "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset"
-            " suspendTimeoutMillis subVersion",
+            "consumerGroup topic queueId queueOffset maxMsgNums sysFlag",
         ),
         (
             headers.EndTransactionRequestHeader,
