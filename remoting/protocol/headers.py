@@ -670,9 +670,12 @@ class TransferLeadershipRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class UserRequestHeader(Header, frozen=True, kw_only=True):
-    """AUTH_CREATE_USER, AUTH_UPDATE_USER, AUTH_DELETE_USER and AUTH_GET_USER."""
+    """AUTH_CREATE_USER, AUTH_UPDATE_USER, AUTH_DELETE_USER and AUTH_GET_USER.
 
-    username: str
+    Without a name the handler refuses with 29, as RocketMQ does: it is blank.
+    """
+
+    username: str = ""
 
 
 class ListUsersRequestHeader(Header, frozen=True, kw_only=True):

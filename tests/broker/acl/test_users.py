@@ -127,6 +127,21 @@ async def test_what_is_wrong_is_named(users, code, body, fields, remark):
     assert not users.rig.state.users.users
 
 
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        # rocketmq-admin-go 1.1.0 (acl.go) names the user in these two bodies alone.
+        (RequestCode.AUTH_CREATE_USER, {"username": "u", "password": "x"}),
+        (RequestCode.AUTH_UPDATE_USER, {"username": "u", "password": "x"}),
+        (RequestCode.AUTH_DELETE_USER, None),
+        (RequestCode.AUTH_GET_USER, None),
+    ],
+)
+async def test_a_request_that_names_no_user_is_refused_as_by_rocketmq(users, code, body):
+    answer = await users.ask(code, body)
+    assert (answer.code, answer.remark) == (29, "The username is blank")
+
+
 async def test_permissions_are_merged_by_resource_and_taken_away(users):
     await users.create()
     assert (await users.grant("Topic:orders", "Pub")).code == ResponseCode.SUCCESS
