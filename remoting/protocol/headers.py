@@ -384,7 +384,10 @@ class ViewMessageRequestHeader(Header, frozen=True, kw_only=True):
 
 
 class PopMessageRequestHeader(Header, frozen=True, kw_only=True):
-    """POP_MESSAGE; `queue_id` below 0 is any queue, `init_mode` other than 0 is the queue's end."""
+    """POP_MESSAGE; `queue_id` below 0 is any queue, `init_mode` other than 0 is the queue's end.
+
+    RocketMQ's broker fills in a `born_ms` that is left out, as lua-resty-rocketmq does.
+    """
 
     consumer_group: str
     topic: str
@@ -392,8 +395,8 @@ class PopMessageRequestHeader(Header, frozen=True, kw_only=True):
     max_msg_nums: Int
     invisible_ms: Long = field(name="invisibleTime")
     poll_ms: Long = field(name="pollTime")
-    born_ms: Long = field(name="bornTime")
     init_mode: Int
+    born_ms: Long | None = field(name="bornTime", default=None)
     expression_type: str | None = field(name="expType", default=None)
     expression: str | None = field(name="exp", default=None)
     order: bool = False

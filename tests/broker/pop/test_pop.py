@@ -195,6 +195,14 @@ async def test_a_client_whose_clock_is_behind_gets_messages(rig):
     assert [message.body for message, _ in messages(answer)] == [b"a"]
 
 
+async def test_a_client_that_does_not_say_when_it_asked_gets_messages(rig):
+    await rig.send(b"a")
+    fields = rig.fields()
+    del fields["bornTime"]  # lua-resty-rocketmq leaves it out
+    answer = await rig.ask(rig.processors.pop.handle, POP, fields)
+    assert [message.body for message, _ in messages(answer)] == [b"a"]
+
+
 async def test_what_is_damaged_here_waits_and_holds_up_nothing_else(rig, monkeypatch):
     monkeypatch.setattr("broker.pop.revive._COUNT_MAX", 1)
     await rig.send(b"bad", b"good")
