@@ -332,7 +332,7 @@ PROXY_PULL = {
 
 
 async def test_a_pull_of_the_proxy_has_no_version_of_its_subscription(rig):
-    send, pull = SendProcessor(rig.context), PullProcessor(rig.context, rig.tasks)
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
     await rig.ask(send.handle, SEND, send_fields(key="first"), b"0")
     found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, PROXY_PULL)
     assert [record.body for record in decode_records(found.body)] == [b"0"]
@@ -346,16 +346,16 @@ async def test_a_pull_of_the_proxy_has_no_version_of_its_subscription(rig):
 
 @pytest.mark.parametrize("absent", ["commitOffset", "suspendTimeoutMillis", "subVersion"])
 async def test_a_pull_may_leave_out_what_its_flags_do_not_use(rig, absent):
-    pull = PullProcessor(rig.context, rig.tasks)
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    pull = rig.make(PullProcessor, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
     fields = pull_fields(sysFlag="4")
     del fields[absent]
     assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)).code == 0
 
 
 async def test_a_pull_without_the_offset_that_its_flag_announces_commits_nothing(rig):
-    pull = PullProcessor(rig.context, rig.tasks)
-    await rig.ask(SendProcessor(rig.context).handle, SEND, send_fields(), b"0")
+    pull = rig.make(PullProcessor, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
     fields = pull_fields(sysFlag="5")
     del fields["commitOffset"]
     assert (await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, fields)).code == 0
