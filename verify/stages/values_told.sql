@@ -4,7 +4,8 @@
 -- `was_read`: by an ok read; `read_op`: the first read of it, an ok one if there is one;
 -- `groups_that_read`: how many at-least-once groups read it ok; `logged_index`: its first committed
 -- record on a user topic. Of the keys that it was sent and seen with stand the least and the greatest
--- here: where all four are one there is no other, and lists per value do not spill.
+-- here: where all four are one there is no other, and lists per value do not spill. Nor do many
+-- joins at once: what each table knows of a value is put in rows of one shape, and grouped once.
 with sent as (
   select
     a.value,
@@ -55,37 +56,61 @@ seen as (
     select value, uniq_key from reads
     union all
     select named as value, uniq_key from records where is_visible
-  ) told
+  ) pairs
   group by value
 ),
-names as (
-  select value from sent
-  union
-  select value from known
-  union
-  select value from seen
+told as (
+  select
+    value, attempts, open_attempts, attempts_without_key, sent_op, must,
+    least_key as least_key_sent, greatest_key as greatest_key_sent, null as acked_op,
+    null as tx, null as broker_group, null as topic, null as queue, null as offset,
+    null as read_op, null as was_ok, null as groups, null as least_key_seen,
+    null as greatest_key_seen, null as logged_index
+  from sent
+  union all
+  select
+    value, null, null, null, null, null, null, null, op, tx, place.broker_group, place.topic,
+    place.queue, place.offset, null, null, null, null, null, null
+  from known
+  union all
+  select
+    value, null, null, null, null, null, null, null, null, null, null, null, null, null, op,
+    was_ok, groups, null, null, null
+  from shown
+  union all
+  select
+    value, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+    null, null, least_key, greatest_key, null
+  from seen
+  union all
+  select
+    value, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+    null, null, null, null, index
+  from logged
 )
 select
-  n.value,
-  coalesce(s.attempts, 0) as attempts,
-  coalesce(s.open_attempts, 0) as open_attempts,
-  coalesce(s.attempts_without_key, 0) as attempts_without_key,
-  s.sent_op,
-  k.op as acked_op,
-  k.place as acked_place,
-  k.tx,
-  coalesce(s.must, false) or k.op is not null as must,
-  coalesce(r.was_ok, false) as was_read,
-  r.op as read_op,
-  coalesce(r.groups, 0) as groups_that_read,
-  s.least_key as least_key_sent,
-  s.greatest_key as greatest_key_sent,
-  e.least_key as least_key_seen,
-  e.greatest_key as greatest_key_seen,
-  l.index as logged_index
-from names n
-left join sent s on n.value <=> s.value
-left join known k on n.value <=> k.value
-left join shown r on n.value <=> r.value
-left join seen e on n.value <=> e.value
-left join logged l on n.value <=> l.value
+  value,
+  coalesce(max(attempts), 0) as attempts,
+  coalesce(max(open_attempts), 0) as open_attempts,
+  coalesce(max(attempts_without_key), 0) as attempts_without_key,
+  max(sent_op) as sent_op,
+  max(acked_op) as acked_op,
+  case
+    when max(acked_op) is not null
+      then struct(
+        max(broker_group) as broker_group, max(topic) as topic, max(queue) as queue,
+        max(offset) as offset
+      )
+  end as acked_place,
+  max(tx) as tx,
+  coalesce(bool_or(must), false) or max(acked_op) is not null as must,
+  coalesce(bool_or(was_ok), false) as was_read,
+  max(read_op) as read_op,
+  coalesce(max(groups), 0) as groups_that_read,
+  max(least_key_sent) as least_key_sent,
+  max(greatest_key_sent) as greatest_key_sent,
+  max(least_key_seen) as least_key_seen,
+  max(greatest_key_seen) as greatest_key_seen,
+  max(logged_index) as logged_index
+from told
+group by value
