@@ -1,0 +1,10 @@
+-- One row per value that was acknowledged: by which operation, and at which place as far as it is
+-- told.
+select
+  value, min(op) as op, min(tx) as tx,
+  min_by(
+    struct(broker_group, topic, queue, offset),
+    struct(op, coalesce(offset, cast(-1 as bigint)) as offset)
+  ) as place
+from acked
+group by value

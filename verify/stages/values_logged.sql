@@ -1,0 +1,5 @@
+-- One row per value of a visible record: its first committed index.
+select named as value, min(index) as index
+from records
+where is_visible
+group by named

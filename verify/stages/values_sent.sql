@@ -1,0 +1,13 @@
+-- One row per value that was attempted: how often, and with which keys. `must`: it must have
+-- committed.
+select
+  a.value,
+  count(a.type) as attempts,
+  count_if(a.type <> 'fail') as open_attempts,
+  count_if(a.type is not null and a.uniq_key is null) as attempts_without_key,
+  min(a.op) as sent_op,
+  bool_or(c.op is not null and a.f = 'send') as must,
+  min(a.uniq_key) as least_key,
+  max(a.uniq_key) as greatest_key
+from attempts a left join must_have_committed c on a.op = c.op
+group by a.value
