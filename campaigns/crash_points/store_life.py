@@ -9,6 +9,9 @@ of it.
 `Promise` is what a start must find after a crash: entries that were reported durable, term and
 vote that messages may have left for, the log's beginning, snapshots. While an action changes one
 of them, the weaker of both holds.
+
+Over 500 lines, because the life of one store is one object: what its shell does, in which order,
+and what must hold after each crash are read against one another.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Planted bugs in what consumers share (offset resets, locks of queues, pops in order), and in what
-administrators change."""
+administrators change.
+
+Over 500 lines, because it is one flat list of planted bugs and nothing else.
+"""
 
 from __future__ import annotations
 
