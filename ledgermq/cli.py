@@ -260,13 +260,14 @@ def chaos_run(
 def chaos_faults(as_json: Json = False) -> None:
     """List every fault: the worlds it works in, what it needs, how its effect is probed."""
     from chaos.nemesis.catalogue import CATALOGUE  # noqa: PLC0415
+    from chaos.worlds.catalogue import worlds_of  # noqa: PLC0415
 
     if as_json:
         rows = [
             {
                 "name": fault.name,
                 "summary": fault.summary,
-                "worlds": list(fault.worlds),
+                "worlds": worlds_of(fault.parts, fault.effects),
                 "needs": fault.needs,
                 "probe": fault.probe,
                 "parameters": dict(fault.parameters),
@@ -277,11 +278,29 @@ def chaos_faults(as_json: Json = False) -> None:
         return
     for fault in CATALOGUE.values():
         typer.echo(f"{fault.name}: {fault.summary}")
-        typer.echo(f"    worlds: {', '.join(fault.worlds)}; needs: {fault.needs}")
+        worlds = ", ".join(worlds_of(fault.parts, fault.effects)) or "none"
+        typer.echo(f"    worlds: {worlds}; needs: {fault.needs}")
         typer.echo(f"    probe: {fault.probe}")
         if fault.parameters:
             settings = ", ".join(f"{name} = {value}" for name, value in fault.parameters.items())
             typer.echo(f"    settings: {settings}")
+
+
+@chaos_app.command("worlds")
+def chaos_worlds(as_json: Json = False) -> None:
+    """List every world: what it is made of, and what this host lacks for it."""
+    from chaos.worlds.catalogue import WORLDS  # noqa: PLC0415
+
+    rows = [
+        {"name": world.name, "summary": world.summary, "missing": world.missing()}
+        for world in WORLDS.values()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        typer.echo(f"{row['name']}: {row['summary']}")
+        typer.echo(f"    missing here: {row['missing'] or 'nothing'}")
 
 
 @app.command()

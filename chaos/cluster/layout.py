@@ -1,8 +1,9 @@
 """The layout of a cluster: names, addresses, files and configurations, from a few numbers.
 
-Place in the data path: `chaos.cluster.cluster` (a person's local cluster) and `chaos.worlds.local`
-(the laboratory) both lay their clusters out with it, so that `ledgermq cluster status` works on a
-run directory of the laboratory while it runs. It touches no file and binds no port.
+Place in the data path: `chaos.cluster.cluster` (a person's local cluster) and
+`chaos.systems.ledgermq` (the laboratory) both lay their clusters out with it, so that
+`ledgermq cluster status` works on a run directory of the laboratory while it runs. It touches no
+file and binds no port.
 
 Invariants: node names are unique within their group, process names over the whole cluster, ports
 over the whole cluster; every voter of a group stands in the `[peers]` of every node of it.

@@ -1,8 +1,9 @@
 """Processes of a cluster on this host: started, signalled, watched, and stopped by name.
 
-Place in the data path: `chaos.cluster.cluster` and `chaos.worlds.local` start brokers, name servers
-and proxies with it. Standard output and error of a process go to `ROOT/output/<name>.log`, appended
-over restarts; its pid file `ROOT/pids/<name>.json` holds the pid and the kernel's start time.
+Place in the data path: `chaos.cluster.cluster`, `chaos.systems.ledgermq` and `chaos.links.proxies`
+start brokers, name servers and proxies with it. Standard output and error of a process go to
+`ROOT/output/<name>.log`, appended over restarts; its pid file `ROOT/pids/<name>.json` holds the pid
+and the kernel's start time.
 
 Invariants: a process is signalled only where pid and start time both match the pid file, so a pid
 that the kernel has re-used is never touched. A program begins only once a pid file names its

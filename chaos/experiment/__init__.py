@@ -4,6 +4,6 @@
 `quiesce` makes the cluster whole and reads everything after the load, `phases` and `progress` tell
 of it. What it leaves is judged elsewhere.
 
-May import: `chaos.cluster`, `chaos.nemesis`, `chaos.recording`, `chaos.scenario`, `chaos.workload`,
-  `chaos.worlds`, `client`.
+May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.recording`, `chaos.scenario`,
+  `chaos.systems`, `chaos.workload`, `chaos.worlds`, `client`.
 """

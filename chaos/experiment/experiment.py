@@ -44,6 +44,7 @@ from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
 from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.links.base import LinksError
 from chaos.recording.history import HistoryError, HistoryWriter
 from chaos.recording.live_tables import LiveTables
 from chaos.recording.run_export import ExportResult, export_run, sources_of
@@ -51,24 +52,23 @@ from chaos.recording.run_manifest import describe_environment, write_manifest
 from chaos.recording.sparse_files import cut_trailing_holes
 from chaos.recording.table_converter import HISTORY_FILE
 from chaos.scenario.scenario import Scenario
+from chaos.systems.base import SystemFailedError
+from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
 from chaos.workload.load import TOOL_SLOT, Workload, slot_names
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.topics import make_topics
-from chaos.worlds.base import World, WorldError
-from chaos.worlds.local import LocalWorld
-from chaos.worlds.watch import ClusterWatch
+from chaos.worlds.catalogue import WORLDS, WorldOptions
+from chaos.worlds.world import World
 from client.errors import ClientError
 
 __all__ = [
-    "WORLDS",
     "ExperimentError",
     "ExperimentInterrupted",
     "NothingBegunError",
     "run_experiment",
 ]
 
-WORLDS: Final = ("local",)
 START_SECONDS_MAX: Final = 60.0
 CLIENTS_END_SECONDS_MAX: Final = 60.0
 
@@ -116,14 +116,7 @@ def run_experiment(
     if engine is not None:
         cluster = dataclasses.replace(scenario.cluster, engine=engine)
         scenario = dataclasses.replace(scenario, cluster=cluster)
-    if scenario.cluster.engine not in ENGINES:
-        raise NothingBegunError(
-            f"unknown engine {scenario.cluster.engine!r}: known are {', '.join(ENGINES)}"
-        )
-    if world not in WORLDS:
-        raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
-    if toxiproxy_url is not None:
-        _check_url(toxiproxy_url)
+    _check_possible(scenario.cluster.engine, world, toxiproxy_url)
     started = datetime.now(UTC)
     run = out or Path("runs") / f"{scenario.name}-{started:%Y%m%dT%H%M%S}-{seed}"
     _make_empty(run)
@@ -131,6 +124,7 @@ def run_experiment(
         experiment = _Experiment(
             scenario,
             run.resolve(),
+            world=world,
             seed=seed,
             toxiproxy_url=toxiproxy_url,
             started=started,
@@ -150,9 +144,10 @@ def run_experiment(
         HistoryError,
         LayoutError,
         OSError,
+        LinksError,
         ProcessError,
+        SystemFailedError,
         TimeoutError,
-        WorldError,
     ) as error:
         experiment.give_up(f"{type(error).__name__}: {error}")
         raise ExperimentError(f"{type(error).__name__}: {error}", run) from error
@@ -184,6 +179,7 @@ class _Experiment:
         scenario: Scenario,
         run: Path,
         *,
+        world: str,
         seed: int,
         toxiproxy_url: str | None,
         started: datetime,
@@ -191,6 +187,7 @@ class _Experiment:
     ) -> None:
         self._scenario = scenario
         self._run = run
+        self._world = world
         self._seed = seed
         self._toxiproxy_url = toxiproxy_url
         self._started = started
@@ -218,13 +215,14 @@ class _Experiment:
         """Run all phases up to the stop of the last process."""
         with _stop_signals():
             slots = slot_names(self._scenario.workload)
-            world = LocalWorld(
-                self._run,
-                self._layout,
-                slots,
-                toxiproxy_url=self._toxiproxy_url,
-                seed=self._rng.getrandbits(31),
-                rng=random.Random(self._rng.getrandbits(64)),
+            world = WORLDS[self._world].make(
+                WorldOptions(
+                    run=self._run,
+                    layout=self._layout,
+                    client_slots=slots,
+                    toxiproxy_url=self._toxiproxy_url,
+                    rng=self._rng,
+                )
             )
             progress = asyncio.create_task(self.progress.run(), name="progress")
             try:
@@ -248,7 +246,7 @@ class _Experiment:
 
     async def _with_cluster(self, world: World, history: HistoryWriter) -> None:
         context = await self._make_context(world, history)
-        watch = ClusterWatch(world)
+        watch = ClusterWatch(world.system)
         parts = _Parts(
             world=world,
             history=history,
@@ -362,7 +360,7 @@ class _Experiment:
             "system": "ledgermq",
             "engine": scenario.cluster.engine,
             "version": importlib.metadata.version("ledgermq"),
-            "world": "local",
+            "world": self._world,
             "scenario": {"name": scenario.name, "text": scenario.text},
             "seed": self._seed,
             "started_at": self._started.isoformat(),
@@ -383,6 +381,19 @@ class _Experiment:
             "dedupe": {"window_ms": scenario.dedupe.window_ms},
             "limits": None if limits is None else dataclasses.asdict(limits),
         }
+
+
+def _check_possible(engine: str, world: str, toxiproxy_url: str | None) -> None:
+    """Raise NothingBegunError where this installation or this host can't run it."""
+    if engine not in ENGINES:
+        raise NothingBegunError(f"unknown engine {engine!r}: known are {', '.join(ENGINES)}")
+    if world not in WORLDS:
+        raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
+    lacking = WORLDS[world].missing()
+    if lacking is not None:
+        raise NothingBegunError(f"the world {world} can't be had here: {lacking}")
+    if toxiproxy_url is not None:
+        _check_url(toxiproxy_url)
 
 
 def _make_empty(run: Path) -> None:
@@ -434,7 +445,7 @@ async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -
     if not done:
         left = ", ".join(workload.working())
         task.cancel()
-        raise WorldError(f"clients did not end within {seconds:.0f} s: {left}")
+        raise SystemFailedError(f"clients did not end within {seconds:.0f} s: {left}")
     await task
 
 
@@ -467,7 +478,15 @@ def _stop_signals() -> Iterator[None]:
 
 def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
     """Return the first error of nested groups. A bug among them is raised as it is."""
-    known = (ClientError, HistoryError, LayoutError, OSError, ProcessError, WorldError)
+    known = (
+        ClientError,
+        HistoryError,
+        LayoutError,
+        LinksError,
+        OSError,
+        ProcessError,
+        SystemFailedError,
+    )
     _, bugs = errors.split(known)
     if bugs is not None:
         raise bugs

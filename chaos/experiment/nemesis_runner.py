@@ -21,12 +21,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.nemesis.base import FAULT_ERRORS, Fault, FaultContext, Observation
+from chaos.nemesis.base import (
+    FAULT_ERRORS,
+    Fault,
+    FaultContext,
+    FaultNotPossibleError,
+    Observation,
+)
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import FaultStep
-from chaos.worlds.base import World
-from chaos.worlds.watch import ClusterWatch
+from chaos.systems.watch import ClusterWatch
+from chaos.worlds.world import World
 
 __all__ = ["ActiveFault", "Nemesis"]
 
@@ -99,9 +105,13 @@ class Nemesis:
             leader=self._watch.leader,
             statuses=lambda: self._watch.statuses,
         )
-        fault = CATALOGUE[step.name].make(context)
+        spec = CATALOGUE[step.name]
+        fault = spec.make(context)
         notes: list[str] = []
         try:
+            lacking = spec.missing_in(self._world.system.parts, self._world.links.effects)
+            if lacking is not None:
+                raise FaultNotPossibleError(f"the world {self._world.name} lacks {lacking}")
             await self._watch.await_leader(group, LEADER_TIMEOUT_S)
             await fault.setup()
         except FAULT_ERRORS as error:

@@ -1,6 +1,6 @@
 """Live progress of an experiment: phase, rates, leader and term, faults.
 
-Place in the data path: reads `chaos.recording.history`'s counts, `chaos.worlds.watch` and the
+Place in the data path: reads `chaos.recording.history`'s counts, `chaos.systems.watch` and the
 nemesis; writes to standard error only. On a terminal it is one block that is redrawn, elsewhere a
 line every few seconds.
 """
@@ -18,8 +18,8 @@ from rich.text import Text
 
 from chaos.experiment.nemesis_runner import ActiveFault, Nemesis
 from chaos.recording.history import HistoryWriter
-from chaos.worlds.base import World
-from chaos.worlds.watch import ClusterWatch
+from chaos.systems.watch import ClusterWatch
+from chaos.worlds.world import World
 
 __all__ = ["Progress"]
 

@@ -22,12 +22,13 @@ from typing import Final
 from chaos.cluster.layout import BrokerPlace
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import TransactionsSection
+from chaos.systems.base import SystemFailedError
+from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.final_drain import DrainedQueue, drain
 from chaos.workload.load import Workload
 from chaos.workload.offset_reader import make_tool, read_min_offset
-from chaos.worlds.base import World, WorldError
-from chaos.worlds.watch import ClusterWatch
+from chaos.worlds.world import World
 from client.errors import ClientError
 from client.message import MessageQueue
 
@@ -44,8 +45,8 @@ async def await_caught_up(
     """Wait until every node has caught up with its leader; return the nodes that did not.
 
     Every node must answer and have applied what its leader had committed, and every group must have
-    a ready leader. Raises WorldError where a group is left without one, so that nothing can be
-    read.
+    a ready leader. Raises SystemFailedError where a group is left without one, so that nothing
+    can be read.
     """
     layout = world.layout
     while True:
@@ -67,7 +68,7 @@ async def await_caught_up(
             return []
         if asyncio.get_running_loop().time() >= deadline_s:
             if leaderless:
-                raise WorldError(
+                raise SystemFailedError(
                     f"the cluster did not come back: no leader of {', '.join(leaderless)}"
                 )
             return behind
@@ -142,8 +143,10 @@ async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> lis
             try:
                 high = await tool.max_offset(queue)
             except ClientError as error:
-                raise WorldError(f"no maximum offset of {queue} after the heal: {error}") from error
+                raise SystemFailedError(
+                    f"no maximum offset of {queue} after the heal: {error}"
+                ) from error
             if low is None:
-                raise WorldError(f"no minimum offset of {queue} after the heal")
+                raise SystemFailedError(f"no minimum offset of {queue} after the heal")
             result.append(DrainedQueue(queue=queue, min_offset=low, max_offset=high, drained=False))
     return result

@@ -5,5 +5,5 @@
 
 A fault is never counted by its intent: without a probe that saw its effect it is unknown.
 
-May import: `chaos.cluster`, `chaos.worlds`.
+May import: `chaos.cluster`, `chaos.links`, `chaos.systems`, `chaos.worlds`.
 """

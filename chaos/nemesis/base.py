@@ -15,10 +15,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from chaos.cluster.broker_status import BrokerStatus
-from chaos.worlds.base import Link, World, WorldError
+from chaos.links.base import Link, LinkEffect, Links, LinksError
+from chaos.systems.base import (
+    Clocks,
+    Failpoints,
+    Members,
+    Part,
+    Processes,
+    Settings,
+    Stores,
+    System,
+    SystemFailedError,
+)
+from chaos.worlds.world import World
 
 __all__ = [
     "FAULT_ERRORS",
@@ -34,6 +46,7 @@ __all__ = [
 ]
 
 Parameter: TypeAlias = str | int | float | bool
+T = TypeVar("T")
 
 
 class FaultNotPossibleError(Exception):
@@ -42,7 +55,7 @@ class FaultNotPossibleError(Exception):
 
 # The errors of a step that say something of the fault and its world: they are recorded with it.
 # Any other is a bug of the laboratory.
-FAULT_ERRORS: Final = (FaultNotPossibleError, WorldError, OSError)
+FAULT_ERRORS: Final = (FaultNotPossibleError, LinksError, SystemFailedError, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +82,46 @@ class FaultContext:
     leader: Callable[[str], str | None]
     statuses: Callable[[], Mapping[str, BrokerStatus]]
 
+    @property
+    def links(self) -> Links:
+        return self.world.links
+
+    @property
+    def system(self) -> System:
+        return self.world.system
+
+    @property
+    def processes(self) -> Processes:
+        """The system's processes. Raises FaultNotPossibleError, as do the parts below."""
+        return _there(self.world.system.processes, Part.PROCESSES)
+
+    @property
+    def stores(self) -> Stores:
+        return _there(self.world.system.stores, Part.STORES)
+
+    @property
+    def failpoints(self) -> Failpoints:
+        return _there(self.world.system.failpoints, Part.FAILPOINTS)
+
+    @property
+    def clocks(self) -> Clocks:
+        return _there(self.world.system.clocks, Part.CLOCKS)
+
+    @property
+    def group_members(self) -> Members:
+        return _there(self.world.system.members, Part.MEMBERS)
+
+    @property
+    def settings(self) -> Settings:
+        return _there(self.world.system.settings, Part.SETTINGS)
+
     def members(self) -> list[str]:
         """Return the process names of the group's nodes, in order."""
         return [place.name for place in self.world.layout.groups[self.group]]
 
     def alive(self) -> list[str]:
         """Return the members whose process runs and is not stopped."""
-        state = self.world.process_state
+        state = self.processes.state
         return [name for name in self.members() if state(name) not in {"gone", "T", "Z"}]
 
     def require_leader(self) -> str:
@@ -125,24 +171,40 @@ class Fault(Protocol):
 class FaultSpec:
     """A row of `ledgermq chaos faults`.
 
-    `parameters`: name = default, which gives the type too; `choices`: the values allowed for a text
-    parameter.
+    `parts`, `effects`: what the fault needs of a system and of its links; it runs in every world
+    that has them. `seen_elsewhere`: who else has such a fault. `parameters`: name = default, which
+    gives the type too; `choices`: the values allowed for a text parameter.
     """
 
     name: str
     summary: str
-    worlds: tuple[str, ...]
-    needs: str
     probe: str
     make: Callable[[FaultContext], Fault]
+    parts: frozenset[Part] = frozenset()
+    effects: frozenset[LinkEffect] = frozenset()
+    seen_elsewhere: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> str:
+        """The needs in words, for people."""
+        effects = [f"links that can be changed: {each.value}" for each in self.effects]
+        return ", ".join(sorted([*(part.value for part in self.parts), *effects])) or "nothing"
+
+    def missing_in(self, parts: frozenset[Part], effects: frozenset[LinkEffect]) -> str | None:
+        """Return what a world of these parts and effects lacks for the fault; None: nothing."""
+        lacking = [part.value for part in self.parts - parts]
+        lacking += [f"links that can be changed: {each.value}" for each in self.effects - effects]
+        return ", ".join(sorted(lacking)) or None
 
 
 async def control_probe(world: World, links: Sequence[Link]) -> dict[Link, float]:
     """Return the round trip of each link that passes now: only these can later prove a cut."""
     return {
-        probe.link: probe.round_trip_ms or 0.0 for probe in await world.probe(links) if probe.passes
+        probe.link: probe.round_trip_ms or 0.0
+        for probe in await world.links.probe(links)
+        if probe.passes
     }
 
 
@@ -150,7 +212,7 @@ async def links_silent(world: World, control: Mapping[Link, float]) -> Observati
     """Observe whether every link that passed before is silent now."""
     if not control:
         return Observation(seen=None, evidence="no link of it passed before the fault")
-    probes = await world.probe(list(control))
+    probes = await world.links.probe(list(control))
     text = "; ".join(
         f"{probe.link}: {probe.evidence} (before: answer in {control[probe.link]:.0f} ms)"
         for probe in probes
@@ -164,10 +226,16 @@ async def links_silent(world: World, control: Mapping[Link, float]) -> Observati
 
 async def links_pass(world: World, links: Sequence[Link]) -> Observation:
     """Observe whether every link passes."""
-    probes = await world.probe(links)
+    probes = await world.links.probe(links)
     text = "; ".join(f"{probe.link}: {probe.evidence}" for probe in probes)
     if all(probe.passes for probe in probes):
         return Observation(seen=True, evidence=text)
     if any(probe.passes is False for probe in probes):
         return Observation(seen=False, evidence=text)
     return Observation(seen=None, evidence=text)
+
+
+def _there(part: T | None, kind: Part) -> T:
+    if part is None:
+        raise FaultNotPossibleError(f"the system under test has no {kind.value}")
+    return part

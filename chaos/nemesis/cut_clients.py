@@ -9,9 +9,9 @@ client-to-broker isolation.
 
 from __future__ import annotations
 
+from chaos.links.base import Link, LinkEffect, both_ways
 from chaos.nemesis.base import FaultSpec
 from chaos.nemesis.link_cut import LinkCut
-from chaos.worlds.base import Link, both_ways
 
 __all__ = ["SPEC", "CutClients"]
 
@@ -31,9 +31,8 @@ class CutClients(LinkCut):
 SPEC = FaultSpec(
     name="cut-clients",
     summary="a node is cut off from every client, while its peers reach it",
-    worlds=("local",),
-    needs="proxies",
     probe="requests through the cut proxies of some clients stay unanswered",
+    effects=frozenset({LinkEffect.CUT}),
     make=CutClients,
     parameters={"target": "leader"},
     choices={"target": ("leader", "follower", "any")},

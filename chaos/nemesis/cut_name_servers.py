@@ -8,9 +8,9 @@ unanswered. Source: RocketMQ's guarantee that name servers are not on the data p
 
 from __future__ import annotations
 
+from chaos.links.base import Link, LinkEffect, both_ways
 from chaos.nemesis.base import FaultSpec
 from chaos.nemesis.link_cut import LinkCut
-from chaos.worlds.base import Link, both_ways
 
 __all__ = ["SPEC", "CutNameServers"]
 
@@ -32,8 +32,7 @@ class CutNameServers(LinkCut):
 SPEC = FaultSpec(
     name="cut-name-servers",
     summary="every name server is cut off from brokers and clients",
-    worlds=("local",),
-    needs="proxies",
     probe="requests through the cut proxies stay unanswered",
+    effects=frozenset({LinkEffect.CUT}),
     make=CutNameServers,
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from chaos.nemesis.base import FaultContext, FaultNotPossibleError, FaultSpec, Observation
+from chaos.systems.base import Part
 
 __all__ = ["SPEC", "Kill"]
 
@@ -31,20 +32,20 @@ class Kill:
             raise FaultNotPossibleError(f"{self._context.group} has no live node")
 
     async def inject(self) -> None:
-        await asyncio.gather(*(self._context.world.kill(node) for node in self._nodes))
+        await asyncio.gather(*(self._context.processes.kill(node) for node in self._nodes))
 
     async def probe(self) -> Observation:
-        states = {node: self._context.world.process_state(node) for node in self._nodes}
+        states = {node: self._context.processes.state(node) for node in self._nodes}
         text = ", ".join(f"{node}: process {state}" for node, state in states.items())
         return Observation(seen=all(state == "gone" for state in states.values()), evidence=text)
 
     async def heal(self) -> None:
         for node in self._nodes:
-            if self._context.world.process_state(node) == "gone":
-                await self._context.world.restart(node)
+            if self._context.processes.state(node) == "gone":
+                await self._context.processes.restart(node)
 
     async def probe_healed(self) -> Observation:
-        answers = await asyncio.gather(*(self._context.world.status(n) for n in self._nodes))
+        answers = await asyncio.gather(*(self._context.system.status(n) for n in self._nodes))
         text = ", ".join(
             f"{node}: " + ("no answer" if answer is None else f"{answer.role} term {answer.term}")
             for node, answer in zip(self._nodes, answers, strict=True)
@@ -56,9 +57,8 @@ class Kill:
 SPEC = FaultSpec(
     name="kill",
     summary="kill -9 of a node, restarted when the fault is healed",
-    worlds=("local",),
-    needs="processes of one's own",
     probe="the process is gone from /proc; healed when it answers and knows a leader",
+    parts=frozenset({Part.PROCESSES}),
     make=Kill,
     parameters={"target": "leader"},
     choices={"target": ("leader", "follower", "any", "all")},

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from chaos.links.base import Link
 from chaos.nemesis.base import FaultContext, Observation, control_probe, links_pass, links_silent
-from chaos.worlds.base import Link
 
 __all__ = ["LinkCut"]
 
@@ -43,13 +43,13 @@ class LinkCut(ABC):
         self._control = await control_probe(self._context.world, self.witnesses(self._links))
 
     async def inject(self) -> None:
-        await self._context.world.cut(self._links, self._context.tag)
+        await self._context.links.cut(self._links, self._context.tag)
 
     async def probe(self) -> Observation:
         return await links_silent(self._context.world, self._control)
 
     async def heal(self) -> None:
-        await self._context.world.mend(self._context.tag)
+        await self._context.links.heal(self._context.tag)
 
     async def probe_healed(self) -> Observation:
         if not self._control:

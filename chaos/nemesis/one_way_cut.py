@@ -10,9 +10,9 @@ names the stream that carries the black hole. Source: the asymmetric cuts of Tig
 
 from __future__ import annotations
 
+from chaos.links.base import Link, LinkEffect
 from chaos.nemesis.base import FaultSpec
 from chaos.nemesis.link_cut import LinkCut
-from chaos.worlds.base import Link
 
 __all__ = ["SPEC", "OneWayCut"]
 
@@ -36,9 +36,8 @@ class OneWayCut(LinkCut):
 SPEC = FaultSpec(
     name="one-way-cut",
     summary="one direction between the leader and its peers, or of a pair, is swallowed",
-    worlds=("local",),
-    needs="proxies",
     probe="connections that need the cut stream stay silent that were answered before",
+    effects=frozenset({LinkEffect.CUT}),
     make=OneWayCut,
     parameters={"direction": "from-leader"},
     choices={"direction": ("from-leader", "to-leader", "pair")},

@@ -8,9 +8,9 @@ Effect probe: as for every cut. Source: Jepsen's partition-random-halves; disser
 
 from __future__ import annotations
 
+from chaos.links.base import Link, LinkEffect, both_ways
 from chaos.nemesis.base import FaultNotPossibleError, FaultSpec
 from chaos.nemesis.link_cut import LinkCut
-from chaos.worlds.base import Link, both_ways
 
 __all__ = ["SPEC", "PartitionHalves"]
 
@@ -30,8 +30,7 @@ class PartitionHalves(LinkCut):
 SPEC = FaultSpec(
     name="partition-halves",
     summary="the group is split into a random minority and the rest",
-    worlds=("local",),
-    needs="proxies",
     probe="connections through each cut proxy stay silent that were answered before",
+    effects=frozenset({LinkEffect.CUT}),
     make=PartitionHalves,
 )

@@ -10,9 +10,9 @@ Raft 5.2, dissertation 6.2 (check-quorum).
 
 from __future__ import annotations
 
+from chaos.links.base import Link, LinkEffect, both_ways
 from chaos.nemesis.base import FaultSpec
 from chaos.nemesis.link_cut import LinkCut
-from chaos.worlds.base import Link, both_ways
 
 __all__ = ["SPEC", "PartitionLeader"]
 
@@ -39,9 +39,8 @@ class PartitionLeader(LinkCut):
 SPEC = FaultSpec(
     name="partition-leader",
     summary="the leader is cut off from its peers in both directions",
-    worlds=("local",),
-    needs="proxies",
     probe="connections through each cut proxy stay silent that were answered before",
+    effects=frozenset({LinkEffect.CUT}),
     make=PartitionLeader,
     parameters={"clients": False},
 )

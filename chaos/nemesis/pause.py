@@ -10,6 +10,7 @@ Jepsen's pause nemesis.
 from __future__ import annotations
 
 from chaos.nemesis.base import FaultContext, FaultSpec, Observation
+from chaos.systems.base import Part
 
 __all__ = ["SPEC", "Pause"]
 
@@ -27,19 +28,19 @@ class Pause:
         self._node = self._context.pick(str(self._context.params["target"]))
 
     async def inject(self) -> None:
-        await self._context.world.pause(self._node)
+        await self._context.processes.pause(self._node)
 
     async def probe(self) -> Observation:
-        state = self._context.world.process_state(self._node)
+        state = self._context.processes.state(self._node)
         return Observation(seen=state == "T", evidence=f"{self._node}: process state {state}")
 
     async def heal(self) -> None:
-        if self._context.world.process_state(self._node) == "T":
-            await self._context.world.resume(self._node)
+        if self._context.processes.state(self._node) == "T":
+            await self._context.processes.resume(self._node)
 
     async def probe_healed(self) -> Observation:
-        state = self._context.world.process_state(self._node)
-        answer = await self._context.world.status(self._node)
+        state = self._context.processes.state(self._node)
+        answer = await self._context.system.status(self._node)
         says = "no answer" if answer is None else f"{answer.role} term {answer.term}"
         return Observation(
             seen=state != "T" and answer is not None and answer.leader is not None,
@@ -50,9 +51,8 @@ class Pause:
 SPEC = FaultSpec(
     name="pause",
     summary="SIGSTOP of a node, SIGCONT when the fault is healed",
-    worlds=("local",),
-    needs="processes of one's own",
     probe="process state T in /proc; healed when it answers and knows a leader",
+    parts=frozenset({Part.PROCESSES}),
     make=Pause,
     parameters={"target": "leader"},
     choices={"target": ("leader", "follower", "any")},

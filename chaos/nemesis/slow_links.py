@@ -7,8 +7,8 @@ Toxiproxy's latency and bandwidth toxics.
 
 from __future__ import annotations
 
+from chaos.links.base import Link, LinkEffect, LinkShape, both_ways
 from chaos.nemesis.base import FaultContext, FaultSpec, Observation, control_probe
-from chaos.worlds.base import Link, LinkShape, both_ways
 
 __all__ = ["SPEC", "SlowLinks"]
 
@@ -38,7 +38,7 @@ class SlowLinks:
         self._control = await control_probe(self._context.world, self._links)
 
     async def inject(self) -> None:
-        await self._context.world.slow(self._links, self._shape, self._context.tag)
+        await self._context.links.slow(self._links, self._shape, self._context.tag)
 
     async def probe(self) -> Observation:
         slower = await self._growth()
@@ -49,7 +49,7 @@ class SlowLinks:
         return Observation(seen=all(grown >= least for grown in slower.values()), evidence=text)
 
     async def heal(self) -> None:
-        await self._context.world.mend(self._context.tag)
+        await self._context.links.heal(self._context.tag)
 
     async def probe_healed(self) -> Observation:
         slower = await self._growth()
@@ -60,7 +60,7 @@ class SlowLinks:
         return Observation(seen=all(grown < least for grown in slower.values()), evidence=text)
 
     async def _growth(self) -> dict[Link, float]:
-        probes = await self._context.world.probe(list(self._control), timeout_s=PROBE_TIMEOUT_S)
+        probes = await self._context.links.probe(list(self._control), timeout_s=PROBE_TIMEOUT_S)
         return {
             probe.link: probe.round_trip_ms - self._control[probe.link]
             for probe in probes
@@ -71,9 +71,8 @@ class SlowLinks:
 SPEC = FaultSpec(
     name="slow-links",
     summary="latency and a bandwidth limit on the links between a node and its peers",
-    worlds=("local",),
-    needs="proxies",
     probe="the round trip through each slowed proxy grows by half of the latency or more",
+    effects=frozenset({LinkEffect.SLOW}),
     make=SlowLinks,
     parameters={"target": "leader", "latency_ms": 120, "jitter_ms": 30, "rate_kb_s": 0},
     choices={"target": ("leader", "follower", "any")},

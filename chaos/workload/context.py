@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from chaos.recording.history import HistoryWriter, QueueRow
 from chaos.scenario.scenario import Scenario
-from chaos.worlds.base import World
+from chaos.worlds.world import World
 from client.connection.instance import InstanceSettings
 from client.connection.routes import RouteSettings
 from client.message import MessageQueue

@@ -1,8 +1,6 @@
-"""Worlds: what a cluster under test is made of; the protocol is in `chaos.worlds.base`.
+"""Worlds: a system and the links between its places, in one; see `chaos.worlds.world`.
 
-`local` is processes on loopback with a proxy on every link, `links` says which proxy carries which
-link, `link_probe` whether bytes pass there, `watch` who leads, asked of every node past the
-proxies.
+`catalogue` builds them by name and says what each needs of the host.
 
-May import: `chaos.cluster`, `raft`, `remoting`, `toxiproxy`.
+May import: `chaos.cluster`, `chaos.links`, `chaos.systems`.
 """

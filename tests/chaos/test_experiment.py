@@ -214,7 +214,7 @@ def test_what_can_not_begin_is_said(tmp_path: Path) -> None:
 def test_a_toxiproxy_that_does_not_answer_is_a_harness_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaos.worlds.local.TOXIPROXY_START_S", 0.2)
+    monkeypatch.setattr("chaos.links.proxies.TOXIPROXY_START_S", 0.2)
     scenario = parse_scenario("[load]\n", name="x")
     with pytest.raises(ExperimentError, match="no Toxiproxy answers"):
         run_experiment(scenario, seed=1, toxiproxy_url="http://127.0.0.1:9", out=tmp_path / "run")

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from chaos.cluster.layout import fixed_ports, lay_out
-from chaos.worlds.base import Link, both_ways
-from chaos.worlds.link_probe import probe_proxy
-from chaos.worlds.links import Protocol, Stream, plan_proxies, streams_of
+from chaos.links.base import Link, both_ways
+from chaos.links.link_probe import probe_proxy
+from chaos.links.proxy_plan import Protocol, Stream, plan_proxies, streams_of
 
 
 def _proxies():

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from chaos.cluster.broker_status import BrokerStatus
 from chaos.cluster.layout import fixed_ports, lay_out
+from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
 from chaos.nemesis.base import FaultContext
-from chaos.worlds.base import Link, LinkProbe, LinkShape, WorldError
+from chaos.systems.base import Part, SystemFailedError
 
 
 def status(node: str, *, role: str = "follower", term: int = 1, leader: str | None = "n0"):
@@ -33,8 +34,12 @@ class FakeWorld:
     """`deaf`: cuts and delays are accepted and have no effect, so no fault may count as taken."""
 
     name = "fake"
+    version = "0"
     run = Path("/nowhere")
     client_slots = ("client-0",)
+    effects = frozenset(LinkEffect)
+    parts = frozenset({Part.PROCESSES})
+    stores = failpoints = clocks = members = settings = None
 
     def __init__(self, *, replicas: int = 3, deaf: bool = False) -> None:
         ports = fixed_ports(
@@ -47,11 +52,12 @@ class FakeWorld:
         self.slowed: dict[str, dict[Link, int]] = {}
         self.calls: list[str] = []
         self.broken: dict[str, Exception] = {}  # by method, what it raises
+        self.system = self.links = self.processes = self
 
     def dial_table(self, slot: str) -> dict[str, str]:
         return {}
 
-    async def start(self) -> None: ...
+    async def start(self, dial: object = None) -> None: ...
 
     async def stop(self) -> None: ...
 
@@ -74,7 +80,7 @@ class FakeWorld:
         self._call("resume", node)
         self.states[node] = "S"
 
-    def process_state(self, node: str) -> str:
+    def state(self, node: str) -> str:
         return self.states.get(node, "S")
 
     async def status(self, node: str) -> BrokerStatus | None:
@@ -91,8 +97,11 @@ class FakeWorld:
         self._call("slow", tag)
         self.slowed[tag] = {} if self.deaf else dict.fromkeys(links, shape.latency_ms)
 
-    async def mend(self, tag: str) -> None:
-        self._call("mend", tag)
+    async def shape(self, links: Iterable[Link], shaping: Shaping, tag: str) -> None:
+        self._call("shape", tag)
+
+    async def heal(self, tag: str) -> None:
+        self._call("heal", tag)
         self.cuts.pop(tag, None)
         self.slowed.pop(tag, None)
 
@@ -100,7 +109,7 @@ class FakeWorld:
         return [self._probe(link) for link in links]
 
     def _probe(self, link: Link) -> LinkProbe:
-        if self.process_state(link.whom) != "S" or self.process_state(link.who) != "S":
+        if self.state(link.whom) != "S" or self.state(link.who) != "S":
             return LinkProbe(link=link, passes=None, round_trip_ms=None, evidence="gone")
         back = Link(who=link.whom, whom=link.who)
         if any(link in cut or back in cut for cut in self.cuts.values()):
@@ -114,7 +123,9 @@ class FakeWorld:
             raise self.broken[name]
 
     def break_down(self, name: str) -> None:
-        self.broken[name] = WorldError(f"{name} does not work here")
+        of_links = name in {"cut", "slow", "shape", "heal"}
+        error = LinksError if of_links else SystemFailedError
+        self.broken[name] = error(f"{name} does not work here")
 
 
 def context(world: FakeWorld, *, leader: str | None = "broker-a-n0", seed: int = 1, **params):

@@ -13,8 +13,8 @@ from chaos.experiment.nemesis_runner import Nemesis
 from chaos.nemesis.base import FaultNotPossibleError
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import parse_scenario
-from chaos.worlds.base import WorldError
-from chaos.worlds.watch import ClusterWatch
+from chaos.systems.base import SystemFailedError
+from chaos.systems.watch import ClusterWatch
 from tests.chaos.histories import faults_of
 from tests.chaos.nemesis import fakes
 
@@ -53,7 +53,7 @@ async def test_taken_and_healed(tmp_path: Path) -> None:
         assert row["targets"]
     assert rows[0]["targets"] == ["broker-a-n0"]
     assert "process gone" in rows[0]["evidence"]
-    assert world.calls == ["kill broker-a-n0", "restart broker-a-n0", "cut fault-1", "mend fault-1"]
+    assert world.calls == ["kill broker-a-n0", "restart broker-a-n0", "cut fault-1", "heal fault-1"]
 
 
 async def test_without_effect_it_is_not_taken(tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ async def test_a_failing_injection_is_unknown_and_is_healed(tmp_path: Path) -> N
     )
     assert rows[0]["effect"] == "unknown"
     assert "cut does not work here" in rows[0]["evidence"]
-    assert "mend fault-0" in world.calls
+    assert "heal fault-0" in world.calls
 
 
 async def test_a_heal_that_is_not_seen_leaves_t_healed_open(tmp_path: Path) -> None:
     world = fakes.FakeWorld()
-    world.break_down("mend")
+    world.break_down("heal")
     rows = await _run(
         world, tmp_path / "h", '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n'
     )
@@ -103,11 +103,11 @@ TWO_FAULTS = (
 )
 
 
-@pytest.mark.parametrize("call", ["cut", "mend"])
+@pytest.mark.parametrize("call", ["cut", "heal"])
 @pytest.mark.parametrize(
     "error",
     [
-        WorldError("no answer"),
+        SystemFailedError("no answer"),
         OSError(28, "No space left on device"),
         FaultNotPossibleError("broker-a has no leader"),
     ],
@@ -130,7 +130,7 @@ async def test_a_bug_of_a_fault_is_not_taken_for_its_effect(tmp_path: Path) -> N
     with pytest.raises(ExceptionGroup) as caught:
         await _run(world, tmp_path / "h", TWO_FAULTS)
     assert caught.group_contains(KeyError)
-    assert "mend fault-0" in world.calls, "it is healed nevertheless"
+    assert "heal fault-0" in world.calls, "it is healed nevertheless"
 
 
 async def test_cancelled_in_the_middle_it_heals(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The toxics of the local world, before a Toxiproxy whose answers get lost."""
+"""The toxics of links through proxies, before a Toxiproxy whose answers get lost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster.layout import fixed_ports, lay_out
-from chaos.worlds import local
-from chaos.worlds.base import Link, WorldError
-from chaos.worlds.local import LocalWorld
+from chaos.links import proxies
+from chaos.links.base import Link, LinksError
+from chaos.links.proxies import ProxyLinks
 from toxiproxy.client import ToxicSpec
 from toxiproxy.errors import ToxiproxyNotFoundError, ToxiproxyUnreachableError
 
@@ -49,47 +49,55 @@ def server() -> LosingToxiproxy:
 
 
 @pytest.fixture
-def world(tmp_path: Path, server: LosingToxiproxy, monkeypatch: pytest.MonkeyPatch) -> LocalWorld:
-    monkeypatch.setattr(local, "free_ports", lambda *_: [8474])  # nothing listens here
+def links(tmp_path: Path, server: LosingToxiproxy, monkeypatch: pytest.MonkeyPatch) -> ProxyLinks:
+    monkeypatch.setattr(proxies, "free_ports", lambda *_: [8474])  # nothing listens here
     ports = fixed_ports(
         groups=1, replicas=3, name_servers=1, name_server_port=9876, base_port=10911
     )
     layout = lay_out(groups=1, replicas=3, name_servers=1, ports=ports)
-    world = LocalWorld(tmp_path, layout, [], toxiproxy_url=None, seed=1, rng=random.Random(1))
-    world._toxiproxy = server  # type: ignore[assignment]
-    return world
+    links = ProxyLinks(
+        tmp_path,
+        layout,
+        [],
+        process_state=lambda _: "S",
+        toxiproxy_url=None,
+        seed=1,
+        rng=random.Random(1),
+    )
+    links._toxiproxy = server  # type: ignore[assignment]
+    return links
 
 
-async def test_a_cut_whose_answer_was_lost_is_mended(
-    world: LocalWorld, server: LosingToxiproxy
+async def test_a_cut_whose_answer_was_lost_is_healed(
+    links: ProxyLinks, server: LosingToxiproxy
 ) -> None:
     server.loses_answers = True
-    with pytest.raises(WorldError, match="2 of 2 toxics failed"):
-        await world.cut([LINK], "fault-0")
+    with pytest.raises(LinksError, match="2 of 2 toxics failed"):
+        await links.cut([LINK], "fault-0")
     assert len(server.toxics) == 2, "the cut was made, but its answer never came"
     server.loses_answers = False
-    await world.mend("fault-0")
+    await links.heal("fault-0")
     assert server.toxics == set()
 
 
-async def test_a_cut_that_was_never_made_needs_no_mending(
-    world: LocalWorld, server: LosingToxiproxy
+async def test_a_cut_that_was_never_made_needs_no_healing(
+    links: ProxyLinks, server: LosingToxiproxy
 ) -> None:
     server.loses_requests = True
-    with pytest.raises(WorldError, match="2 of 2 toxics failed"):
-        await world.cut([LINK], "fault-0")
+    with pytest.raises(LinksError, match="2 of 2 toxics failed"):
+        await links.cut([LINK], "fault-0")
     server.loses_requests = False
-    await world.mend("fault-0")
+    await links.heal("fault-0")
     assert server.toxics == set()
 
 
-async def test_a_mend_that_failed_is_tried_again(
-    world: LocalWorld, server: LosingToxiproxy
+async def test_a_heal_that_failed_is_tried_again(
+    links: ProxyLinks, server: LosingToxiproxy
 ) -> None:
-    await world.cut([LINK], "fault-0")
+    await links.cut([LINK], "fault-0")
     server.loses_requests = True
-    with pytest.raises(WorldError, match="2 toxics of fault-0 could not be removed"):
-        await world.mend("fault-0")
+    with pytest.raises(LinksError, match="2 toxics of fault-0 could not be removed"):
+        await links.heal("fault-0")
     server.loses_requests = False
-    await world.mend("fault-0")
+    await links.heal("fault-0")
     assert server.toxics == set()

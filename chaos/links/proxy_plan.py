@@ -1,6 +1,6 @@
-"""The proxies that carry each link: the pure part of a world of proxies.
+"""The proxies that carry each link: the pure part of links through proxies.
 
-Place in the data path: `chaos.worlds.local` makes one Toxiproxy proxy per row of this table, hands
+Place in the data path: `chaos.links.proxies` makes one Toxiproxy proxy per row of this table, hands
 each dialer its table address -> proxy map, and turns cuts and delays into toxics on streams.
 
 Invariants: one proxy per (dialer, target, protocol), used by that dialer alone; no route names a
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from chaos.cluster.layout import ClusterLayout
-from chaos.worlds.base import Link
+from chaos.links.base import Link
 
 __all__ = ["LinkProxy", "Protocol", "Stream", "plan_proxies", "streams_of"]
 

@@ -1,6 +1,6 @@
 """Probes a proxy by an own connection: does the far side react to what is sent?
 
-Place in the data path: `chaos.worlds.local` probes the links of a fault with it, before the fault,
+Place in the data path: `chaos.links.proxies` probes the links of a fault with it, before the fault,
 during it and after it.
 
 What is sent depends on the protocol. A broker and a name server get a request and must answer it. A
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chaos.cluster.broker_status import STATUS_CODE
-from chaos.worlds.links import Protocol
+from chaos.links.proxy_plan import Protocol
 from raft.messages import NodeId
 from raft.peers.handshake import NONCE_SIZE, SECRET_SIZE_MIN, Credentials, Dialler
 from remoting.protocol.codes import RequestCode

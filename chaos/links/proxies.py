@@ -1,14 +1,12 @@
-"""The world of processes on this host: every link goes through a Toxiproxy proxy of its own.
+"""Links through proxies: a Toxiproxy proxy of its own on every link, all on this host.
 
-Place in the data path: `chaos.experiment.experiment` starts it; brokers, name servers and the proxy
-server are processes of `chaos.cluster.processes` in the run directory; `chaos.worlds.links` maps
-links to proxies. The proxy server is our own (`ledgermq toxiproxy`), or a real Toxiproxy by its
-URL.
+Place in the data path: the links of a world of processes; `chaos.links.proxy_plan` maps links to
+proxies. The proxy server is our own (`ledgermq toxiproxy`), started here, or a real Toxiproxy by
+its URL.
 
-Invariants: brokers register and publish their own addresses and dial peers and name servers through
-their own map; status (request 60001) is requested past every proxy; every toxic that this world has
-added, or may have, is kept under its tag until `mend` has removed it; `abort` leaves no process,
-and neither does the death of this one.
+Invariants: nobody but its dialer uses a proxy; every toxic that was added, or may have been, is
+kept under its tag until `heal` has removed it; `abort` leaves no process, and neither does the
+death of this one.
 
 Source: docs/DESIGN.md section 7; Toxiproxy's HTTP API.
 """
@@ -17,46 +15,37 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from chaos.cluster.broker_status import BrokerStatus, ask
-from chaos.cluster.cluster import (
-    ClusterError,
-    await_ready,
-    broker_process,
-    name_server_process,
-    write_directory,
-)
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable, free_ports, ledgermq_argv
-from chaos.worlds.base import Link, LinkProbe, LinkShape, WorldError
-from chaos.worlds.link_probe import ProxyProbe, probe_proxy
-from chaos.worlds.links import LinkProxy, plan_proxies, streams_of
-from remoting.connections.rpc import RemotingClient
+from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
+from chaos.links.link_probe import ProxyProbe, probe_proxy
+from chaos.links.proxy_plan import LinkProxy, plan_proxies, streams_of
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
 
-__all__ = ["LocalWorld"]
+__all__ = ["ProxyLinks"]
 
 TOXIPROXY: Final = "toxiproxy"
 TOXIPROXY_START_S: Final = 15.0
 POLL_S: Final = 0.01
-STATE_CHANGE_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
 ABORT_TIMEOUT_S: Final = 3.0
 REQUESTS_AT_ONCE_MAX: Final = 16
-STATUS_TIMEOUT_MS: Final = 500
 PROXIES_PER_POPULATE: Final = 100
 
 
-class LocalWorld:
-    """One cluster in one run directory."""
+class ProxyLinks:
+    """The proxies of one cluster in one run directory."""
 
-    name: Final = "local"
+    name: Final = "proxies"
+    effects: Final = frozenset(
+        {LinkEffect.CUT, LinkEffect.SLOW, LinkEffect.STREAM, LinkEffect.FRAMES}
+    )
 
     def __init__(
         self,
@@ -64,14 +53,18 @@ class LocalWorld:
         layout: ClusterLayout,
         client_slots: Sequence[str],
         *,
+        process_state: Callable[[str], str],
         toxiproxy_url: str | None,
         seed: int,
         rng: random.Random,
     ) -> None:
-        """Build the world; `toxiproxy_url` None: our own server, started here with that seed."""
-        self.run: Final = run
-        self.layout: Final = layout
-        self.client_slots: Final = tuple(client_slots)
+        """Plan the proxies.
+
+        `process_state`: state letter of a process of the system, "gone" where there is none.
+        `toxiproxy_url` None: our own server, started by `start` with that seed.
+        """
+        self._run = run
+        self._process_state = process_state
         self._table = ProcessTable(run, ends_with_us=True)
         self._proxies = plan_proxies(layout, client_slots)
         self._listens: dict[str, str] = {}
@@ -83,7 +76,6 @@ class LocalWorld:
         self._proxy_host = urlsplit(url).hostname or "127.0.0.1"
         self._toxiproxy = ToxiproxyClient(url)
         self._at_once = asyncio.Semaphore(REQUESTS_AT_ONCE_MAX)
-        self._statuses = RemotingClient()
 
     async def start(self) -> None:
         await self._toxiproxy.__aenter__()
@@ -92,73 +84,36 @@ class LocalWorld:
                 self._start_toxiproxy()
             await self._await_toxiproxy()
             await self._make_proxies()
-            dial = {place.name: self.dial_table(place.name) for place in self.layout.brokers}
-            write_directory(self.run, self.layout, dial)
-            for server in self.layout.name_servers:
-                self._table.start(server.name, name_server_process(self.run, server.name))
-            for place in self.layout.brokers:
-                self._table.start(place.name, broker_process(self.run, place.name))
-            await await_ready(self._table, self.layout)
-        except (ClusterError, ProcessError, ToxiproxyError) as error:
-            raise WorldError(f"the cluster did not start: {error}") from error
+        except (ProcessError, ToxiproxyError) as error:
+            raise LinksError(f"the proxies did not start: {error}") from error
 
     async def stop(self) -> None:
-        brokers = [place.name for place in self.layout.brokers]
-        others = [name for name in self._table.names() if name not in brokers]
         try:
-            killed = await asyncio.to_thread(self._table.stop, brokers, timeout_s=STOP_TIMEOUT_S)
-            await self._statuses.close()
             if self._external:
                 await self._delete_proxies()
             await self._toxiproxy.__aexit__(None, None, None)
-            await asyncio.to_thread(self._table.stop, others, timeout_s=STOP_TIMEOUT_S)
+            await self._stop_toxiproxy(STOP_TIMEOUT_S)
         except (ProcessError, ToxiproxyError) as error:
-            raise WorldError(f"the cluster did not stop: {error}") from error
-        if killed:
-            raise WorldError(f"{', '.join(killed)} did not stop at SIGTERM and had to be killed")
+            raise LinksError(f"the proxies did not stop: {error}") from error
 
     async def abort(self) -> None:
-        await self._statuses.close()
         try:
             if self._external:
                 await self._delete_proxies()
         finally:
             await self._toxiproxy.__aexit__(None, None, None)
-            await asyncio.to_thread(
-                self._table.stop, self._table.names(), timeout_s=ABORT_TIMEOUT_S
-            )
+            await self._stop_toxiproxy(ABORT_TIMEOUT_S)
 
-    def dial_table(self, slot: str) -> dict[str, str]:
+    async def _stop_toxiproxy(self, timeout_s: float) -> None:
+        if TOXIPROXY in self._table.names():
+            await asyncio.to_thread(self._table.stop, [TOXIPROXY], timeout_s=timeout_s)
+
+    def dial_table(self, dialer: str) -> dict[str, str]:
         return {
             proxy.address: self._listens[proxy.name]
             for proxy in self._proxies
-            if proxy.dialer == slot
+            if proxy.dialer == dialer
         }
-
-    async def kill(self, node: str) -> None:
-        await self._signal(node, signal.SIGKILL, {"gone"})
-
-    async def restart(self, node: str) -> None:
-        try:
-            self._table.start(node, broker_process(self.run, node))
-        except ProcessError as error:
-            raise WorldError(str(error)) from error
-
-    async def pause(self, node: str) -> None:
-        await self._signal(node, signal.SIGSTOP, {"T"})
-
-    async def resume(self, node: str) -> None:
-        await self._signal(node, signal.SIGCONT, {"S", "R", "D"})
-
-    def process_state(self, node: str) -> str:
-        try:
-            return self._table.state(node)
-        except ProcessError as error:
-            raise WorldError(str(error)) from error
-
-    async def status(self, node: str) -> BrokerStatus | None:
-        address = self.layout.broker(node).address
-        return await ask(self._statuses, address, timeout_ms=STATUS_TIMEOUT_MS)
 
     async def cut(self, links: Iterable[Link], tag: str) -> None:
         await self._add_toxics(
@@ -200,13 +155,31 @@ class LocalWorld:
             tag,
         )
 
-    async def mend(self, tag: str) -> None:
+    async def shape(self, links: Iterable[Link], shaping: Shaping, tag: str) -> None:
+        await self._add_toxics(
+            (
+                (
+                    proxy,
+                    ToxicSpec(
+                        type_name=shaping.name,
+                        stream=stream.value,
+                        name=f"{tag}.{shaping.name}.{stream.value}",
+                        toxicity=shaping.share,
+                        attributes=shaping.attributes,
+                    ),
+                )
+                for proxy, stream in streams_of(links, self._proxies)
+            ),
+            tag,
+        )
+
+    async def heal(self, tag: str) -> None:
         toxics = self._toxics.get(tag, [])
         left = await self._all(self._remove(proxy, name) for proxy, name in toxics)
         failed = [toxic for toxic, error in zip(toxics, left, strict=True) if error is not None]
-        self._toxics[tag] = failed  # so that a later mend tries again
+        self._toxics[tag] = failed  # so that a later heal tries again
         if failed:
-            raise WorldError(f"{len(failed)} toxics of {tag} could not be removed")
+            raise LinksError(f"{len(failed)} toxics of {tag} could not be removed")
         del self._toxics[tag]
 
     async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
@@ -215,7 +188,7 @@ class LocalWorld:
     async def _probe_link(self, link: Link, timeout_s: float) -> LinkProbe:
         proxies = [proxy for proxy, _ in streams_of([link], self._proxies)]
         # Silence proves a cut only where the target could answer.
-        down = [p.target for p in proxies if self.process_state(p.target) in {"gone", "T", "Z"}]
+        down = [p.target for p in proxies if self._process_state(p.target) in {"gone", "T", "Z"}]
         if down or not proxies:
             why = f"{down[0]} does not run" if down else "no proxy carries it"
             return LinkProbe(link=link, passes=None, round_trip_ms=None, evidence=why)
@@ -225,18 +198,6 @@ class LocalWorld:
     async def _probe_one(self, proxy: LinkProxy, timeout_s: float) -> ProxyProbe:
         host, _, port = self._listens[proxy.name].rpartition(":")
         return await probe_proxy(host, int(port), proxy.protocol, timeout_s=timeout_s)
-
-    async def _signal(self, node: str, number: signal.Signals, states: set[str]) -> None:
-        """Send the signal and wait until the process state shows its effect."""
-        try:
-            self._table.signal(node, number)
-        except ProcessError as error:
-            raise WorldError(str(error)) from error
-        deadline = asyncio.get_running_loop().time() + STATE_CHANGE_S
-        while (state := self.process_state(node)) not in states:
-            if asyncio.get_running_loop().time() >= deadline:
-                raise WorldError(f"{node} is still in state {state} after {number.name}")
-            await asyncio.sleep(POLL_S)
 
     def _start_toxiproxy(self) -> None:
         argv = ledgermq_argv(
@@ -258,9 +219,9 @@ class LocalWorld:
             except ToxiproxyUnreachableError as error:
                 if not self._external and self._table.find(TOXIPROXY) is None:
                     output = self._table.output_tail(TOXIPROXY)
-                    raise WorldError(f"toxiproxy ended at its start:\n{output}") from error
+                    raise LinksError(f"toxiproxy ended at its start:\n{output}") from error
                 if asyncio.get_running_loop().time() >= deadline:
-                    raise WorldError(f"no Toxiproxy answers: {error}") from error
+                    raise LinksError(f"no Toxiproxy answers: {error}") from error
                 await asyncio.sleep(POLL_S)
             else:
                 return
@@ -282,9 +243,9 @@ class LocalWorld:
         await self._all(self._toxiproxy.delete_proxy(self._remote_name(name)) for name in names)
 
     async def _add_toxics(self, toxics: Iterable[tuple[LinkProxy, ToxicSpec]], tag: str) -> None:
-        """Add all toxics; on WorldError those that may exist are kept under the tag, for `mend`."""
+        """Add all toxics; on LinksError those that may exist are kept under the tag, for `heal`."""
         planned = list(toxics)
-        # Kept before the first call: one without an answer may have been carried out. To `mend`,
+        # Kept before the first call: one without an answer may have been carried out. To `heal`,
         # one that was never added is as good as removed.
         self._toxics.setdefault(tag, []).extend((proxy.name, spec.name) for proxy, spec in planned)
 
@@ -294,7 +255,7 @@ class LocalWorld:
         errors = await self._all(add(proxy, spec) for proxy, spec in planned)
         failed = [error for error in errors if error is not None]
         if failed:
-            raise WorldError(f"{len(failed)} of {len(planned)} toxics failed: {failed[0]}")
+            raise LinksError(f"{len(failed)} of {len(planned)} toxics failed: {failed[0]}")
 
     async def _remove(self, proxy: str, name: str) -> None:
         try:
@@ -317,7 +278,7 @@ class LocalWorld:
 
     def _remote_name(self, name: str) -> str:
         """Return a proxy name that is unique in a server shared with other runs."""
-        return f"{self.run.name}.{name}" if self._external else name
+        return f"{self._run.name}.{name}" if self._external else name
 
 
 def _judge(link: Link, proxies: Sequence[LinkProxy], seen: Sequence[ProxyProbe]) -> LinkProbe:

@@ -12,7 +12,7 @@ import asyncio
 from typing import Final
 
 from chaos.cluster.broker_status import BrokerStatus
-from chaos.worlds.base import World
+from chaos.systems.base import System
 
 __all__ = ["ClusterWatch"]
 
@@ -22,8 +22,8 @@ PERIOD_S: Final = 0.2
 class ClusterWatch:
     """The watch. It runs as one task; its results are in `statuses`."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, system: System) -> None:
+        self._system = system
         self._changed = asyncio.Event()
         self.statuses: dict[str, BrokerStatus] = {}
         self.leader_changes = 0
@@ -31,7 +31,7 @@ class ClusterWatch:
     async def run(self) -> None:
         """Poll until cancelled. A paused node delays nobody: each is polled by its own task."""
         async with asyncio.TaskGroup() as tasks:
-            for place in self._world.layout.brokers:
+            for place in self._system.layout.brokers:
                 tasks.create_task(self._follow(place.name))
 
     def leader(self, group: str) -> str | None:
@@ -60,7 +60,7 @@ class ClusterWatch:
 
     async def _follow(self, name: str) -> None:
         while True:
-            status = await self._world.status(name)
+            status = await self._system.status(name)
             before = self.leader(status.group) if status is not None else None
             if status is None:
                 self.statuses.pop(name, None)

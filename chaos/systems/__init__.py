@@ -1,0 +1,7 @@
+"""Systems: what a cluster under test is made of; the protocol is in `chaos.systems.base`.
+
+`ledgermq` is this project's brokers and name servers as processes of this host, `watch` who leads,
+queried of every node past the links.
+
+May import: `chaos.cluster`, `remoting`.
+"""

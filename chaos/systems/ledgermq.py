@@ -1,0 +1,156 @@
+"""The system of this project: brokers and name servers as processes of this host.
+
+Place in the data path: a world starts it with the dial tables of its links;
+`chaos.cluster.processes` runs the processes in the run directory.
+
+Invariants: brokers register and publish their own addresses and dial peers and name servers through
+their own table; status (request 60001) is requested past every proxy; `abort` leaves no process,
+and neither does the death of this one.
+
+Source: docs/DESIGN.md section 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from chaos.cluster.broker_status import BrokerStatus, ask
+from chaos.cluster.cluster import (
+    ClusterError,
+    await_ready,
+    broker_process,
+    name_server_process,
+    write_directory,
+)
+from chaos.cluster.layout import ClusterLayout
+from chaos.cluster.processes import ProcessError, ProcessTable
+from chaos.systems.base import Part, SystemFailedError
+from remoting.connections.rpc import RemotingClient
+
+__all__ = ["LedgermqProcesses", "LedgermqSystem"]
+
+POLL_S: Final = 0.01
+STATE_CHANGE_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 15.0
+ABORT_TIMEOUT_S: Final = 3.0
+STATUS_TIMEOUT_MS: Final = 500
+
+
+class LedgermqProcesses:
+    """The processes, by their names in the layout."""
+
+    def __init__(self, run: Path, layout: ClusterLayout) -> None:
+        self._run = run
+        self._name_servers = {server.name for server in layout.name_servers}
+        self.table: Final = ProcessTable(run, ends_with_us=True)
+
+    async def kill(self, node: str) -> None:
+        await self._signal(node, signal.SIGKILL, {"gone"})
+
+    async def terminate(self, node: str, *, timeout_s: float) -> bool:
+        try:
+            killed = await asyncio.to_thread(self.table.stop, [node], timeout_s=timeout_s)
+        except ProcessError as error:
+            raise SystemFailedError(str(error)) from error
+        return not killed
+
+    async def restart(self, node: str) -> None:
+        try:
+            self.table.start(node, self._argv(node))
+        except ProcessError as error:
+            raise SystemFailedError(str(error)) from error
+
+    async def pause(self, node: str) -> None:
+        await self._signal(node, signal.SIGSTOP, {"T"})
+
+    async def resume(self, node: str) -> None:
+        await self._signal(node, signal.SIGCONT, {"S", "R", "D"})
+
+    def state(self, node: str) -> str:
+        try:
+            return self.table.state(node)
+        except ProcessError as error:
+            raise SystemFailedError(str(error)) from error
+
+    def pid(self, node: str) -> int | None:
+        try:
+            process = self.table.find(node)
+        except ProcessError as error:
+            raise SystemFailedError(str(error)) from error
+        return None if process is None else process.pid
+
+    def _argv(self, node: str) -> list[str]:
+        program = name_server_process if node in self._name_servers else broker_process
+        return program(self._run, node)
+
+    async def _signal(self, node: str, number: signal.Signals, states: set[str]) -> None:
+        """Send the signal and wait until the process state shows its effect."""
+        try:
+            self.table.signal(node, number)
+        except ProcessError as error:
+            raise SystemFailedError(str(error)) from error
+        deadline = asyncio.get_running_loop().time() + STATE_CHANGE_S
+        while (state := self.state(node)) not in states:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise SystemFailedError(f"{node} is still in state {state} after {number.name}")
+            await asyncio.sleep(POLL_S)
+
+
+class LedgermqSystem:
+    """One cluster in one run directory."""
+
+    name: Final = "ledgermq"
+    parts: Final = frozenset({Part.PROCESSES})
+    stores: Final = None
+    failpoints: Final = None
+    clocks: Final = None
+    members: Final = None
+    settings: Final = None
+
+    def __init__(self, run: Path, layout: ClusterLayout) -> None:
+        self.run: Final = run
+        self.layout: Final = layout
+        self.processes: Final = LedgermqProcesses(run, layout)
+        self.version: Final = importlib.metadata.version("ledgermq")
+        self._statuses = RemotingClient()
+
+    async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
+        layout, table = self.layout, self.processes.table
+        try:
+            write_directory(self.run, layout, dial)
+            for server in layout.name_servers:
+                table.start(server.name, name_server_process(self.run, server.name))
+            for place in layout.brokers:
+                table.start(place.name, broker_process(self.run, place.name))
+            await await_ready(table, layout)
+        except (ClusterError, ProcessError) as error:
+            raise SystemFailedError(f"the cluster did not start: {error}") from error
+
+    async def stop(self) -> None:
+        table = self.processes.table
+        brokers = [place.name for place in self.layout.brokers]
+        servers = [server.name for server in self.layout.name_servers]
+        try:
+            killed = await asyncio.to_thread(table.stop, brokers, timeout_s=STOP_TIMEOUT_S)
+            await self._statuses.close()
+            await asyncio.to_thread(table.stop, servers, timeout_s=STOP_TIMEOUT_S)
+        except ProcessError as error:
+            raise SystemFailedError(f"the cluster did not stop: {error}") from error
+        if killed:
+            raise SystemFailedError(
+                f"{', '.join(killed)} did not stop at SIGTERM and had to be killed"
+            )
+
+    async def abort(self) -> None:
+        await self._statuses.close()
+        table = self.processes.table
+        await asyncio.to_thread(table.stop, table.names(), timeout_s=ABORT_TIMEOUT_S)
+
+    async def status(self, node: str) -> BrokerStatus | None:
+        address = self.layout.broker(node).address
+        return await ask(self._statuses, address, timeout_ms=STATUS_TIMEOUT_MS)
