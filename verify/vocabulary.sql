@@ -5,7 +5,8 @@ select 'ops' as in_table, 'f' as what, coalesce(f, 'null') as found, op as at
 from ops
 where coalesce(f, '') not in (
   'send', 'half', 'local', 'decide', 'check', 'poll', 'deliver', 'commit_offset', 'fetch_offset',
-  'max_offset', 'assign', 'query'
+  'max_offset', 'assign', 'query', 'delay', 'recall', 'pop', 'ack', 'change', 'request', 'reset',
+  'search', 'create_topic', 'delete_topic', 'route', 'account'
 )
 union all
 select 'ops', 'type', coalesce(type, 'null'), op

@@ -1,9 +1,9 @@
 """One experiment: from a scenario to a run directory, with faults, phases and progress.
 
-`experiment` goes through the phases, `nemesis_runner` takes each fault through its life on time,
-`quiesce` makes the cluster whole and reads everything after the load, `phases` and `progress` tell
-of it. What it leaves is judged elsewhere.
+`experiment` goes through the phases, `load` is the whole workload, `nemesis_runner` takes each
+fault through its life on time, `quiesce` makes the cluster whole and reads everything after the
+load, `phases` and `progress` tell of it. What it leaves is judged elsewhere.
 
 May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.recording`, `chaos.scenario`,
-  `chaos.systems`, `chaos.workload`, `chaos.worlds`, `client`.
+  `chaos.systems`, `chaos.workload`, `chaos.workload.parts`, `chaos.worlds`, `client`.
 """

@@ -40,6 +40,7 @@ from chaos.cluster.cluster import plan_ports
 from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError, lay_out
 from chaos.cluster.processes import ProcessError
 from chaos.cluster.stop_signals import heeded_stop_signals
+from chaos.experiment.load import TOOL_SLOT, Workload, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
@@ -55,7 +56,6 @@ from chaos.scenario.scenario import Scenario
 from chaos.systems.base import SystemFailedError
 from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
-from chaos.workload.load import TOOL_SLOT, Workload, slot_names
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.topics import make_topics
 from chaos.worlds.catalogue import WORLDS, WorldOptions
@@ -214,7 +214,7 @@ class _Experiment:
     async def _carry_out(self) -> None:
         """Run all phases up to the stop of the last process."""
         with _stop_signals():
-            slots = slot_names(self._scenario.workload)
+            slots = slot_names(self._scenario)
             world = WORLDS[self._world].make(
                 WorldOptions(
                     run=self._run,
@@ -279,11 +279,13 @@ class _Experiment:
         )
         work = self._scenario.workload
         slot = context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64)))
+        of_parts = part_topics(self._scenario)
+        topics = [*work.topics, *(topic for each in of_parts.values() for topic in each)]
         async with make_tool(context, slot) as tool:
             queues = await make_topics(
                 tool,
                 list(self._layout.groups),
-                work.topics,
+                topics,
                 queues=work.queues,
                 deadline_s=asyncio.get_running_loop().time() + START_SECONDS_MAX,
             )
@@ -291,8 +293,12 @@ class _Experiment:
             scenario=self._scenario,
             world=world,
             history=history,
-            queues=queues,
+            queues=[queue for queue in queues if queue.topic in work.topics],
             nodes=context.nodes,
+            part_queues={
+                name: [queue for queue in queues if queue.topic in each]
+                for name, each in of_parts.items()
+            },
         )
 
     async def _load(self, parts: _Parts) -> None:

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from chaos.cluster.layout import BrokerPlace
+from chaos.experiment.load import Workload
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import TransactionsSection
 from chaos.systems.base import SystemFailedError
 from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.final_drain import DrainedQueue, drain
-from chaos.workload.load import Workload
 from chaos.workload.offset_reader import make_tool, read_min_offset
 from chaos.worlds.world import World
 from client.errors import ClientError
@@ -82,13 +82,17 @@ async def await_settled(
     *,
     deadline_s: float,
 ) -> None:
-    """Wait until checks have been silent so long that no undecided half is left, or time is up."""
+    """Wait until no undecided half is left and every part is settled, or time is up.
+
+    No half is left where checks have been silent for long enough.
+    """
     began_ns = history.now_ns()
     quiet_ms = 2 * checks.check_interval_ms + CHECK_MARGIN_MS
     while asyncio.get_running_loop().time() < deadline_s:
         # The first check of a half comes `timeout_ms` after it, the next ones once per interval.
         since_ns = max(began_ns + checks.timeout_ms * 1_000_000, workload.last_check_ns())
-        if history.now_ns() - since_ns >= quiet_ms * 1_000_000:
+        quiet = history.now_ns() - since_ns >= quiet_ms * 1_000_000
+        if quiet and not workload.unsettled_parts():
             return
         await asyncio.sleep(POLL_S)
 
@@ -122,7 +126,7 @@ async def drain_all(
 
 async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> list[DrainedQueue]:
     """Read every queue that has a ConsumeQueue on some replica and is not one of the workload's."""
-    known = set(context.queues)
+    known = set(context.all_queues)
     found: list[MessageQueue] = []
     for group in context.world.layout.groups:
         stores = run / "nodes" / group
@@ -134,7 +138,7 @@ async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> lis
         found += [MessageQueue(topic, group, number) for topic, number in sorted(names)]
     result = []
     async with make_tool(context, slot) as tool:
-        for topic in context.scenario.workload.topics:
+        for topic in sorted({queue.topic for queue in context.all_queues}):
             await tool.queues(topic)  # so that the client knows the groups' leaders
         for queue in found:
             if queue in known:

@@ -70,6 +70,8 @@ OPS_SCHEMA: Final = pa.schema(
         pa.field("term", pa.int64()),
         pa.field("status", pa.string()),
         pa.field("error", pa.string()),
+        pa.field("due", pa.int64()),
+        pa.field("ref", pa.string()),
     ]
 )
 FAULTS_SCHEMA: Final = pa.schema(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.nemesis.catalogue import CATALOGUE
+from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems
 from chaos.scenario.ranges import (
     fault_number_problem,
     group_names,
@@ -171,7 +172,10 @@ class FaultStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A parsed scenario. `text` is the file as it was read."""
+    """A parsed scenario.
+
+    `text` is the file as it was read; `parts` are the sections [workload.NAME], by name.
+    """
 
     name: str
     description: str
@@ -183,6 +187,7 @@ class Scenario:
     dedupe: DedupeSection
     limits: LimitsSection | None
     faults: tuple[FaultStep, ...]
+    parts: Mapping[str, PartSection] = field(default_factory=dict)
 
     @property
     def raft_settings(self) -> dict[str, int | str]:
@@ -225,6 +230,7 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         any(key in data for key in (*SECTIONS, "faults")),
         "it is empty: no section and no fault, so nothing is asked for",
     )
+    parts = _parts(data)
     load = _section(LoadSection, "load", data)
     limits = _section(LimitsSection, "limits", data) if "limits" in data else None
     scenario = Scenario(
@@ -238,9 +244,23 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         dedupe=_section(DedupeSection, "dedupe", data),
         limits=limits,
         faults=_faults(data.get("faults", []), load),
+        parts=parts,
     )
     _check_values(scenario)
     return scenario
+
+
+def _parts(data: dict[str, Any]) -> dict[str, PartSection]:
+    """Take the sections [workload.NAME] out of `data`, and read them."""
+    work = data.get("workload", {})
+    if not isinstance(work, dict):
+        return {}
+    tables = {name: work[name] for name in PART_SECTIONS if name in work}
+    data["workload"] = {key: value for key, value in work.items() if key not in tables}
+    return {
+        name: _section(PART_SECTIONS[name], f"workload.{name}", {f"workload.{name}": table})
+        for name, table in tables.items()
+    }
 
 
 def _section(kind: type[Any], name: str, data: Mapping[str, object]) -> Any:
@@ -318,6 +338,8 @@ def _check_values(scenario: Scenario) -> None:
         if section is not None:
             fields = dataclasses.fields(section)
             problems += number_problems(name, {f.name: getattr(section, f.name) for f in fields})
+    for name, part in scenario.parts.items():
+        problems += part_problems(name, part)
     total = work.commit_share + work.rollback_share
     if total > 1:
         problems.append("workload.commit_share + workload.rollback_share must be at most 1")

@@ -1,8 +1,8 @@
 """The workload: clients that send, decide, read and commit, and record what they did and saw.
 
-`load` says which clients there are; senders, readers and the drain are a module each; `actor` is a
-process of the history, which does one thing at a time and is retired after an unknown outcome;
-`messages` makes the messages and reads them back.
+Senders, readers and the drain are a module each; `actor` is a process of the history, which does
+one thing at a time and is retired after an unknown outcome; `messages` makes the messages and reads
+them back; `parts` are the kinds of work that a scenario switches on one by one.
 
 The workload never turns an unknown outcome into ok or fail.
 

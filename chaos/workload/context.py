@@ -1,6 +1,6 @@
 """The context that all parts of the workload share: table addresses, history, settings.
 
-Place in the data path: made once by `chaos.workload.load`, handed to senders and readers.
+Place in the data path: made once by `chaos.experiment.load`, handed to senders and readers.
 
 Invariant: a client of slot S dials through the proxies of S and no others.
 """
@@ -44,17 +44,26 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkContext:
-    """The shared context. `queues`: all topics', in one order; `nodes`: voter by table address."""
+    """The shared context.
+
+    `queues`: those of the workload's own topics, in one order; `part_queues`: those of each part's
+    topics; `nodes`: voter by table address.
+    """
 
     scenario: Scenario
     world: World
     history: HistoryWriter
     queues: Sequence[MessageQueue]
     nodes: Mapping[str, str]
+    part_queues: Mapping[str, Sequence[MessageQueue]] = field(default_factory=dict)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
         return self.world.layout.name_server_addresses
+
+    @property
+    def all_queues(self) -> list[MessageQueue]:
+        return [*self.queues, *(q for queues in self.part_queues.values() for q in queues)]
 
     def slot(self, name: str, rng: random.Random) -> Slot:
         return Slot(name=name, dial=self.world.dial_table(name), rng=rng)

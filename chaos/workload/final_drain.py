@@ -57,7 +57,7 @@ async def drain(context: WorkContext, slot: Slot, deadline_s: float) -> list[Dra
         return await asyncio.gather(
             *(
                 _QueueDrain(context, consumer, client, number, queue).run(deadline_s)
-                for number, queue in enumerate(context.queues)
+                for number, queue in enumerate(context.all_queues)
             )
         )
 

@@ -19,8 +19,8 @@ from campaigns.rig.waiting import await_until
 from chaos.cluster.layout import layout_from_json
 from chaos.cluster.processes import ProcessTable
 from chaos.experiment.experiment import ExperimentError, run_experiment
+from chaos.experiment.load import PUSH_GROUP
 from chaos.scenario.scenario import load_scenario, parse_scenario
-from chaos.workload.load import PUSH_GROUP
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 DEFINITE = {"ok", "fail"}

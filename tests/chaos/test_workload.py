@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from chaos.experiment.load import _deal_shards, slot_names
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import WorkloadSection, parse_scenario
 from chaos.workload.actor import Actor, outcome_of
 from chaos.workload.contents_digest import contents_digest
 from chaos.workload.key_reader import KnownKeys
-from chaos.workload.load import _deal_shards, slot_names
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
     MessageMaker,
@@ -137,7 +137,7 @@ def test_every_shard_has_one_writer() -> None:
 
 
 def test_slots_are_distinct() -> None:
-    names = slot_names(parse_scenario("[load]\n", name="x").workload)
+    names = slot_names(parse_scenario("[load]\n", name="x"))
     assert len(set(names)) == len(names)
 
 

@@ -6,7 +6,7 @@
 --   where f in ('send', 'decide') and type = 'ok'
 -- nothing: nothing was acknowledged
 -- holds: Every acknowledged message was read by each group that had to read all.
--- rule: Acknowledged, and never read ok by a group that is to read everything. Acknowledged at or
+-- rule: Acknowledged, and never read ok by a group that is to read all of its topic. Acknowledged at or
 --   beyond its queue's end and in no replica's committed log: lost, whoever read it. In a queue
 --   that was not drained an unread value proves nothing, nor does it where no read was recorded; a
 --   transaction whose queue nobody tells may be in any of its topic's. What nobody at all read of a
@@ -21,21 +21,39 @@ with lost as (
   where c.records > 0 and a.offset >= q.max_offset and v.logged_index is null
 ),
 at_least_once as (
-  select client_group from run_groups where at_least_once
+  select client_group, of_all_topics from run_groups where at_least_once
+),
+readers as (
+  -- How many groups are to read a topic: of the topics that some group names.
+  select n.topic, count(*) as groups
+  from (select distinct topic from run_group_topics) n
+  cross join at_least_once g
+  left join run_group_topics t on g.client_group = t.client_group and n.topic = t.topic
+  where g.of_all_topics or t.topic is not null
+  group by n.topic
 ),
 behind as (
-  select v.value
-  from values_told v cross join (select count(*) as groups from at_least_once) n
-  where v.acked_op is not null and v.groups_that_read < n.groups
+  select v.value, v.acked_place.topic as topic
+  from values_told v
+  cross join (
+    select count(*) as groups, count_if(of_all_topics) as of_all from at_least_once
+  ) n
+  left join readers r on v.acked_place.topic = r.topic
+  where v.acked_op is not null
+    and v.groups_that_read < coalesce(
+      r.groups, case when v.acked_place.topic is null then n.groups else n.of_all end
+    )
 ),
 unread as (
   select b.value, g.client_group
   from behind b cross join at_least_once g
+  left join run_group_topics t on g.client_group = t.client_group and b.topic = t.topic
   left anti join (
     select r.value, r.client_group
     from reads r left semi join behind b on r.value <=> b.value
     where r.type = 'ok'
   ) o on b.value <=> o.value and g.client_group = o.client_group
+  where g.of_all_topics or t.topic is not null or b.topic is null
 ),
 found as (
   select value, client_group from unread

@@ -4,9 +4,9 @@ Place in the data path: the files read must have these columns, and the rules se
 columns that a run adds are dropped. Engines derive their own types from these.
 
 Invariants: a missing column makes the run unknown, except one of `ADDED`, which becomes null.
-`digest` came into the format later; `damage` is not a column of the format: in a log that is read
-from a store, it says why nothing could be read at `position`, in a row of kind `damaged` whose
-index is that of the first missing entry.
+`digest`, `due` and `ref` came into the format later; `damage` is not a column of the format: in a
+log that is read from a store, it says why nothing could be read at `position`, in a row of kind
+`damaged` whose index is that of the first missing entry.
 
 Source: docs/RUN_FORMAT.md. Times are int64 nanoseconds since the run's start.
 """
@@ -32,7 +32,7 @@ _KINDS: Final = {
     "bool": pa.bool_(),
     "strings": pa.list_(pa.string()),
 }
-ADDED: Final = frozenset({"digest", "damage"})
+ADDED: Final = frozenset({"digest", "damage", "due", "ref"})
 
 
 def _columns(text: str, **special: pa.DataType) -> pa.Schema:
@@ -53,7 +53,7 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
         "op:long process:string client:string client_group:string f:string type:string "
         "t_invoke:long t_complete:long broker_group:string topic:string queue:int offset:long "
         "messages:messages assigned:owned key:string tx:string decision:string final:bool "
-        "node:string term:long status:string error:string",
+        "node:string term:long status:string error:string due:long ref:string",
         messages=pa.list_(_MESSAGE),
         owned=pa.list_(_OWNED),
     ),

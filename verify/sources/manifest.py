@@ -79,6 +79,9 @@ class ConsumerGroup:
     at_least_once: bool
     ordered: bool
     rebalance_ms: float = 25_000  # for how long two members may hold one queue after a change
+    topics: tuple[str, ...] | None = None  # None: all user topics
+    exclusive: bool = False  # a queue is consumed under a lock, by one member at a time
+    retries_max: int | None = None  # redeliveries before the dead-letter topic; None: not told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +235,14 @@ class _Reader:
         """Return a boolean; false if the key is missing or null."""
         return self._object.get(key) is not None and self.flag(key)
 
+    def optional_texts(self, key: str) -> tuple[str, ...] | None:
+        value = self._object.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ManifestError(f"{self._path}.{key} in run.json is not a list of names")
+        return tuple(value)
+
     def items(self, key: str) -> list[object]:
         value = self.raw(key)
         if not isinstance(value, list):
@@ -363,6 +374,9 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
         at_least_once=reader.flag("at_least_once"),
         ordered=reader.flag("ordered"),
         rebalance_ms=reader.optional_number("rebalance_ms", 25_000),
+        topics=reader.optional_texts("topics"),
+        exclusive=reader.optional_flag("exclusive"),
+        retries_max=reader.optional_integer("retries_max"),
     )
 
 

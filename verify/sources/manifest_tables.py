@@ -4,7 +4,8 @@ Place in the data path: beside the run's own tables in every engine; their names
 
     run_settings     one row: what the run is, its phases, its settings; times in nanoseconds
     run_queues       the queues as they were read after the heal
-    run_groups       the consumer groups
+    run_groups       the consumer groups; those with of_all_topics list no topics
+    run_group_topics (client_group, topic) of the groups that list theirs
     run_voters       (broker_group, node) of the voters at the start
     run_left_behind  (broker_group, node) of replicas that had not caught up
 
@@ -72,8 +73,12 @@ MANIFEST_TABLES: Final[Mapping[str, pa.Schema]] = {
             ("at_least_once", _BOOL),
             ("ordered", _BOOL),
             ("rebalance_ns", _LONG),
+            ("of_all_topics", _BOOL),
+            ("exclusive", _BOOL),
+            ("retries_max", _LONG),
         ]
     ),
+    "run_group_topics": pa.schema([("client_group", _STRING), ("topic", _STRING)]),
     "run_voters": _NODES,
     "run_left_behind": _NODES,
 }
@@ -94,8 +99,16 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
                 "at_least_once": group.at_least_once,
                 "ordered": group.ordered,
                 "rebalance_ns": _ns(group.rebalance_ms),
+                "of_all_topics": group.topics is None,
+                "exclusive": group.exclusive,
+                "retries_max": group.retries_max,
             }
             for group in manifest.consumer_groups
+        ],
+        "run_group_topics": [
+            {"client_group": group.name, "topic": topic}
+            for group in manifest.consumer_groups
+            for topic in dict.fromkeys(group.topics or ())
         ],
         "run_voters": [
             {"broker_group": group, "node": node}

@@ -17,19 +17,29 @@ import random
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
-from chaos.scenario.scenario import WorkloadSection
+from chaos.scenario.scenario import Scenario, WorkloadSection
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.final_drain import DRAIN_GROUP
 from chaos.workload.key_reader import KeyReader, KnownKeys
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.offset_reader import OffsetReader
+from chaos.workload.parts.catalogue import PARTS
+from chaos.workload.parts.part import PartKit, WorkloadPart
 from chaos.workload.plain_sender import PlainClient
 from chaos.workload.pull_reader import PullReader
 from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup, PushReader
 from chaos.workload.transactional_sender import TransactionalClient
 from client.message import MessageQueue
 
-__all__ = ["PLAIN_GROUP", "PUSH_GROUP", "TOOL_SLOT", "TRANSACTION_GROUP", "Workload", "slot_names"]
+__all__ = [
+    "PLAIN_GROUP",
+    "PUSH_GROUP",
+    "TOOL_SLOT",
+    "TRANSACTION_GROUP",
+    "Workload",
+    "part_topics",
+    "slot_names",
+]
 
 PLAIN_GROUP: Final = "plain-producers"
 TRANSACTION_GROUP: Final = "transaction-producers"
@@ -40,8 +50,12 @@ KEY_SLOT: Final = "keys"
 DRAIN_SLOT: Final = "drain"
 
 
-def slot_names(settings: WorkloadSection) -> tuple[str, ...]:
+def slot_names(scenario: Scenario) -> tuple[str, ...]:
     """Return every slot that clients dial from; the world makes proxies for each."""
+    settings = scenario.workload
+    of_parts = [
+        slot for name, section in scenario.parts.items() for slot in PARTS[name].slots(section)
+    ]
     return (
         *(f"plain-{i}" for i in range(settings.plain_clients)),
         *(f"tx-{i}" for i in range(settings.transaction_clients)),
@@ -51,7 +65,13 @@ def slot_names(settings: WorkloadSection) -> tuple[str, ...]:
         KEY_SLOT,
         DRAIN_SLOT,
         TOOL_SLOT,
+        *of_parts,
     )
+
+
+def part_topics(scenario: Scenario) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each part that the scenario lists."""
+    return {name: tuple(PARTS[name].topics(section)) for name, section in scenario.parts.items()}
 
 
 class Workload:
@@ -99,19 +119,23 @@ class Workload:
             PullReader(context, self._slot(f"pull-{i}"), group=f"pull-{i}", rng=self._child())
             for i in range(settings.pull_clients)
         ]
+        self._parts = {name: self._make_part(name) for name in context.scenario.parts}
         self.drain_slot = self._slot(DRAIN_SLOT)
 
     def consumer_groups(self) -> dict[str, dict[str, object]]:
         """Return the manifest's consumer_groups.
 
         A group is ordered if its one member reads each queue in order; a push member hands queues
-        to a listener side by side.
+        to a listener side by side. The final drain reads the topics of all parts too.
         """
         groups: dict[str, dict[str, object]] = {DRAIN_GROUP: _group(ordered=True)}
+        for part in self._parts.values():
+            groups |= {name: dict(group) for name, group in part.consumer_groups().items()}
+        own = {"topics": list(self._context.scenario.workload.topics)} if self._parts else {}
         if self._push:
-            groups[PUSH_GROUP] = _group(ordered=False) | {"rebalance_ms": REBALANCE_MS_MAX}
+            groups[PUSH_GROUP] = _group(ordered=False) | {"rebalance_ms": REBALANCE_MS_MAX} | own
         for reader in self._pull:
-            groups[reader.group] = _group(ordered=True)
+            groups[reader.group] = _group(ordered=True) | own
         return groups
 
     async def run(self) -> None:
@@ -140,6 +164,8 @@ class Workload:
                 rng=self._child(),
             )
             work[KEY_SLOT] = asker.run(self._senders_stop)
+        for name, part in self._parts.items():
+            work[name] = part.run(self._senders_stop, self._drained)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = [tasks.create_task(each, name=name) for name, each in work.items()]
 
@@ -156,6 +182,12 @@ class Workload:
             await self._senders_done.wait()
         for client in self._transactional:
             await client.idle()
+        for part in self._parts.values():
+            await part.idle()
+
+    def unsettled_parts(self) -> list[str]:
+        """Return the parts by whose doing more may be stored."""
+        return [name for name, part in self._parts.items() if not part.is_settled()]
 
     def last_check_ns(self) -> int:
         """Return when a check last came or was answered, in nanoseconds of the run; 0: never."""
@@ -168,7 +200,11 @@ class Workload:
         self._transactions_end.set()
 
     def readers_reached(self, ends: dict[MessageQueue, int]) -> bool:
-        """Return whether every consumer group has read up to these offsets."""
+        """Return whether every consumer group has read up to these offsets of its topics."""
+        if not all(part.has_read() for part in self._parts.values()):
+            return False
+        own = set(self._context.queues)
+        ends = {queue: end for queue, end in ends.items() if queue in own}
         pulled = all(reader.reached(ends) for reader in self._pull)
         return pulled and (not self._push or self._push_group.reached(ends))
 
@@ -183,6 +219,14 @@ class Workload:
             self._senders_left -= 1
             if not self._senders_left:
                 self._senders_done.set()
+
+    def _make_part(self, name: str) -> WorkloadPart:
+        section = self._context.scenario.parts[name]
+        spec = PARTS[name]
+        slots = {slot: self._slot(slot) for slot in spec.slots(section)}
+        return spec.make(
+            PartKit(context=self._context, section=section, slots=slots, rng=self._child())
+        )
 
     def _slot(self, name: str) -> Slot:
         return self._context.slot(name, self._child())

@@ -1,0 +1,17 @@
+"""All parts of the workload by name: what a scenario's [workload.NAME] switches on.
+
+Invariant: every section of `chaos.scenario.part_sections` has its row here, under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from chaos.workload.parts.part import PartSpec
+
+__all__ = ["PARTS"]
+
+_SPECS: Final[tuple[PartSpec, ...]] = ()
+PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
