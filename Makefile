@@ -61,8 +61,9 @@ demo: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/python -m pytest -m unit
 
+# Two workers, a module each: most modules keep one core busy at most.
 test: $(STAMP) check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Hours. One that fails does not keep the next from being run.
 nightly: $(STAMP)

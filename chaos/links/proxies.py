@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -56,7 +57,6 @@ class ProxyLinks:
         process_state: Callable[[str], str],
         toxiproxy_url: str | None,
         seed: int,
-        rng: random.Random,
     ) -> None:
         """Plan the proxies.
 
@@ -70,7 +70,8 @@ class ProxyLinks:
         self._listens: dict[str, str] = {}
         self._toxics: dict[str, list[tuple[str, str]]] = {}
         self._external = toxiproxy_url is not None
-        self._toxiproxy_port = free_ports(1, rng)[0]
+        # A port is drawn by the system: runs with the same seed go on side by side.
+        self._toxiproxy_port = free_ports(1, random.Random(secrets.randbits(64)))[0]
         self._seed = seed
         url = toxiproxy_url or f"http://127.0.0.1:{self._toxiproxy_port}"
         self._proxy_host = urlsplit(url).hostname or "127.0.0.1"

@@ -64,7 +64,6 @@ def _local(options: WorldOptions) -> World:
         process_state=system.processes.state,
         toxiproxy_url=options.toxiproxy_url,
         seed=options.rng.getrandbits(31),
-        rng=random.Random(options.rng.getrandbits(64)),
     )
     return World("local", system, links, options.client_slots)
 

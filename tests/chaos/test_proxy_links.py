@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,6 @@ def links(tmp_path: Path, server: LosingToxiproxy, monkeypatch: pytest.MonkeyPat
         process_state=lambda _: "S",
         toxiproxy_url=None,
         seed=1,
-        rng=random.Random(1),
     )
     links._toxiproxy = server  # type: ignore[assignment]
     return links
