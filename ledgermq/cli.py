@@ -259,8 +259,8 @@ def chaos_run(
 @chaos_app.command("faults")
 def chaos_faults(as_json: Json = False) -> None:
     """List every fault: the worlds it works in, what it needs, how its effect is probed."""
+    from chaos.experiment.world_catalogue import worlds_of  # noqa: PLC0415
     from chaos.nemesis.catalogue import CATALOGUE  # noqa: PLC0415
-    from chaos.worlds.catalogue import worlds_of  # noqa: PLC0415
 
     if as_json:
         rows = [
@@ -289,7 +289,7 @@ def chaos_faults(as_json: Json = False) -> None:
 @chaos_app.command("worlds")
 def chaos_worlds(as_json: Json = False) -> None:
     """List every world: what it is made of, and what this host lacks for it."""
-    from chaos.worlds.catalogue import WORLDS  # noqa: PLC0415
+    from chaos.experiment.world_catalogue import WORLDS  # noqa: PLC0415
 
     rows = [
         {"name": world.name, "summary": world.summary, "missing": world.missing()}

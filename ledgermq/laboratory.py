@@ -104,9 +104,9 @@ def experiment_to_report(
     if code == EXIT_INTERRUPTED:
         return code
     write_report(run, run / "report.html")
-    other_engine = "" if engine is None else f" --engine {engine}"
-    words = _command("chaos", "run", scenario_file, "--seed", chosen)
-    _tell(f"again: {words}{other_engine}")
+    options = [] if world == "local" else ["--world", world]
+    options += [] if engine is None else ["--engine", engine]
+    _tell(f"again: {_command('chaos', 'run', scenario_file, '--seed', chosen, *options)}")
     return code
 
 

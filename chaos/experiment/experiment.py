@@ -22,29 +22,24 @@ Source: the run format; docs/DESIGN.md section 7.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import importlib.metadata
 import random
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import uvloop
-
-from chaos.cluster.cluster import plan_ports
-from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError, lay_out
+from chaos.cluster.layout import ENGINES, LayoutError
 from chaos.cluster.processes import ProcessError
-from chaos.cluster.stop_signals import heeded_stop_signals
 from chaos.experiment.load import TOOL_SLOT, Workload, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
 from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.experiment.world_catalogue import WORLDS
 from chaos.links.base import LinksError
 from chaos.recording.history import HistoryError, HistoryWriter
 from chaos.recording.live_tables import LiveTables
@@ -58,7 +53,7 @@ from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.topics import make_topics
-from chaos.worlds.catalogue import WORLDS, WorldOptions
+from chaos.worlds.host import WorldOptions
 from chaos.worlds.world import World
 from client.errors import ClientError
 
@@ -193,9 +188,10 @@ class _Experiment:
         self._started = started
         self._on_drain = on_drain
         self._rng = random.Random(seed)
-        self._layout = _lay_out(scenario)
-        self._started_ns = time.monotonic_ns()
-        self._phases = Phases(lambda: time.monotonic_ns() - self._started_ns)
+        self._layout = WORLDS[world].lay_out(scenario)
+        self._host = WORLDS[world].make_host(seed)
+        self._started_ns = self._host.now_ns()
+        self._phases = Phases(lambda: self._host.now_ns() - self._started_ns)
         self._queues: list[dict[str, object]] = []
         self._left_behind: list[dict[str, str]] = []
         self._consumer_groups: dict[str, dict[str, object]] = {}
@@ -205,17 +201,16 @@ class _Experiment:
         """Run all phases. Raises the error of a phase; the caller then calls `give_up`."""
         with LiveTables(sources_of(self._run, self._layout, started_ns=self._started_ns)) as tables:
             tables.start()
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(self._carry_out())
+            self._host.run(self._carry_out)
             self.progress.say("all processes have stopped; writing tables")
             facts = {**self._facts(), "complete": True}
             return export_run(self._run, tables.finish(), facts)
 
     async def _carry_out(self) -> None:
         """Run all phases up to the stop of the last process."""
-        with _stop_signals():
+        with self._host.stop_signals():
             slots = slot_names(self._scenario)
-            world = WORLDS[self._world].make(
+            world = self._host.make_world(
                 WorldOptions(
                     run=self._run,
                     layout=self._layout,
@@ -421,26 +416,6 @@ def _check_url(url: str) -> None:
         raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
 
 
-def _lay_out(scenario: Scenario) -> ClusterLayout:
-    cluster = scenario.cluster
-    ports = plan_ports(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        namesrv_port=0,
-        base_port=0,
-    )
-    return lay_out(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        ports=ports,
-        engine=cluster.engine,
-        raft_settings=scenario.raft_settings,
-        broker_settings=scenario.broker_settings,
-    )
-
-
 async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
     """Wait for clients to end, and name those that do not.
 
@@ -453,33 +428,6 @@ async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -
         task.cancel()
         raise SystemFailedError(f"clients did not end within {seconds:.0f} s: {left}")
     await task
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[None]:
-    """Let a stop signal cancel the experiment, which then cleans up.
-
-    A second one changes nothing, so that the clean-up itself is not interrupted.
-    """
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    stopping = False
-
-    def stop() -> None:
-        nonlocal stopping
-        if not stopping:
-            stopping = True
-            task.cancel()
-
-    numbers = heeded_stop_signals()
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _first_of(errors: ExceptionGroup[Exception]) -> Exception:

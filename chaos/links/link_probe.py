@@ -18,18 +18,20 @@ import asyncio
 import struct
 import time
 import zlib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from chaos.cluster.broker_status import STATUS_CODE
-from chaos.links.proxy_plan import Protocol
+from chaos.links.base import Link, LinkProbe
+from chaos.links.proxy_plan import LinkProxy, Protocol, streams_of
 from raft.messages import NodeId
 from raft.peers.handshake import NONCE_SIZE, SECRET_SIZE_MIN, Credentials, Dialler
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import encode
 
-__all__ = ["ProxyProbe", "probe_proxy"]
+__all__ = ["ProxyProbe", "probe_links", "probe_proxy"]
 
 ANSWER_SIZE_MAX: Final = 65_536
 STRANGER: Final = Credentials(group="probe", node_id=NodeId("probe"), secret=bytes(SECRET_SIZE_MIN))
@@ -43,11 +45,47 @@ PYSYNCOBJ_STATUS: Final = struct.pack("i", len(zlib.compress(_PICKLED_STATUS))) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyProbe:
-    """The result of one probe. `reacted` None: no connection was made."""
+    """The result of one probe. `reacted` None: no connection was made; `timed_out`: nor refused."""
 
     reacted: bool | None
     elapsed_ms: float
     evidence: str
+    timed_out: bool = False
+
+
+async def probe_links(
+    links: Sequence[Link],
+    proxies: Sequence[LinkProxy],
+    addresses: Mapping[str, str],
+    process_state: Callable[[str], str],
+    *,
+    timeout_s: float,
+    dials_through: bool = False,
+) -> list[LinkProbe]:
+    """Probe all links at once, each through every proxy that carries it.
+
+    `addresses`: by proxy, the address to dial. `process_state`: state letter of a process.
+    `dials_through`: a connection is made with the target itself, not with a proxy beside us, so
+    that one which nobody answers shows a cut, too.
+    """
+
+    async def probe_one(proxy: LinkProxy) -> ProxyProbe:
+        host, _, port = addresses[proxy.name].rpartition(":")
+        probe = await probe_proxy(host, int(port), proxy.protocol, timeout_s=timeout_s)
+        is_silent = probe.reacted is None and probe.timed_out
+        return replace(probe, reacted=False) if dials_through and is_silent else probe
+
+    async def probe_link(link: Link) -> LinkProbe:
+        carriers = [proxy for proxy, _ in streams_of([link], proxies)]
+        # Silence proves a cut only where the target could answer.
+        down = [p.target for p in carriers if process_state(p.target) in {"gone", "T", "Z"}]
+        if down or not carriers:
+            why = f"{down[0]} does not run" if down else "no proxy carries it"
+            return LinkProbe(link=link, passes=None, round_trip_ms=None, evidence=why)
+        seen = await asyncio.gather(*(probe_one(proxy) for proxy in carriers))
+        return _judge(link, carriers, seen)
+
+    return list(await asyncio.gather(*(probe_link(link) for link in links)))
 
 
 async def probe_proxy(host: str, port: int, protocol: Protocol, *, timeout_s: float) -> ProxyProbe:
@@ -58,7 +96,12 @@ async def probe_proxy(host: str, port: int, protocol: Protocol, *, timeout_s: fl
             reader, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         text = f"no connection ({type(error).__name__})"
-        return ProxyProbe(reacted=None, elapsed_ms=_since(begin), evidence=text)
+        return ProxyProbe(
+            reacted=None,
+            elapsed_ms=_since(begin),
+            evidence=text,
+            timed_out=isinstance(error, TimeoutError),
+        )
     try:
         writer.write(_bytes_to_send(protocol))
         async with asyncio.timeout(timeout_s - (time.monotonic() - begin)):
@@ -91,3 +134,17 @@ def _bytes_to_send(protocol: Protocol) -> bytes:
 
 def _since(begin: float) -> float:
     return (time.monotonic() - begin) * 1000
+
+
+def _judge(link: Link, proxies: Sequence[LinkProxy], seen: Sequence[ProxyProbe]) -> LinkProbe:
+    reactions = {probe.reacted for probe in seen}
+    passes = reactions.pop() if len(reactions) == 1 else None
+    return LinkProbe(
+        link=link,
+        passes=passes,
+        round_trip_ms=max(probe.elapsed_ms for probe in seen) if passes else None,
+        evidence=", ".join(
+            f"{proxy.dialer}'s connection {probe.evidence}"
+            for proxy, probe in zip(proxies, seen, strict=True)
+        ),
+    )

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable, free_ports, ledgermq_argv
 from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
-from chaos.links.link_probe import ProxyProbe, probe_proxy
+from chaos.links.link_probe import probe_links
 from chaos.links.proxy_plan import LinkProxy, plan_proxies, streams_of
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
@@ -184,21 +184,9 @@ class ProxyLinks:
         del self._toxics[tag]
 
     async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
-        return list(await asyncio.gather(*(self._probe_link(link, timeout_s) for link in links)))
-
-    async def _probe_link(self, link: Link, timeout_s: float) -> LinkProbe:
-        proxies = [proxy for proxy, _ in streams_of([link], self._proxies)]
-        # Silence proves a cut only where the target could answer.
-        down = [p.target for p in proxies if self._process_state(p.target) in {"gone", "T", "Z"}]
-        if down or not proxies:
-            why = f"{down[0]} does not run" if down else "no proxy carries it"
-            return LinkProbe(link=link, passes=None, round_trip_ms=None, evidence=why)
-        seen = await asyncio.gather(*(self._probe_one(proxy, timeout_s) for proxy in proxies))
-        return _judge(link, proxies, seen)
-
-    async def _probe_one(self, proxy: LinkProxy, timeout_s: float) -> ProxyProbe:
-        host, _, port = self._listens[proxy.name].rpartition(":")
-        return await probe_proxy(host, int(port), proxy.protocol, timeout_s=timeout_s)
+        return await probe_links(
+            links, self._proxies, self._listens, self._process_state, timeout_s=timeout_s
+        )
 
     def _start_toxiproxy(self) -> None:
         argv = ledgermq_argv(
@@ -280,17 +268,3 @@ class ProxyLinks:
     def _remote_name(self, name: str) -> str:
         """Return a proxy name that is unique in a server shared with other runs."""
         return f"{self._run.name}.{name}" if self._external else name
-
-
-def _judge(link: Link, proxies: Sequence[LinkProxy], seen: Sequence[ProxyProbe]) -> LinkProbe:
-    reactions = {probe.reacted for probe in seen}
-    passes = reactions.pop() if len(reactions) == 1 else None
-    return LinkProbe(
-        link=link,
-        passes=passes,
-        round_trip_ms=max(probe.elapsed_ms for probe in seen) if passes else None,
-        evidence=", ".join(
-            f"{proxy.dialer}'s connection {probe.evidence}"
-            for proxy, probe in zip(proxies, seen, strict=True)
-        ),
-    )

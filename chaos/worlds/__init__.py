@@ -1,6 +1,6 @@
 """Worlds: a system and the links between its places, in one; see `chaos.worlds.world`.
 
-`catalogue` builds them by name and says what each needs of the host.
+`host` is where an experiment runs: its loop, its clock, and how a world is made there.
 
 May import: `chaos.cluster`, `chaos.links`, `chaos.systems`.
 """

@@ -145,7 +145,7 @@ class BrokerMachine(Machine):
         self._sync_us = sync_us
         self._apply_us_max = apply_us_max
         self._apply_rng = site.generator(f"apply/{name}")
-        self._derived = DerivedState(config.store, random.Random(self._rng.random()))
+        self.derived = DerivedState(config.store, random.Random(self._rng.random()))
         self._rates = short_write_rate, garbage_rate
         self.new_disk()
         self.broker: Broker | None = None
@@ -157,7 +157,7 @@ class BrokerMachine(Machine):
 
     def new_disk(self) -> None:
         """Replace the disk by an empty one."""
-        self._derived.forget()
+        self.derived.forget()
         short_write_rate, garbage_rate = self._rates
         self.disk = _MachineDisk(
             random.Random(self._rng.random()),
@@ -313,7 +313,7 @@ class BrokerMachine(Machine):
         process.disk_time_us = self._draw_sync_us
         process.apply_delay_us = self._draw_apply_us
         process.disk_usage = self._disk_usage
-        process.on_fsync = self._derived.on_fsync
+        process.on_fsync = self.derived.on_fsync
         process.on_callback_error = self._on_callback_error
         process.loop.on_fuse = self._on_step_fuse
         self.broker = None
@@ -358,9 +358,9 @@ class BrokerMachine(Machine):
         self.die(power=power)
         if power:
             fail_power(self.disk, survival, self.counts)
-            lost = self._derived.lost_files
-            self._derived.power_failure(survival)
-            self.counts["derived_files_lost"] += self._derived.lost_files - lost
+            lost = self.derived.lost_files
+            self.derived.power_failure(survival)
+            self.counts["derived_files_lost"] += self.derived.lost_files - lost
         else:
             self.disk.process_crash()
 

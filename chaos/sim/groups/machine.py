@@ -42,6 +42,7 @@ class Site:
     clock_rate_spread: float
     wall_clock_spread_ms: int
     timer_lateness_us_max: int
+    clock_offset_s_max: float = 1_000.0  # by how much monotonic clocks differ
     graveyard: list[asyncio.Task[Any]] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     process_count: int = 0
@@ -102,6 +103,7 @@ class Machine:
             rate_spread=site.clock_rate_spread,
             wall_spread_ms=site.wall_clock_spread_ms,
             lateness_us_max=site.timer_lateness_us_max,
+            offset_s_max=site.clock_offset_s_max,
         )
         self.process: VirtualProcess | None = None
         self.main: asyncio.Task[None] | None = None

@@ -80,12 +80,20 @@ class SimTcp:
         self._transports: dict[SimTransport, None] = {}
         self._machines: dict[str, str] = {}  # by ip
         self._ips: dict[str, str] = {}
+        self._aliases: dict[str, tuple[str, str]] = {}  # ip: place of the dialer, real ip
         self._dark: set[str] = set()  # machines without power
         self._port = _FIRST_EPHEMERAL_PORT
 
     def add_machine(self, machine: str, ip: str) -> None:
         self._machines[ip] = machine
         self._ips[machine] = ip
+
+    def add_alias(self, ip: str, *, source: str, target: str) -> None:
+        """Let a connection to `ip` be one from the machine `source` to the address `target`.
+
+        So a process dials from another place of the network than its own.
+        """
+        self._aliases[ip] = source, target
 
     # --- interface of the loops ----------------------------------------------------------------
 
@@ -109,9 +117,11 @@ class SimTcp:
         self, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect: one packet there, one back. Raises ConnectionRefusedError."""
-        own_host, peer_host = loop.process.host, self._machines[address[0]]
+        own_host, ip = self._aliases.get(address[0], (loop.process.host, address[0]))
+        address = ip, address[1]
+        peer_host = self._machines[ip]
         answer: asyncio.Future[SimTransport] = loop.create_future()
-        there = partial(self._on_syn, loop, address, answer)
+        there = partial(self._on_syn, loop, own_host, address, answer)
         self._packet(own_host, peer_host, there)
         transport = await answer
         if transport.lost:  # reset before the caller got it
@@ -121,9 +131,13 @@ class SimTcp:
         return transport, protocol
 
     def _on_syn(
-        self, loop: VirtualLoop, address: Address, answer: asyncio.Future[SimTransport]
+        self,
+        loop: VirtualLoop,
+        own_host: str,
+        address: Address,
+        answer: asyncio.Future[SimTransport],
     ) -> None:
-        own_host, peer_host = loop.process.host, self._machines[address[0]]
+        peer_host = self._machines[address[0]]
         server = self._listeners.get(address)
         if server is None:
             if peer_host not in self._dark:

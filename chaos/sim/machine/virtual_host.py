@@ -9,6 +9,7 @@ an error: product code that runs there would read a clock that nobody simulates.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import random
@@ -48,10 +49,11 @@ class VirtualClock:
         rate_spread: float,
         wall_spread_ms: int,
         lateness_us_max: int,
+        offset_s_max: float = 1_000.0,
     ) -> None:
         self._scheduler = scheduler
         self._rate = 1.0 + rate_spread * (2 * rng.random() - 1)
-        self._offset_s = rng.random() * 1_000
+        self._offset_s = rng.random() * offset_s_max
         self.wall_offset_ms = int(wall_spread_ms * (2 * rng.random() - 1))
         self._lateness = lateness_us_max, random.Random(rng.random())
 
@@ -140,7 +142,9 @@ class VirtualProcess:
 
     def _close_files(self) -> None:
         for area in self.areas:
-            area.close()
+            # One that a dead object still views (an index file) goes with that object.
+            with contextlib.suppress(BufferError):
+                area.close()
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.areas.clear()

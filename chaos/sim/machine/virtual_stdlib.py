@@ -251,12 +251,24 @@ _TIME = _Module(
     time=_time,
     time_ns=_time_ns,
 )
-_SUBSTITUTES: tuple[tuple[object, object], ...] = (
+_OF_ALL_PROGRAMS: tuple[tuple[object, object], ...] = (
     (time, _TIME),
     (time.monotonic, _monotonic),
     (time.perf_counter, _monotonic),
     (time.time, _time),
     (random, _Module(random, Random=_Random)),
+    (
+        secrets,
+        _Module(
+            secrets,
+            token_bytes=_random_bytes,
+            token_hex=_token_hex,
+            randbelow=_random_below,
+            randbits=_random_bits,
+        ),
+    ),
+)
+_OF_THE_PRODUCT: tuple[tuple[object, object], ...] = (
     (
         os,
         _Module(
@@ -270,16 +282,6 @@ _SUBSTITUTES: tuple[tuple[object, object], ...] = (
             fdatasync=_fsync,
         ),
     ),
-    (
-        secrets,
-        _Module(
-            secrets,
-            token_bytes=_random_bytes,
-            token_hex=_token_hex,
-            randbelow=_random_below,
-            randbits=_random_bits,
-        ),
-    ),
     (shutil, _Module(shutil, disk_usage=_disk_usage)),
     (mmap, _Module(mmap, mmap=_map)),
     (ThreadPoolExecutor, _Pool),
@@ -288,7 +290,9 @@ _SUBSTITUTES: tuple[tuple[object, object], ...] = (
     (RaftTrace, _trace_of_process),
     (BrokerStateMachine, _WatchedStateMachine),
     (CoreShell, _WatchedShell),
-    # Small files, so that a seed writes several of a queue.
+)
+# Small files, so that a seed writes several of a queue.
+_SMALL_FILES: tuple[tuple[object, object], ...] = (
     (FILE_UNITS, _FILE_UNITS),
     (FILE_SIZE, _FILE_UNITS * UNIT_SIZE),
 )
@@ -308,27 +312,42 @@ def _hash_of(one: Any, serials: Iterator[int]) -> int:
 
 
 @contextmanager
-def substituted(parts: Sequence[tuple[object, object]] = ()) -> Iterator[None]:
+def substituted(
+    parts: Sequence[tuple[object, object]] = (),
+    *,
+    rooms: tuple[str, ...] = (),
+    small_files: bool = True,
+) -> Iterator[None]:
     """Run the product in simulated processes only, while the context lasts.
 
-    `parts`: the product's parts for which a test has a substitute with a bug.
+    `parts`: the product's parts for which a test has a substitute with a bug. `rooms`: what of the
+    laboratory runs in simulated processes too, with real files.
     """
-    by_identity = {id(real): substitute for real, substitute in (*_SUBSTITUTES, *parts)}
+    small = _SMALL_FILES if small_files else ()
+    of_all = dict(_by_identity(_OF_ALL_PROGRAMS))
+    of_the_product = of_all | _by_identity((*_OF_THE_PRODUCT, *small, *parts))
     undo: list[Callable[[], None]] = []
     logging.disable(logging.CRITICAL)
     serials = itertools.count()
+    inside = tuple(f"{room}." for room in rooms)
     try:
         for kind in _HELD_IN_SETS:
             undo.append(partial(setattr, kind, "__hash__", kind.__hash__))
             kind.__hash__ = partialmethod(_hash_of, serials)  # type: ignore[assignment]
         for name, module in list(sys.modules.items()):
-            if name.partition(".")[0] in _PACKAGES and module is not None:
-                _substitute_in(module, by_identity, undo)
+            if name.partition(".")[0] in _PACKAGES:
+                _substitute_in(module, of_the_product, undo)
+            elif f"{name}.".startswith(inside):
+                _substitute_in(module, of_all, undo)
         yield
     finally:
         for put_back in reversed(undo):
             put_back()
         logging.disable(logging.NOTSET)
+
+
+def _by_identity(pairs: Sequence[tuple[object, object]]) -> dict[int, object]:
+    return {id(real): substitute for real, substitute in pairs}
 
 
 def _substitute_in(

@@ -1,0 +1,106 @@
+"""Links of the simulated network: each pair of dialer and target has an address of its own.
+
+Place in the data path: the links of the world `sim`. The laboratory's clients all run on one
+machine; a slot is another place of the network, from which the connection is made where a client
+dials an address of the slot's own (`SimTcp.add_alias`). So a link is cut as between machines.
+
+Invariants: as for all links; the pairs are those that the proxies of a world of processes have
+(`chaos.links.proxy_plan`), and are probed in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from chaos.cluster.layout import ClusterLayout
+from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
+from chaos.links.link_probe import probe_links
+from chaos.links.proxy_plan import plan_proxies
+from chaos.sim.machine.tcp import SimTcp
+
+__all__ = ["SimulatedLinks"]
+
+
+class SimulatedLinks:
+    """The links of one simulated cluster."""
+
+    name: Final = "simulated"
+    effects: Final = frozenset({LinkEffect.CUT, LinkEffect.SLOW})
+
+    def __init__(
+        self,
+        layout: ClusterLayout,
+        client_slots: Sequence[str],
+        tcp: SimTcp,
+        *,
+        process_state: Callable[[str], str],
+    ) -> None:
+        self._tcp = tcp
+        self._slots = tuple(client_slots)
+        self._process_state = process_state
+        self._pairs = plan_proxies(layout, client_slots)
+        self._addresses: dict[str, str] = {}  # by pair
+        self._cut: dict[str, list[Link]] = {}  # by tag
+        self._slowed: dict[str, dict[Link, int]] = {}  # by tag, in microseconds
+
+    async def start(self) -> None:
+        for number, slot in enumerate(self._slots, start=1):
+            self._tcp.add_machine(slot, f"10.1.{number // 256}.{number % 256}")
+        for number, pair in enumerate(self._pairs, start=1):
+            host, _, port = pair.address.rpartition(":")
+            alias = f"10.2.{number // 256}.{number % 256}"
+            self._tcp.add_alias(alias, source=pair.dialer, target=host)
+            self._addresses[pair.name] = f"{alias}:{port}"
+
+    async def stop(self) -> None:
+        """Do nothing: there is nothing that runs."""
+
+    async def abort(self) -> None:
+        """Do nothing, as `stop`."""
+
+    def dial_table(self, dialer: str) -> dict[str, str]:
+        return {
+            pair.address: self._addresses[pair.name]
+            for pair in self._pairs
+            if pair.dialer == dialer
+        }
+
+    async def cut(self, links: Iterable[Link], tag: str) -> None:
+        for link in links:
+            self._tcp.cut(link.who, link.whom)
+            self._cut.setdefault(tag, []).append(link)
+
+    async def slow(self, links: Iterable[Link], shape: LinkShape, tag: str) -> None:
+        if shape.rate_kb_s:
+            raise LinksError("simulated links have no limit of bytes per second")
+        slowed = self._slowed.setdefault(tag, {})
+        for link in links:
+            slowed[link] = shape.latency_ms * 1_000
+        self._apply_delays(slowed)
+
+    async def shape(self, links: Iterable[Link], shaping: Shaping, tag: str) -> None:
+        raise LinksError(f"simulated links know no {shaping.name}")
+
+    async def heal(self, tag: str) -> None:
+        for link in self._cut.pop(tag, []):
+            self._tcp.heal(link.who, link.whom)
+        self._apply_delays(self._slowed.pop(tag, {}))
+
+    async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
+        return await probe_links(
+            links,
+            self._pairs,
+            self._addresses,
+            self._process_state,
+            timeout_s=timeout_s,
+            dials_through=True,
+        )
+
+    def _apply_delays(self, links: Iterable[Link]) -> None:
+        delays: Counter[Link] = Counter()
+        for slowed in self._slowed.values():
+            delays.update(slowed)
+        for link in links:
+            self._tcp.slow(link.who, link.whom, delays[link])
