@@ -38,6 +38,7 @@ OTHERS: Final = frozenset(
         "chaos/test_simulated_world",
         "chaos/toxiproxy/test_api",
         "chaos/toxiproxy/test_client",
+        "chaos/toxiproxy/test_events",
         "chaos/toxiproxy/test_frames_live",
         "chaos/toxiproxy/test_traffic",
         "client/test_admin",
