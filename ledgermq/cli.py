@@ -231,6 +231,9 @@ def _servers(text: str) -> list[str]:
 def chaos_run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")],
     world: Annotated[str, typer.Option()] = "local",
+    world_settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the world.")
+    ] = None,
     seed: Annotated[int | None, typer.Option()] = None,
     engine: Annotated[
         str | None, typer.Option(help="raft or pysyncobj; default: the scenario's.")
@@ -250,6 +253,7 @@ def chaos_run(
         experiment_to_report(
             scenario,
             world=world,
+            world_settings=_settings(world_settings or []),
             seed=seed,
             engine=engine,
             toxiproxy_url=toxiproxy_url,
@@ -259,6 +263,16 @@ def chaos_run(
             verify_after=verify_after,
         )
     )
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            stop_with(ValueError(f"--set {pair!r}: wanted is NAME=VALUE"), EXIT_USAGE)
+        settings[name] = value
+    return settings
 
 
 @chaos_app.command("faults")
@@ -296,16 +310,23 @@ def chaos_worlds(as_json: Json = False) -> None:
     """List every world: what it is made of, and what this host lacks for it."""
     from chaos.experiment.world_catalogue import WORLDS  # noqa: PLC0415
 
-    rows = [
-        {"name": world.name, "summary": world.summary, "missing": world.missing()}
-        for world in WORLDS.values()
-    ]
     if as_json:
+        rows = [
+            {
+                "name": world.name,
+                "summary": world.summary,
+                "missing": world.missing(),
+                "settings": dict(world.settings),
+            }
+            for world in WORLDS.values()
+        ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    for row in rows:
-        typer.echo(f"{row['name']}: {row['summary']}")
-        typer.echo(f"    missing here: {row['missing'] or 'nothing'}")
+    for world in WORLDS.values():
+        typer.echo(f"{world.name}: {world.summary}")
+        typer.echo(f"    missing here: {world.missing() or 'nothing'}")
+        for name, value in world.settings.items():
+            typer.echo(f"    --set {name}={value}")
 
 
 @app.command()

@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ def experiment_to_report(
     scenario_file: Path,
     *,
     world: str,
+    world_settings: Mapping[str, str],
     seed: int | None,
     engine: str | None,
     toxiproxy_url: str | None,
@@ -74,6 +76,7 @@ def experiment_to_report(
             run = run_experiment(
                 scenario,
                 world=world,
+                world_settings=world_settings,
                 seed=chosen,
                 engine=engine,
                 toxiproxy_url=toxiproxy_url,
@@ -104,10 +107,17 @@ def experiment_to_report(
     if code == EXIT_INTERRUPTED:
         return code
     write_report(run, run / "report.html")
-    options = [] if world == "local" else ["--world", world]
-    options += [] if engine is None else ["--engine", engine]
+    options = _options(world, world_settings, engine)
     _tell(f"again: {_command('chaos', 'run', scenario_file, '--seed', chosen, *options)}")
     return code
+
+
+def _options(world: str, settings: Mapping[str, str], engine: str | None) -> list[str]:
+    """Return the options of a command line that are not the default."""
+    options = [] if world == "local" else ["--world", world]
+    for name, value in settings.items():
+        options += ["--set", f"{name}={value}"]
+    return options if engine is None else [*options, "--engine", engine]
 
 
 def export_tables(run: Path) -> int:

@@ -28,6 +28,7 @@ OTHERS: Final = frozenset(
         "broker/test_unforeseen_requests",
         "chaos/test_cluster",
         "chaos/test_experiment",
+        "chaos/test_external",
         "chaos/test_links",
         "chaos/test_live_tables",
         "chaos/test_members",

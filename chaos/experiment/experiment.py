@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib.metadata
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,7 +38,7 @@ from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
 from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
-from chaos.experiment.world_catalogue import WORLDS
+from chaos.experiment.world_catalogue import WORLDS, WorldSettingsError
 from chaos.links.base import LinksError
 from chaos.recording.history import HistoryError, HistoryWriter
 from chaos.recording.live_tables import LiveTables
@@ -95,6 +94,7 @@ def run_experiment(
     scenario: Scenario,
     *,
     world: str = "local",
+    world_settings: Mapping[str, str] | None = None,
     seed: int,
     engine: str | None = None,
     toxiproxy_url: str | None = None,
@@ -120,12 +120,13 @@ def run_experiment(
             scenario,
             run.resolve(),
             world=world,
+            world_settings=world_settings or {},
             seed=seed,
             toxiproxy_url=toxiproxy_url,
             started=started,
             on_drain=on_drain,
         )
-    except (LayoutError, ProcessError) as error:  # no free ports, for example
+    except (LayoutError, ProcessError, WorldSettingsError) as error:  # no free ports, for example
         raise NothingBegunError(str(error)) from error
     try:
         # A copy to run the experiment again with; the manifest has the same text.
@@ -175,6 +176,7 @@ class _Experiment:
         run: Path,
         *,
         world: str,
+        world_settings: Mapping[str, str],
         seed: int,
         toxiproxy_url: str | None,
         started: datetime,
@@ -188,10 +190,14 @@ class _Experiment:
         self._started = started
         self._on_drain = on_drain
         self._rng = random.Random(seed)
-        self._layout = WORLDS[world].lay_out(scenario)
-        self._host = WORLDS[world].make_host(seed)
+        spec = WORLDS[world]
+        self._world_settings = spec.settings_with(world_settings)
+        self._layout = spec.lay_out(scenario, self._world_settings)
+        self._host = spec.make_host(seed, self._world_settings)
         self._started_ns = self._host.now_ns()
         self._phases = Phases(lambda: self._host.now_ns() - self._started_ns)
+        self._system_name = self._system_version = "none"  # until the world is made
+        self._dedupes = False
         self._queues: list[dict[str, object]] = []
         self._left_behind: list[dict[str, str]] = []
         self._consumer_groups: dict[str, dict[str, object]] = {}
@@ -219,6 +225,8 @@ class _Experiment:
                     rng=self._rng,
                 )
             )
+            self._system_name, self._system_version = world.system.name, world.system.version
+            self._dedupes = world.system.dedupes
             progress = asyncio.create_task(self.progress.run(), name="progress")
             try:
                 await world.start()
@@ -358,10 +366,11 @@ class _Experiment:
         scenario = self._scenario
         limits = scenario.limits
         return {
-            "system": "ledgermq",
-            "engine": scenario.cluster.engine,
-            "version": importlib.metadata.version("ledgermq"),
+            "system": self._system_name,
+            "engine": self._layout.engine,
+            "version": self._system_version,
             "world": self._world,
+            "world_settings": self._world_settings,
             "scenario": {"name": scenario.name, "text": scenario.text},
             "seed": self._seed,
             "started_at": self._started.isoformat(),
@@ -379,7 +388,7 @@ class _Experiment:
                 "check_interval_ms": scenario.transactions.check_interval_ms,
                 "check_max": scenario.transactions.check_max,
             },
-            "dedupe": {"window_ms": scenario.dedupe.window_ms},
+            "dedupe": {"window_ms": scenario.dedupe.window_ms} if self._dedupes else None,
             "limits": None if limits is None else dataclasses.asdict(limits),
         }
 

@@ -10,24 +10,32 @@ process is started.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from chaos.cluster.cluster import plan_ports
+from chaos.cluster.external_file import ExternalCluster, ExternalFileError, read_file
 from chaos.cluster.layout import ClusterLayout, fixed_ports, lay_out
 from chaos.links.base import LinkEffect
+from chaos.links.external import ExternalLinks
 from chaos.links.proxies import ProxyLinks
 from chaos.scenario.scenario import Scenario
 from chaos.sim.world.simulated_host import SimulatedHost, at_simulated_addresses
 from chaos.sim.world.simulated_links import SimulatedLinks
 from chaos.sim.world.simulated_system import SimulatedSystem
 from chaos.systems.base import Part
+from chaos.systems.external import ExternalSystem
 from chaos.systems.ledgermq import LedgermqSystem
 from chaos.worlds.host import Host, RealHost, WorldOptions
 from chaos.worlds.world import World
 
-__all__ = ["WORLDS", "WorldSpec", "worlds_of"]
+__all__ = ["WORLDS", "WorldSettingsError", "WorldSpec", "worlds_of"]
+
+
+class WorldSettingsError(Exception):
+    """A setting of a world is unknown or can't be used; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +43,8 @@ class WorldSpec:
     """A row of `ledgermq chaos worlds`.
 
     `missing` returns what this host lacks, None: nothing. `parts`, `effects`: what its system and
-    its links can have. `make_host` takes the experiment's seed.
+    its links can have. `settings`: name = default of what a person may set of the world, as text.
+    `make_host` takes the experiment's seed; it and `lay_out` raise WorldSettingsError.
     """
 
     name: str
@@ -43,8 +52,19 @@ class WorldSpec:
     missing: Callable[[], str | None]
     parts: frozenset[Part]
     effects: frozenset[LinkEffect]
-    lay_out: Callable[[Scenario], ClusterLayout]
-    make_host: Callable[[int], Host]
+    lay_out: Callable[[Scenario, Mapping[str, str]], ClusterLayout]
+    make_host: Callable[[int, Mapping[str, str]], Host]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def settings_with(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return all settings. Raises WorldSettingsError for one that the world does not have."""
+        for name in given:
+            if name not in self.settings:
+                known = ", ".join(self.settings) or "none"
+                raise WorldSettingsError(
+                    f"the world {self.name} has no setting {name!r}: known are {known}"
+                )
+        return {**self.settings, **given}
 
 
 def worlds_of(parts: frozenset[Part], effects: frozenset[LinkEffect]) -> list[str]:
@@ -56,7 +76,7 @@ def _nothing_missing() -> None:
     return None
 
 
-def _on_free_ports(scenario: Scenario) -> ClusterLayout:
+def _on_free_ports(scenario: Scenario, _: Mapping[str, str]) -> ClusterLayout:
     cluster = scenario.cluster
     ports = plan_ports(
         groups=cluster.groups,
@@ -76,7 +96,7 @@ def _on_free_ports(scenario: Scenario) -> ClusterLayout:
     )
 
 
-def _on_simulated_machines(scenario: Scenario) -> ClusterLayout:
+def _on_simulated_machines(scenario: Scenario, _: Mapping[str, str]) -> ClusterLayout:
     cluster = scenario.cluster
     layout = lay_out(
         groups=cluster.groups,
@@ -109,7 +129,32 @@ def _local(options: WorldOptions) -> World:
     return World("local", system, links, options.client_slots)
 
 
-def _simulated_host(seed: int) -> Host:
+def _external_layout(_: Scenario, settings: Mapping[str, str]) -> ClusterLayout:
+    return _external_cluster(settings).layout
+
+
+def _external_host(_: int, settings: Mapping[str, str]) -> Host:
+    cluster = _external_cluster(settings)
+
+    def make(options: WorldOptions) -> World:
+        system = ExternalSystem(options.run, cluster)
+        return World("external", system, ExternalLinks(cluster), options.client_slots)
+
+    return RealHost(make)
+
+
+def _external_cluster(settings: Mapping[str, str]) -> ExternalCluster:
+    if not settings["file"]:
+        raise WorldSettingsError("--set file=CLUSTER.toml says which cluster it is")
+    try:
+        return read_file(Path(settings["file"]))
+    except ExternalFileError as error:
+        raise WorldSettingsError(str(error)) from error
+    except OSError as error:
+        raise WorldSettingsError(f"{settings['file']}: {error.strerror or error}") from error
+
+
+def _simulated_host(seed: int, _: Mapping[str, str]) -> Host:
     return SimulatedHost(f"experiment/{seed}")
 
 
@@ -124,7 +169,7 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 parts=LedgermqSystem.parts,
                 effects=ProxyLinks.effects,
                 lay_out=_on_free_ports,
-                make_host=lambda _: RealHost(_local),
+                make_host=lambda _seed, _settings: RealHost(_local),
             ),
             WorldSpec(
                 name="sim",
@@ -135,6 +180,16 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 effects=SimulatedLinks.effects,
                 lay_out=_on_simulated_machines,
                 make_host=_simulated_host,
+            ),
+            WorldSpec(
+                name="external",
+                summary="a cluster that somebody else runs, broken by commands of one's own",
+                missing=_nothing_missing,
+                parts=frozenset({Part.PROCESSES}),
+                effects=frozenset({LinkEffect.CUT}),
+                lay_out=_external_layout,
+                make_host=_external_host,
+                settings={"file": ""},
             ),
         )
     }

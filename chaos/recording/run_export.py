@@ -58,12 +58,10 @@ def export_run(run: Path, tables: ConvertedTables, facts: Mapping[str, object]) 
     """
     # Before the listing, whose digests are those of the final bytes.
     cut_trailing_holes(run / "nodes")
-    listed = {
-        "ops": [tables.ops],
-        "faults": [tables.faults],
-        "raft": [tables.raft],
-        "nodes": list_node_files(run),
-    }
+    listed = {"ops": [tables.ops], "faults": [tables.faults]}
+    stores = list_node_files(run)
+    if stores or tables.raft.rows:  # else the system's stores are nowhere in reach
+        listed |= {"raft": [tables.raft], "nodes": stores}
     manifest = write_manifest(run, facts, listed)
     return ExportResult(
         manifest=manifest,

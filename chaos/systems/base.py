@@ -197,6 +197,10 @@ class System(Protocol):
     def version(self) -> str: ...
 
     @property
+    def dedupes(self) -> bool:
+        """Whether a retry with the same UNIQ_KEY is stored once within the scenario's window."""
+
+    @property
     def layout(self) -> ClusterLayout: ...
 
     @property

@@ -105,6 +105,7 @@ class LedgermqSystem:
     """One cluster in one run directory."""
 
     name: Final = "ledgermq"
+    dedupes: Final = True
     parts: Final = frozenset({Part.PROCESSES})
     stores: Final = None
     failpoints: Final = None

@@ -44,6 +44,7 @@ class SimulatedSystem:
     """One simulated cluster, whose run directory is real."""
 
     name: Final = "ledgermq"
+    dedupes: Final = True
     parts: Final = frozenset({Part.PROCESSES, Part.STORES, Part.CLOCKS})
     failpoints: Final = None
     members: Final = None

@@ -35,6 +35,7 @@ class FakeWorld:
 
     name = "fake"
     version = "0"
+    dedupes = True
     run = Path("/nowhere")
     client_slots = ("client-0",)
     effects = frozenset(LinkEffect)
