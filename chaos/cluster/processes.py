@@ -218,12 +218,15 @@ def ledgermq_argv(*arguments: str) -> list[str]:
 
 
 def process_state(pid: int, start_ticks: int) -> str:
-    """Return the state letter of proc(5), or "gone" where the pid is free or re-used."""
+    """Return the state letter of proc(5), or "gone" where the pid is free or re-used; "D" for one
+    that was killed and has a thread left."""
     fields = _stat_fields(pid)
     # The list starts at field 3, so starttime (field 22) is at 19.
     if fields is None or int(fields[19]) != start_ticks:
         return "gone"
-    return fields[0]
+    # A thread's fsync has not returned: files, locks and ports are still the process's own. The
+    # number of threads is field 20.
+    return "D" if fields[0] == "Z" and int(fields[17]) > 1 else fields[0]
 
 
 def check_ports_free(owners: dict[int, str], host: str = "127.0.0.1") -> None:

@@ -52,6 +52,29 @@ def test_start_find_kill(table: ProcessTable, tmp_path: Path) -> None:
     assert ProcessTable(tmp_path).find("b") == other, "another program finds it by its pid file"
 
 
+def test_a_process_lives_until_its_last_thread_has_ended(table: ProcessTable) -> None:
+    """As one that was killed while a thread waits for the disk: it still has files and ports."""
+    script = (
+        "import ctypes, sys, threading;"
+        "threading.Thread(target=sys.stdin.readline, daemon=True).start();"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    try:
+        stat = Path(f"/proc/{child.pid}/stat")
+
+        def letter() -> str:
+            return stat.read_text().rpartition(")")[2].split()[0]
+
+        ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+        await_until(lambda: letter() == "Z", "its first thread has ended")
+        assert process_state(child.pid, ticks) == "D"
+    finally:
+        child.kill()
+        child.communicate()
+    assert process_state(child.pid, ticks) == "gone"
+
+
 def test_pause_and_resume_show_in_the_state(table: ProcessTable) -> None:
     table.start("a", SLEEPER)
     table.signal("a", signal.SIGSTOP)
