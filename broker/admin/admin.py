@@ -202,6 +202,7 @@ class AdminProcessor:
             "undecided_halves": len(state.halves),
             "held_pulls": len(self._desk.long_polling),
             "longest_stalls_ms": _longest_stalls(self._desk),
+            "wrong_clock": None if self._desk.wrong_clock is None else self._desk.wrong_clock(),
             "queues": [
                 {
                     "topic": topic,

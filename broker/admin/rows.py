@@ -285,5 +285,11 @@ ROWS: Final[tuple[Row, ...]] = (
         header=TransferLeadershipRequestHeader,
         needs=ADMINISTRATOR,
     ),
+    Row(
+        _C.LEDGERMQ_FAILPOINTS,
+        "failpoints.handle",
+        body="request: what to arm, to disarm, the clock; answer: every failpoint",
+        needs=ADMINISTRATOR,
+    ),
     Row(_C.LEDGERMQ_CLOCK, "clocks.answer", answer="group wallMillis groupMillis", needs=FREE),
 )

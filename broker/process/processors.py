@@ -21,6 +21,8 @@ from broker.admin.settings import SettingsProcessor
 from broker.admin.stats import StatsProcessor
 from broker.delay.recall import RecallProcessor
 from broker.delay.timers import Timers
+from broker.failpoints.handler import FailpointsProcessor
+from broker.failpoints.orders import Switches
 from broker.groups.clients import ClientProcessor
 from broker.groups.groups import GroupProcessor
 from broker.groups.locks import LockProcessor
@@ -53,6 +55,8 @@ class Processors:
         desk: Desk,
         tasks: TaskOwner,
         indexer: Indexer | None = None,
+        *,
+        switches: Switches | None = None,
     ) -> None:
         self.leadership = leadership  # behind which `request_table` puts handlers
         self.send = SendProcessor(replica, leadership, desk)
@@ -83,6 +87,7 @@ class Processors:
         self.consumer_relay = ConsumerRelayProcessor(replica, desk, tasks)
         self.stats = StatsProcessor(replica, desk)
         self.settings = SettingsProcessor(replica, desk)
+        self.failpoints = FailpointsProcessor(replica, switches)
         self.maintenance = MaintenanceProcessor(replica, leadership, desk)
         changes = AccessChanges(leadership)
         self.users = UserProcessor(replica, desk, changes)

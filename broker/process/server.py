@@ -19,22 +19,20 @@ import logging
 import os
 import random
 import signal
-import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from broker.access.access_control import AccessControl
-from broker.access.accounts import AclFileError
-from broker.config.config import BrokerConfig, ConfigError, split_address
+from broker.config.config import BrokerConfig, split_address
 from broker.config.host_names import numeric_address
 from broker.config.settings import load_settings
 from broker.delay.delivery import DelayDelivery
 from broker.entry.applied_entries import AppliedEntries
 from broker.entry.payload import Run
 from broker.entry.topics import TRACE_TOPIC, Topic, system_topics
+from broker.failpoints.orders import Switches
 from broker.index.index_file import IndexShape
 from broker.index.indexer import Indexer
 from broker.leader.proposer import BusyError, Proposal, Proposer
@@ -45,6 +43,7 @@ from broker.process.registration import Registration
 from broker.process.replication import open_log
 from broker.process.request_table import OPERATORS, ROW_OF, dispatch_of
 from broker.process.rounds import Rounds
+from broker.process.security import access_control_of, encryption_of
 from broker.queues.consume_queue import DamagedQueueError
 from broker.queues.consume_queues import ConsumeQueues
 from broker.queues.derived_files import FILES_MAX
@@ -60,16 +59,13 @@ from broker.request.replica import Replica
 from broker.request.request import UNFORESEEN, RefusedError, Request
 from broker.request.tasks import TaskOwner
 from broker.state.state import BrokerState
-from broker.state.user_table import UserTable
 from broker.transaction.check_back import CheckBack
 from raft.fail_stop import FailStop
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
 from raft.stalls import SAMPLE_S, Stalls
 from remoting.connections.connection import Connection
-from remoting.connections.greeting import Greeting
 from remoting.connections.open_files import open_files_max, raise_open_files_limit
 from remoting.connections.rpc import RemotingClient
-from remoting.connections.security_config import SecurityConfigError
 from remoting.connections.server import RemotingServer
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import RemotingCommand
@@ -105,9 +101,16 @@ def _monotonic_ms() -> int:
 class Broker:
     """Broker process; `start`, then `serve` until it fails or is cancelled, then `stop`."""
 
-    def __init__(self, config: BrokerConfig, stalls: Stalls | None = None) -> None:
-        """`stalls` measures what blocks the loop, unless it is None."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        stalls: Stalls | None = None,
+        switches: Switches | None = None,
+    ) -> None:
+        """`stalls` measures what blocks the loop, unless it is None; `switches` was installed
+        where this process can be made to fail."""
         self.config = config
+        self._switches = switches
         self._stalls = stalls
         self._tasks = TaskOwner()
         self._queues = ConsumeQueues(
@@ -128,8 +131,8 @@ class Broker:
         self.log: ReplicatedLog = open_log(config, self._machine, stalls)
         self.replica = self._make_replica(state)
         self.leadership = self._make_leadership(self.replica)
-        self._access = _access_control(config, lambda: state.users)
-        greeting, dial_tls = _security(config)
+        self._access = access_control_of(config, _monotonic_ms, lambda: state.users)
+        greeting, dial_tls = encryption_of(config)
         self._tls = greeting.tls
         self._remoting = RemotingClient(
             config.dial,
@@ -159,14 +162,12 @@ class Broker:
             reserved_codes=OPERATORS,
             greeting=greeting,
         )
-        self._processors = Processors(*parts, self.desk, self._tasks, self._indexer)
-        self._handlers = dispatch_of(self._processors)
-        self._forwarding = Forwarding(
-            *parts,
-            self.desk,
-            self._tasks,
-            may_sign=self._access is None or bool(config.acl_inner_access_key),
+        self._processors = Processors(
+            *parts, self.desk, self._tasks, self._indexer, switches=switches
         )
+        self._handlers = dispatch_of(self._processors)
+        may_sign = self._access is None or bool(config.acl_inner_access_key)
+        self._forwarding = Forwarding(*parts, self.desk, self._tasks, may_sign=may_sign)
         self._edge = FailStop(self.fail)
         self._started = False
 
@@ -219,6 +220,7 @@ class Broker:
             ),
             remoting=self._remoting,
             stalls=self._stalls,
+            wrong_clock=None if self._switches is None else self._switches.clock,
             is_super=(lambda _: True) if access is None else access.is_super,
             may_publish=(lambda _account, _topic: True) if access is None else access.may_publish,
             routes_changed=self._registration.changed,
@@ -415,32 +417,8 @@ class Broker:
         self.desk.pop_polling.expire(now_ms)
 
 
-def _access_control(config: BrokerConfig, users: Callable[[], UserTable]) -> AccessControl | None:
-    """Return access control, or None if it is off. Raises ConfigError and OSError."""
-    if not config.acl_enable:
-        return None
-    try:
-        return AccessControl(
-            config.acl_file,
-            _monotonic_ms,
-            users=users,
-            cluster=config.cluster,
-            inner_access_key=config.acl_inner_access_key,
-        )
-    except AclFileError as error:
-        raise ConfigError(f"acl_file: {config.acl_file}: {error}") from error
-
-
-def _security(config: BrokerConfig) -> tuple[Greeting, ssl.SSLContext | None]:
-    """Return the settings of accepted and of dialled connections. Raises ConfigError."""
-    try:
-        return config.security.greeting(), config.security.dial_context()
-    except SecurityConfigError as error:
-        raise ConfigError(str(error)) from error
-
-
-async def run_broker(config: BrokerConfig) -> None:
-    """Run the process: serve until SIGTERM or SIGINT.
+async def run_broker(config: BrokerConfig, switches: Switches | None = None) -> None:
+    """Run the process: serve until SIGTERM or SIGINT. `switches`: see `Broker`.
 
     Raises the error that stopped it: ConfigError, OSError (a port in use, a full disk),
     CorruptLogError.
@@ -452,16 +430,16 @@ async def run_broker(config: BrokerConfig) -> None:
     with stalls.watching_collections():
         while True:
             try:
-                await _run_once(config, stalls)
+                await _run_once(config, stalls, switches)
             except (StateDivergedError, DamagedQueueError) as error:
                 _log.critical("%s/%s starts anew: %s", config.group, config.node, error)
             else:
                 return
 
 
-async def _run_once(config: BrokerConfig, stalls: Stalls) -> None:
+async def _run_once(config: BrokerConfig, stalls: Stalls, switches: Switches | None) -> None:
     """Run one broker, from an empty state machine to its stop."""
-    broker = Broker(load_settings(config), stalls)
+    broker = Broker(load_settings(config), stalls, switches)
     loop = asyncio.get_running_loop()
 
     def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ class Desk:
     pull_offsets: PullOffsets = field(default_factory=PullOffsets)
     remoting: RemotingClient | None = None  # for requests to others
     stalls: Stalls | None = None  # measurements of what blocked the loop, if any
+    # How wrong this process's wall clock was put, for its status; None: nobody can.
+    wrong_clock: Callable[[], dict[str, int]] | None = None
     # Whether the sender may create and change super users; all may where access control is off.
     is_super: Callable[[Request], bool] = lambda _: True
     # Whether a client authorised under this account may receive what is sent to a topic.

@@ -1,9 +1,9 @@
-"""Request and response codes of the RocketMQ remoting protocol, and five of ledgermq's own.
+"""Request and response codes of the RocketMQ remoting protocol, and six of ledgermq's own.
 
 Place in the data path: every `RemotingCommand.code`. Numbers are fixed by the protocol (RocketMQ
 5.3 `RequestCode`, `ResponseCode`), and all of its requests are listed here:
 `broker.process.request_table` and the name server define which of them are served. Codes from 60001
-to 60005 are ledgermq's and unknown to RocketMQ.
+to 60006 are ledgermq's and unknown to RocketMQ.
 """
 
 from __future__ import annotations
@@ -200,6 +200,7 @@ class RequestCode(enum.IntEnum):
     LEDGERMQ_CHANGE_MEMBER = 60003
     LEDGERMQ_TRANSFER = 60004
     LEDGERMQ_CLOCK = 60005
+    LEDGERMQ_FAILPOINTS = 60006
 
 
 class ResponseCode(enum.IntEnum):
