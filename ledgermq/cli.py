@@ -18,6 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ledgermq.cluster_commands import cluster_app
+from ledgermq.cluster_failpoints import failpoint_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
 from ledgermq.options import (
@@ -46,6 +47,7 @@ chaos_app = typer.Typer(help="Experiments.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(store_app, name="store")
 app.add_typer(chaos_app, name="chaos")
+app.add_typer(failpoint_app, name="failpoints")
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -85,7 +87,18 @@ def namesrv(
 
 
 @app.command()
-def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
+def broker(
+    config: Annotated[Path, typer.Option(help="TOML file")],
+    failpoints: Annotated[
+        bool, typer.Option("--failpoints", help="Let requests make it crash, wait, fail and lie.")
+    ] = False,
+    armed: Annotated[
+        Path | None,
+        typer.Option(
+            "--failpoints-armed", metavar="FILE", help="Armed at the start, if it is there."
+        ),
+    ] = None,
+) -> None:
     """Run a broker until SIGTERM."""
     from broker.config.config import ConfigError, load_config  # noqa: PLC0415
     from broker.process.server import run_broker  # noqa: PLC0415
@@ -98,9 +111,16 @@ def broker(config: Annotated[Path, typer.Option(help="TOML file")]) -> None:
         stop_with(f"{config}: {error}", EXIT_USAGE)
     except OSError as error:
         stop_with(error, EXIT_USAGE)
+    switchboard = None
+    if failpoints:
+        from ledgermq.cluster_failpoints import installed  # noqa: PLC0415
+
+        switchboard = installed(settings.engine, armed)
+    elif armed is not None:
+        stop_with("--failpoints-armed: needs --failpoints", EXIT_USAGE)
     stopped = f"broker {settings.group}/{settings.node} stopped"
     try:
-        _run(run_broker(settings))
+        _run(run_broker(settings, switchboard))
     except ConfigError as error:
         stop_with(f"{config}: {error}", EXIT_USAGE)
     except OSError as error:

@@ -46,6 +46,9 @@ def cluster_up(
     base_port: Annotated[int, typer.Option(min=0, max=65535)] = 10911,
     detach: Annotated[bool, typer.Option("--detach", help="Return once it serves.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Write Raft traces, which grow.")] = False,
+    failpoints: Annotated[
+        bool, typer.Option("--failpoints", help="Brokers can be made to fail by request.")
+    ] = False,
     setting: Settings = None,
 ) -> None:
     """Start a local cluster in DIR."""
@@ -69,6 +72,7 @@ def cluster_up(
             base_port=base_port,
             detach=detach,
             trace=trace,
+            failpoints=failpoints,
             settings=settings,
         )
     except LayoutError as error:

@@ -21,6 +21,7 @@ ROOT: Final = Path(__file__).resolve().parent
 OTHERS: Final = frozenset(
     {
         # Sockets, processes, Java.
+        "broker/failpoints/test_not_loaded",
         "broker/test_forwarding",
         "broker/test_leading_begins",
         "broker/test_security",
@@ -29,6 +30,7 @@ OTHERS: Final = frozenset(
         "chaos/test_cluster",
         "chaos/test_experiment",
         "chaos/test_external",
+        "chaos/test_failpoints",
         "chaos/test_links",
         "chaos/test_live_tables",
         "chaos/test_members",

@@ -50,6 +50,7 @@ class BrokerStatus:
     voters: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
     phase: str = "serving"
+    clock_off_ms: int | None = None  # how far its wall clock was put wrong; None: nobody can
 
 
 async def ask(
@@ -101,6 +102,7 @@ def parse_status(body: bytes) -> BrokerStatus | None:
             voters=tuple(data["voters"]),
             learners=tuple(data["learners"]),
             phase=str(data["phase"]),
+            clock_off_ms=None if (clock := data.get("wrong_clock")) is None else clock["off_ms"],
         )
     except (ValueError, KeyError, TypeError):
         return None

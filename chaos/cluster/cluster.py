@@ -9,6 +9,7 @@ queries and stops them. The same directory layout is used by the laboratory's lo
     DIR/secrets/<group>            shared secret of a group, mode 0600
     DIR/pids/<process>.json        while started
     DIR/output/<process>.log       what it printed
+    DIR/failpoints/<process>.json  where brokers have failpoints: what is armed at a start
     DIR/nodes/<group>/<node>/      its store
     DIR/nodes/<name server>.kv.json  its key-value configuration
 
@@ -55,6 +56,7 @@ from chaos.cluster.processes import (
 from chaos.cluster.stop_signals import StopSignals
 
 __all__ = [
+    "FAILPOINTS",
     "ClusterError",
     "ClusterStatus",
     "NodeStatus",
@@ -73,6 +75,7 @@ __all__ = [
     "write_layout",
 ]
 
+FAILPOINTS = "failpoints"
 READY_TIMEOUT_S = 30.0
 READY_POLL_S = 0.05
 WATCH_POLL_S = 0.25
@@ -130,6 +133,7 @@ def up(
     base_port: int = 10911,
     detach: bool = False,
     trace: bool = False,
+    failpoints: bool = False,
     settings: Mapping[str, int | bool | str] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> ClusterStatus:
@@ -137,8 +141,10 @@ def up(
 
     A port of 0 picks free ones. Without `detach` it stays until SIGINT, SIGTERM or SIGHUP and then
     stops the cluster, which is killed where this process is. `settings` are the brokers'
-    (docs/SETTINGS.md); `say` takes each line for the person (default: standard output). Raises
-    ClusterError, LayoutError or PortInUseError with everything that was started stopped again.
+    (docs/SETTINGS.md); `failpoints`: brokers can be made to fail, now and whenever this directory's
+    cluster is started again (`chaos.cluster.failpoints`); `say` takes
+    each line for the person (default: standard output). Raises ClusterError, LayoutError or
+    PortInUseError with everything that was started stopped again.
     """
     report = say or _print
     ports = plan_ports(
@@ -163,7 +169,7 @@ def up(
     table = ProcessTable(directory, ends_with_us=not detach)
     _check_none_runs(directory, table, layout)
     check_ports_free({port: who for port, (_, who) in ports_of(layout).items()})
-    write_directory(directory, layout, trace=trace)
+    write_directory(directory, layout, trace=trace, failpoints=failpoints)
     keep = False
     with StopSignals() as stopped:
         try:
@@ -257,13 +263,16 @@ def write_directory(
     dial: Mapping[str, Mapping[str, str]] | None = None,
     *,
     trace: bool = True,
+    failpoints: bool = False,
 ) -> None:
-    """Write cluster.json, secrets and configurations.
+    """Write cluster.json, secrets and configurations; make the folder that gives brokers
+    failpoints.
 
     `dial`: by process name, table address = the address really dialled. `trace`: Raft traces, which
     grow for as long as brokers run.
     """
-    for name in ("config", "secrets", "nodes", "output", "pids"):
+    folders = ("config", "secrets", "nodes", "output", "pids")
+    for name in (*folders, FAILPOINTS) if failpoints else folders:
         (directory / name).mkdir(parents=True, exist_ok=True)
     write_layout(directory, layout)
     for group in layout.groups:
@@ -320,8 +329,13 @@ def write_config(
 
 
 def broker_process(directory: Path, name: str) -> list[str]:
-    """Return the command line of the broker of that process name."""
-    return ledgermq_argv("broker", "--config", str(directory / "config" / f"{name}.toml"))
+    """Return the command line of the broker of that process name, with its failpoints if the
+    cluster has them."""
+    argv = ledgermq_argv("broker", "--config", str(directory / "config" / f"{name}.toml"))
+    folder = directory / FAILPOINTS
+    if folder.is_dir():
+        argv += ["--failpoints", "--failpoints-armed", str(folder / f"{name}.json")]
+    return argv
 
 
 def name_server_process(directory: Path, name: str) -> list[str]:
