@@ -2,10 +2,10 @@
 
     python -m campaigns.drills.clock_jumps [--hold S] [--seed S] [--output FILE]
 
-Each broker of a group of three has a file that says how far its wall clock is off (`wrong_clock`);
-monotonic clocks are left alone. One node after the other is put an hour ahead, set right, put an
-hour behind, set right; each time it is told to lead, too, half-way. A jump counts once the node
-itself has told the other time (LEDGERMQ_CLOCK).
+The wall clock of each broker of a group of three can be put wrong by request
+(`chaos.cluster.failpoints`); monotonic clocks are left alone. One node after the other is put an
+hour ahead, set right, put an hour behind, set right; each time it is told to lead, too, half-way. A
+jump counts once the node itself has told the other time (LEDGERMQ_CLOCK).
 
 Meanwhile clients with right clocks send plain messages, delay levels, timers with a delay and with
 a time, and transactions that only a check-back decides; they pop messages, leave them to come
@@ -34,7 +34,8 @@ from typing import Final
 import uvloop
 
 from campaigns.rig.processes import Processes, request
-from chaos.cluster import cluster
+from chaos.cluster import cluster, failpoints
+from chaos.cluster.failpoints import ClockSetting, Order
 from client.consume.pop_consumer import PopConsumer
 from client.consume.pull_consumer import PullConsumer, PullStatus
 from client.errors import ClientError
@@ -85,15 +86,13 @@ class WrongClocks:
     def start(self) -> None:
         """Name servers and brokers, ready."""
         group = self._group
+        failpoints.enable(group.directory)
         for server in group.layout.name_servers:
             group.table.start(
                 server.name, cluster.name_server_process(group.directory, server.name)
             )
         for name in group.brokers:
-            self._write(name, 0)
-            python, _, _, *arguments = cluster.broker_process(group.directory, name)
-            clock = [python, "-m", "campaigns.drills.wrong_clock", str(self._file(name))]
-            group.table.start(name, [*clock, *arguments])
+            group.table.start(name, cluster.broker_process(group.directory, name))
         deadline = time.monotonic() + READY_WITHIN_S
         while True:
             try:
@@ -107,7 +106,8 @@ class WrongClocks:
     async def put(self, name: str, offset_s: int) -> int:
         """The node's clock is off by so much; returns by how many milliseconds the node itself
         says so. Raises DrillError where it does not."""
-        self._write(name, offset_s)
+        order = Order(clock=ClockSetting(offset_ms=offset_s * 1_000))
+        await failpoints.order_node(self._group.directory, name, order)
         deadline = time.monotonic() + SEEN_WITHIN_S
         told_ms: int | None = None
         while time.monotonic() < deadline:
@@ -125,14 +125,6 @@ class WrongClocks:
         if not isinstance(answer, RemotingCommand) or answer.code != ResponseCode.SUCCESS:
             return None
         return int(answer.ext_fields["wallMillis"]) - now_ms()
-
-    def _file(self, name: str) -> Path:
-        return self._group.directory / f"{name}.clock"
-
-    def _write(self, name: str, offset_s: int) -> None:
-        draft = self._file(name).with_suffix(".draft")
-        draft.write_text(f"{offset_s:+d}\n", encoding="ascii")
-        draft.rename(self._file(name))
 
 
 @dataclass(slots=True)

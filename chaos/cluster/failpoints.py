@@ -48,6 +48,7 @@ __all__ = [
     "FailpointError",
     "Hits",
     "Lost",
+    "Order",
     "PointReport",
     "Report",
     "arm",
