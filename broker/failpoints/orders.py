@@ -49,7 +49,8 @@ class Action(Enum):
     DELAY = "delay"
     """Whoever passes waits for `ms`; on the event loop everything waits."""
     STUCK = "stuck"
-    """Whoever passes waits until the point is disarmed, for `ms` at most."""
+    """Whoever passes waits until the point is disarmed, for `ms` at most (a minute without it). On
+    the event loop nothing can disarm it before."""
     ERROR = "error"
     """OSError with the number of `errno`."""
     LIE = "lie"

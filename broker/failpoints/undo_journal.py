@@ -180,6 +180,7 @@ class UndoJournal:
             inode: FileUndo(self._directory, inode, generations)
             for inode, generations in found.items()
         }
+        self._remove_orphans()
 
     def file(self, inode: int) -> FileUndo:
         with self._lock:
@@ -225,11 +226,14 @@ class UndoJournal:
         with self._lock:
             self._drop(lambda n: n["seq"] < last and n["directory"] == directory)
 
-    def close(self) -> None:
-        """Close what is open; the journal stays."""
-        with self._lock:
-            for file in self._files.values():
-                file.close()
+    def _remove_orphans(self) -> None:
+        """Remove what a kill in the middle of `_drop` left, before its inodes are free."""
+        known = {name["kept"] for name in self._names}
+        for path in self._directory.glob("kept-*"):
+            if path.name not in known:
+                if (file := self._files.pop(path.stat().st_ino, None)) is not None:
+                    file.forget()
+                path.unlink()
 
     def _drop(self, is_durable: Callable[[dict[str, Any]], bool]) -> None:
         dropped = [name for name in self._names if is_durable(name)]

@@ -132,6 +132,20 @@ async def test_a_broker_crashes_between_write_and_fsync_and_comes_back(group: Gr
         await client.close()
 
 
+async def test_a_cluster_at_work_passes_its_points(group: Group) -> None:
+    """What stands at the common way is passed; the rest needs snapshots, installs, damage."""
+    await group.roles()
+    await group.send(3)
+    client = PLAIN.client()
+    try:
+        reports = [await failpoints.report(client, group.address(name)) for name in group.names]
+    finally:
+        await client.close()
+    passed = {each.name for report in reports for each in report.points if each.hits}
+    assert len(passed) >= 30, sorted(passed)
+    assert {"reply.before", "propose.before", "apply.state.after", "register.after"} <= passed
+
+
 async def test_delays_and_stuck_fsyncs_are_counted_and_end(group: Group) -> None:
     leader, _ = await group.roles()
     client, address = PLAIN.client(), group.address(leader)
@@ -212,7 +226,7 @@ async def test_acknowledged_bytes_behind_a_lying_fsync_are_lost_and_repaired(gro
         await client.close()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_an_honest_disk_loses_nothing_that_was_acknowledged(group: Group, seed: int) -> None:
     leader, [victim, _] = await group.roles()
     client, address = PLAIN.client(), group.address(victim)

@@ -273,6 +273,18 @@ def test_a_torn_record_was_never_made(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"two"
 
 
+def test_what_a_kill_left_of_a_removed_file_has_no_history(tmp_path: Path) -> None:
+    """Its inode will be another file's."""
+    pair = Pair(tmp_path, random.Random(1))
+    for step in (pair.do_write, pair.do_sync, pair.do_names, pair.do_write, pair.do_remove):
+        step("a")
+    journal = tmp_path / DIRECTORY
+    assert len(list(journal.glob("kept-*"))) == len(list(journal.glob("file-*"))) == 1
+    (journal / "names").write_text("")  # it was dropped, and then the process was killed
+    pair.open_anew()
+    assert not [*journal.glob("kept-*"), *journal.glob("file-*")]
+
+
 def test_a_short_write_writes_half_and_a_failing_one_too(tmp_path: Path) -> None:
     pair = Pair(tmp_path, random.Random(1))
     file = pair.disk.open("a", create=True)
