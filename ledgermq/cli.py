@@ -117,7 +117,12 @@ def toxiproxy(
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8474,
     seed: Annotated[int | None, typer.Option(help="Makes every toxic's luck repeatable.")] = None,
 ) -> None:
-    """Run the embedded Toxiproxy-compatible server by itself."""
+    """Run the embedded Toxiproxy-compatible server by itself.
+
+    Beyond Toxiproxy's toxics it has some that hit whole RocketMQ frames by request code
+    (frame_drop, frame_delay, frame_duplicate, frame_reorder, frame_damage), counted at
+    GET /proxies/NAME/frames. docs/TOXIPROXY.md has their attributes.
+    """
     from toxiproxy.server import run  # noqa: PLC0415
 
     code = run(host, port, seed)

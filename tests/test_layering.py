@@ -32,7 +32,7 @@ BELOW = {
     "broker": {"raft", "remoting"},
     "namesrv": {"remoting"},
     "client": {"remoting"},
-    "toxiproxy": set(),
+    "toxiproxy": {"remoting"},
     "chaos": {"raft", "remoting", "broker", "namesrv", "client", "toxiproxy"},
     "verify": set(),
     "ledgermq": set(PACKAGES) - {"ledgermq"},

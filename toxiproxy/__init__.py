@@ -6,7 +6,8 @@ other side's socket; without toxics a side writes straight to the other. `proxy`
 `proxy_collection` are what the API creates and changes; `requests`, `toxic`, `address` and `gojson`
 are its values and its text, errors included.
 
-The proxy never looks into the bytes that it carries.
+Of the bytes that it carries the proxy knows one protocol, RocketMQ's remoting: `frames` finds where
+its frames begin, for the toxics that hit whole frames. Everything else is bytes.
 
-May import: `toxiproxy.toxics`.
+May import: `toxiproxy.frames`, `toxiproxy.toxics`.
 """

@@ -21,8 +21,17 @@ from toxiproxy.errors import (
     ToxiproxyNotFoundError,
     ToxiproxyUnreachableError,
 )
+from toxiproxy.toxics import AttributeValue
 
-__all__ = ["ProxySpec", "ProxyState", "ToxicSpec", "ToxicState", "ToxiproxyClient"]
+__all__ = [
+    "ProxyFrames",
+    "ProxySpec",
+    "ProxyState",
+    "ToxicFrames",
+    "ToxicSpec",
+    "ToxicState",
+    "ToxiproxyClient",
+]
 
 _ANSWER_SIZE_MAX = 64 * 1024 * 1024
 
@@ -54,7 +63,7 @@ class ToxicSpec:
     stream: str = "downstream"
     name: str = ""
     toxicity: float = 1.0
-    attributes: Mapping[str, int] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Return the body of the request."""
@@ -75,7 +84,7 @@ class ToxicState:
     type_name: str
     stream: str
     toxicity: float
-    attributes: Mapping[str, int]
+    attributes: Mapping[str, AttributeValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +96,30 @@ class ProxyState:
     upstream: str
     enabled: bool
     toxics: tuple[ToxicState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToxicFrames:
+    """What a toxic of frames did: frames by request code, None where that is not known."""
+
+    type_name: str
+    stream: str
+    seen: Mapping[int | None, int]
+    affected: Mapping[int | None, int]
+    foreign: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyFrames:
+    """The frames of a proxy: `passed` by stream, kind and code; `toxics` by name.
+
+    A kind is `request`, `response` or `unreadable`. `foreign` counts directions of connections, by
+    stream, that carry no frames.
+    """
+
+    passed: Mapping[tuple[str, str, int | None], int]
+    toxics: Mapping[str, ToxicFrames]
+    foreign: Mapping[str, int]
 
 
 class ToxiproxyClient:
@@ -180,7 +213,7 @@ class ToxiproxyClient:
         proxy: str,
         name: str,
         *,
-        attributes: Mapping[str, int] | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
         toxicity: float | None = None,
     ) -> ToxicState:
         """Change the given fields of a toxic; attributes not named stay."""
@@ -194,6 +227,13 @@ class ToxiproxyClient:
     async def delete_toxic(self, proxy: str, name: str) -> None:
         """Remove a toxic."""
         await self._request("DELETE", _path(proxy, "toxics", name))
+
+    async def frames(self, proxy: str) -> ProxyFrames:
+        """Return the frames that a proxy has passed on and that its toxics hit; only of ours.
+
+        Raises ToxiproxyNotFoundError where the proxy is not known, or the server is another.
+        """
+        return _frames(await self._request("GET", _path(proxy, "frames")))
 
     async def reset(self) -> None:
         """Enable every proxy and remove every toxic."""
@@ -288,11 +328,58 @@ def _toxic(value: object) -> ToxicState:
     attributes = _members(members.get("attributes"))
     if not isinstance(toxicity, int | float):
         raise ToxiproxyError(f"toxicity in the answer is no number: {toxicity!r}")
-    numbers = {key: number for key, number in attributes.items() if isinstance(number, int)}
     return ToxicState(
         name=_text(members, "name"),
         type_name=_text(members, "type"),
         stream=_text(members, "stream"),
         toxicity=float(toxicity),
-        attributes=numbers,
+        attributes={key: _attribute(key, value) for key, value in attributes.items()},
     )
+
+
+def _attribute(key: str, value: object) -> AttributeValue:
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, list) and all(isinstance(item, int) for item in value):
+        return tuple(value)
+    raise ToxiproxyError(f"attribute {key} in the answer is no number and no list: {value!r}")
+
+
+def _frames(value: object) -> ProxyFrames:
+    members = _members(value)
+    passed = {
+        (_text(item, "stream"), _text(item, "kind"), _code(item)): _count(item, "count")
+        for item in _listed(members, "passed")
+    }
+    foreign = _members(members.get("foreign"))
+    toxics: dict[str, ToxicFrames] = {}
+    for item in _listed(members, "toxics"):
+        codes = _listed(item, "codes")
+        toxics[_text(item, "name")] = ToxicFrames(
+            type_name=_text(item, "type"),
+            stream=_text(item, "stream"),
+            seen={_code(of): _count(of, "seen") for of in codes},
+            affected={_code(of): _count(of, "affected") for of in codes},
+            foreign=_count(item, "foreign"),
+        )
+    return ProxyFrames(
+        passed=passed, toxics=toxics, foreign={key: _count(foreign, key) for key in foreign}
+    )
+
+
+def _listed(members: dict[str, object], key: str) -> list[dict[str, object]]:
+    value = members.get(key)
+    if not isinstance(value, list):
+        raise ToxiproxyError(f"{key} in the answer is no list: {value!r}")
+    return [_members(item) for item in value]
+
+
+def _count(members: dict[str, object], key: str) -> int:
+    value = members.get(key)
+    if not isinstance(value, int):
+        raise ToxiproxyError(f"{key} in the answer is no integer: {value!r}")
+    return value
+
+
+def _code(members: dict[str, object]) -> int | None:
+    return None if members.get("code") is None else _count(members, "code")

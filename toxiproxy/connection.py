@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from toxiproxy.frames.frame_counts import FrameCounts
+from toxiproxy.frames.link_frames import LinkFrames, OpenRequests
 from toxiproxy.link import Link
 from toxiproxy.toxic import Direction, Toxic
 
@@ -195,17 +197,28 @@ class Side(asyncio.Protocol):
 class Connection:
     """The two sides and links of one accepted client.
 
-    `seed` names server seed, proxy and connection number. `on_accepted` is called when the client
-    is accepted: the proxy then dials and calls `connected` with the upstream's side or
-    `dial_failed`. `on_closed` is called when nothing of the connection is left.
+    `seed` names server seed, proxy and connection number; frames are counted in `counts`.
+    `on_accepted` is called when the client is accepted: the proxy then dials and calls `connected`
+    with the upstream's side or closes the client. `on_closed` is called when nothing of the
+    connection is left.
     """
 
-    __slots__ = ("_links", "_on_accepted", "_on_closed", "_seed", "client", "closing", "upstream")
+    __slots__ = (
+        "_frames",
+        "_links",
+        "_on_accepted",
+        "_on_closed",
+        "_seed",
+        "client",
+        "closing",
+        "upstream",
+    )
 
     def __init__(
         self,
         *,
         seed: str,
+        counts: FrameCounts,
         on_accepted: Callable[["Connection"], None],
         on_closed: Callable[["Connection"], None],
     ) -> None:
@@ -213,6 +226,15 @@ class Connection:
         self._on_accepted = on_accepted
         self._on_closed = on_closed
         self._links: dict[Direction, Link] = {}
+        from_client, from_server = OpenRequests(), OpenRequests()
+        self._frames = {
+            Direction.UPSTREAM: LinkFrames(
+                Direction.UPSTREAM, counts, own=from_client, opposite=from_server
+            ),
+            Direction.DOWNSTREAM: LinkFrames(
+                Direction.DOWNSTREAM, counts, own=from_server, opposite=from_client
+            ),
+        }
         self.client = Side(self)
         self.upstream = Side(self)
         self.closing = False
@@ -280,6 +302,7 @@ class Connection:
             seed=f"{self._seed}/{direction}",
             on_reset=lambda: self.abort(reset=True),
             on_route=route,
+            frames=self._frames[direction],
         )
         source.outgoing = destination.incoming = link
         self._links[direction] = link

@@ -163,6 +163,17 @@ class Reader:
         self._fail(value, f"struct field {self._owner}.{field} of type {type_name}", literal=True)
         return None
 
+    def integers(self, field: str, value: Json) -> tuple[int, ...] | None:
+        """Return a list of integers, of which one may stand alone; or None, and an error."""
+        listed = value if isinstance(value, list) and not isinstance(value, Members) else [value]
+        numbers: list[int] = []
+        for item in listed:
+            number = self.int64(field, item)
+            if number is None:
+                return None
+            numbers.append(number)
+        return tuple(numbers)
+
     def float32(self, field: str, value: Json) -> float | None:
         """Return a float32, or None and remember an error."""
         if isinstance(value, Number):

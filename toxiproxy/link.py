@@ -10,6 +10,9 @@ at every update, from a generator seeded by server seed, proxy, connection numbe
 toxic name: nothing that happens on other connections or toxics changes it. (Toxiproxy draws again
 whenever the toxic or the one behind it changes, and its draws can't be repeated.)
 
+What leaves the chain is followed frame by frame (`toxiproxy.frames`) until it turns out to carry no
+frames: then, and without stages, the source's chunks go straight to the destination.
+
 Invariant: the stages' `out` form one chain that ends in the exit; after the exit has closed or
 reset, nothing is written any more.
 """
@@ -18,8 +21,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from toxiproxy.frames.link_frames import LinkFrames
 from toxiproxy.toxic import Toxic
-from toxiproxy.toxics import TOXIC_TYPES, Sink, Stage, Timers
+from toxiproxy.toxics import TOXIC_TYPES, FrameStage, Sink, Stage, Timers
 
 __all__ = ["Endpoint", "Link"]
 
@@ -43,7 +47,7 @@ class Endpoint(Protocol):
 class _Exit:
     """The end of the chain: the destination socket."""
 
-    __slots__ = ("_on_close", "_on_reset", "closed", "write")
+    __slots__ = ("_frames", "_on_close", "_on_foreign", "_on_reset", "closed", "write")
 
     def __init__(
         self,
@@ -51,15 +55,32 @@ class _Exit:
         write: Callable[[bytes], None],
         on_close: Callable[[], None],
         on_reset: Callable[[], None],
+        frames: LinkFrames | None,
+        on_foreign: Callable[[], None],
     ) -> None:
         self.write = write
+        self._frames = frames
+        self._on_foreign = on_foreign
         self._on_close = on_close
         self._on_reset = on_reset
         self.closed = False
 
     def feed(self, data: bytes) -> None:
-        if not self.closed:
-            self.write(data)
+        if self.closed:
+            return
+        frames = self._frames
+        if frames is not None:
+            # Before the write: the answer must find its request.
+            frames.feed(data)
+            if frames.foreign:
+                self._frames = None
+                self._on_foreign()
+        self.write(data)
+
+    @property
+    def follows(self) -> bool:
+        """Whether bytes must come by `feed`, since they may be frames."""
+        return self._frames is not None
 
     def finish(self) -> None:
         if not self.closed:
@@ -76,7 +97,8 @@ class Link:
     """The stages of one direction; `seed` identifies connection and direction.
 
     `on_route` is called with the fastest callable that takes the source's chunks, whenever it
-    changes: the destination's own `write` while no toxic is at work.
+    changes: the destination's own `write` while no toxic is at work and no frame is followed.
+    `frames` None: frames are not followed, and no toxic of frames can be added.
     """
 
     __slots__ = (
@@ -85,6 +107,7 @@ class Link:
         "_entries",
         "_exit",
         "_finished",
+        "_frames",
         "_head",
         "_on_route",
         "_paused",
@@ -103,13 +126,21 @@ class Link:
         seed: str,
         on_reset: Callable[[], None],
         on_route: Callable[[Callable[[bytes], None]], None],
+        frames: LinkFrames | None = None,
     ) -> None:
         self._source = source
         self._destination = destination
         self._timers = timers
         self._seed = seed
         self._on_route = on_route
-        self._exit = _Exit(write=destination.write, on_close=self._close, on_reset=on_reset)
+        self._frames = frames
+        self._exit = _Exit(
+            write=destination.write,
+            on_close=self._close,
+            on_reset=on_reset,
+            frames=frames,
+            on_foreign=self._rechain,
+        )
         self._entries: list[tuple[str, Stage | None]] = []
         self._head: Sink = self._exit
         self._destination_full = False
@@ -142,8 +173,10 @@ class Link:
             return
         stage = self._entries[place][1]
         hit = self._draw(toxic)
-        if stage is not None and hit:
+        if stage is not None and (hit or stage.stays):
             stage.update(toxic.attributes)
+            if stage.stays:
+                stage.spare(not hit)
             self._balance()
             return
         if stage is not None:
@@ -179,15 +212,24 @@ class Link:
 
     def _stage(self, toxic: Toxic) -> Stage | None:
         """Return a stage that leads to the exit, or None where the draw spares this link."""
-        if not self._draw(toxic):
+        kind = TOXIC_TYPES[toxic.type_name]
+        hit = self._draw(toxic)
+        if not hit and not kind.stays:
             return None
-        return TOXIC_TYPES[toxic.type_name](
+        stage = kind(
             attributes=toxic.attributes,
             out=self._exit,
             timers=self._timers,
             rng=random.Random(f"{self._seed}/{toxic.name}"),
             on_room=self._balance,
         )
+        if isinstance(stage, FrameStage):
+            # A new stage is the last of the chain: it takes what would have left the link.
+            assert self._frames is not None
+            stage.follow(self._frames, name=toxic.name)
+        if stage.stays:
+            stage.spare(not hit)
+        return stage
 
     def _draw(self, toxic: Toxic) -> bool:
         if toxic.toxicity >= 1:
@@ -211,7 +253,7 @@ class Link:
         self._head = following
         if self._exit.closed or self._finished:
             self._on_route(_discard)
-        elif following is self._exit:
+        elif following is self._exit and not self._exit.follows:
             self._on_route(self._exit.write)
         else:
             self._on_route(self.feed)

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from toxiproxy.address import BACKLOG, AddressError, bind, format_address, parse_listen, resolve
 from toxiproxy.connection import Connection, Side
 from toxiproxy.errors import ApiError
+from toxiproxy.frames.frame_counts import FrameCounts
 from toxiproxy.toxic import Direction, Toxic
+from toxiproxy.toxics import TOXIC_TYPES, FrameStage
 
 __all__ = ["Proxy"]
 
@@ -44,6 +46,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._connections: dict[Connection, asyncio.Task[None] | None] = {}
         self._accepted_count = 0
+        self.frames = FrameCounts(self._untouched)
 
     @property
     def toxics(self) -> list[Toxic]:
@@ -126,6 +129,8 @@ class Proxy:
     def add_toxic(self, toxic: Toxic) -> None:
         """Add a toxic whose name is free, to live connections too."""
         assert not self.has_toxic(toxic.name)
+        if issubclass(TOXIC_TYPES[toxic.type_name], FrameStage):
+            self.frames.begin(toxic.name, toxic.type_name, toxic.direction)
         self._toxics[toxic.direction].append(toxic)
         self._on_all(lambda connection: connection.add(toxic))
 
@@ -153,6 +158,14 @@ class Proxy:
         except AddressError as error:
             raise ApiError(500, str(error)) from None
 
+    def _untouched(self, toxic: str, stream: str) -> None:
+        logger.info(
+            "proxy %s: a connection carries no frames %s, toxic %s passes it on untouched",
+            self.name,
+            stream,
+            toxic,
+        )
+
     def _on_all(self, change: Callable[[Connection], None]) -> None:
         for connection in list(self._connections):
             change(connection)
@@ -161,6 +174,7 @@ class Proxy:
         self._accepted_count += 1
         connection = Connection(
             seed=f"{self._seed}/{self.name}/{self._accepted_count}",
+            counts=self.frames,
             on_accepted=self._accepted,
             on_closed=self._closed,
         )

@@ -10,7 +10,7 @@ from toxiproxy.gojson import Json, Members, Reader, decode, kind_of
 from toxiproxy.proxy import Proxy
 from toxiproxy.proxy_collection import ProxyWish
 from toxiproxy.toxic import Direction, Toxic
-from toxiproxy.toxics import TOXIC_TYPES, Attributes
+from toxiproxy.toxics import TOXIC_TYPES, Attributes, AttributeValue
 
 __all__ = ["populate_wishes", "proxy_change", "proxy_wish", "read_toxic", "read_toxic_change"]
 
@@ -95,7 +95,8 @@ def read_toxic(body: str, proxy: Proxy) -> Toxic:
     name = texts["name"] or f"{texts['type']}_{stream}"
     if proxy.has_toxic(name):
         raise ApiError(409, "toxic already exists")
-    defaults = dict.fromkeys(TOXIC_TYPES[texts["type"]].fields, 0)
+    stage = TOXIC_TYPES[texts["type"]]
+    defaults = {field: stage.defaults.get(field, 0) for field in stage.fields}
     attributes, error = _merge_attributes(texts["type"], defaults, attributes_given)
     _check_body(error)
     _check_attributes(texts["type"], attributes)
@@ -176,8 +177,17 @@ def _merge_attributes(
     reader = Reader(given, owner=f"{stage.go_name}.attributes")
     merged = dict(present)
     for key, value in reader.fields():
-        if key in merged:
-            number = reader.int64(key, value, stage.int_name)
-            if number is not None:
-                merged[key] = number
+        if key not in merged:
+            continue
+        read: AttributeValue | None
+        match merged[key]:
+            case tuple():
+                read = reader.integers(key, value)
+            case float():
+                number = reader.float32(key, value)
+                read = None if number is None else float(number)
+            case _:
+                read = reader.int64(key, value, stage.int_name)
+        if read is not None:
+            merged[key] = read
     return merged, reader.error

@@ -73,6 +73,7 @@ class ToxiproxyServer:
                     "DELETE": self._delete,
                 },
             ),
+            (f"/proxies/{name}/frames", {"GET": self._show_frames}),
             (
                 f"/proxies/{name}/toxics",
                 {"GET": self._list_toxics, "POST": self._create_toxic},
@@ -191,6 +192,9 @@ class ToxiproxyServer:
     async def _delete(self, request: web.BaseRequest, names: tuple[str, ...]) -> web.Response:
         await self._proxies.remove(names[0])
         return web.Response(status=204)
+
+    async def _show_frames(self, request: web.BaseRequest, names: tuple[str, ...]) -> web.Response:
+        return _json(200, self._proxies.get(names[0]).frames.to_json())
 
     async def _list_toxics(self, request: web.BaseRequest, names: tuple[str, ...]) -> web.Response:
         return _json(200, [toxic.to_json() for toxic in self._proxies.get(names[0]).toxics])

@@ -32,6 +32,7 @@ from remoting.protocol.command import RemotingCommand, SerializeType
 __all__ = [
     "FRAME_SIZE_MAX",
     "FrameDecoder",
+    "decode_codes",
     "decode_frame",
     "encode",
     "encode_head",
@@ -94,6 +95,14 @@ class _JsonHeader(msgspec.Struct, gc=False):
     extFields: dict[str, str] | None = None
 
 
+class _JsonCodes(msgspec.Struct, gc=False):
+    """What names a frame; every other field is skipped."""
+
+    code: _Int32
+    opaque: _Int32
+    flag: _Int32 = 0
+
+
 class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, gc=False):
     # extFields is always present: Java clients use it without a null check.
     code: int
@@ -106,6 +115,7 @@ class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 _read_json_header = msgspec.json.Decoder(_JsonHeader).decode
+_read_json_codes = msgspec.json.Decoder(_JsonCodes).decode
 _read_json_any = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
 
@@ -145,6 +155,24 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
     if len(commands) != 1:
         raise FrameError(f"{len(frame)} bytes hold {len(commands)} frames, not one")
     return commands[0]
+
+
+def decode_codes(serialize_type: int, header: bytes | memoryview) -> tuple[int, int, int]:
+    """Return code, opaque and flag of a header, for one that passes frames on without using them.
+
+    The fields behind them are not checked. Raises FrameError where the three can't be read.
+    """
+    if serialize_type == SerializeType.ROCKETMQ:
+        if len(header) < _BINARY_HEAD.size:
+            raise FrameError(f"binary header of {len(header)} bytes")
+        code, _, _, opaque, flag, _ = _BINARY_HEAD.unpack_from(header)
+        return code, opaque, flag
+    try:
+        codes = _read_json_codes(header)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        fields = _decode_json_tolerantly(memoryview(header))
+        return fields.code, fields.opaque, fields.flag
+    return codes.code, codes.opaque, codes.flag
 
 
 class FrameDecoder:

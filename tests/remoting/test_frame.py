@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from remoting.errors import FrameError
 from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
-from remoting.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, decode_frame, encode, encode_head
+from remoting.protocol.frame import (
+    FRAME_SIZE_MAX,
+    FrameDecoder,
+    decode_codes,
+    decode_frame,
+    encode,
+    encode_head,
+)
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(max_size=20)
@@ -170,6 +177,21 @@ def test_round_trip(command: RemotingCommand) -> None:
     frame = encode(command)
     assert frame == encode_head(command) + command.body
     assert decode_frame(frame) == command
+
+
+@given(command=ANY_COMMAND)
+def test_codes_alone_are_those_of_the_whole_header(command: RemotingCommand) -> None:
+    frame = encode(command)
+    header = frame[8 : 8 + int.from_bytes(frame[5:8])]
+    expected = (command.code, command.opaque, command.flag)
+    assert decode_codes(frame[4], header) == expected
+    assert decode_codes(frame[4], memoryview(header)) == expected
+    with pytest.raises(FrameError):
+        decode_codes(frame[4], header[:10])
+
+
+def test_codes_are_read_as_tolerantly_as_the_rest() -> None:
+    assert decode_codes(0, b'{"code":"11","opaque":null,"extFields":{"a":1}}') == (11, 0, 0)
 
 
 @given(sent=st.lists(ANY_COMMAND, max_size=5), data=st.data())

@@ -5,7 +5,7 @@ counts from when its predecessor was due, not from when the timer rang, so coars
 lower the rate. Source: Toxiproxy `bandwidth`.
 """
 
-from toxiproxy.toxics.base import Attributes, PacedStage
+from toxiproxy.toxics.base import Attributes, PacedStage, integer
 
 __all__ = ["BandwidthStage"]
 
@@ -28,12 +28,12 @@ class BandwidthStage(PacedStage):
 
     @classmethod
     def fault_in(cls, attributes: Attributes) -> str | None:
-        if attributes["rate"] < 0:
+        if integer(attributes, "rate") < 0:
             return "rate must not be negative"
         return None
 
     def _pace(self, arrived: float, size: int, now: float) -> tuple[int, float | None]:
-        rate = self.attributes["rate"]
+        rate = self.number("rate")
         if rate <= 0:
             return size, None
         count = min(size, _PIECE_SIZE_MAX, rate * _PIECE_MS_MAX)

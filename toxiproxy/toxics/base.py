@@ -14,11 +14,23 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Protocol
+from types import MappingProxyType
+from typing import ClassVar, Protocol, TypeAlias
 
-__all__ = ["Attributes", "Cancellable", "PacedStage", "Sink", "Stage", "Timers"]
+__all__ = [
+    "INT64_MAX",
+    "AttributeValue",
+    "Attributes",
+    "Cancellable",
+    "PacedStage",
+    "Sink",
+    "Stage",
+    "Timers",
+    "integer",
+]
 
-Attributes = Mapping[str, int]
+AttributeValue: TypeAlias = int | float | tuple[int, ...]
+Attributes: TypeAlias = Mapping[str, AttributeValue]
 
 INT64_MAX = (1 << 63) - 1
 _EARLY_S = 0.0005
@@ -55,19 +67,30 @@ class Sink(Protocol):
         """Break the whole connection with a TCP reset."""
 
 
+def integer(attributes: Attributes, field: str) -> int:
+    """Return an attribute that is an integer."""
+    value = attributes[field]
+    assert isinstance(value, int)
+    return value
+
+
 class Stage(ABC):
     """One toxic at work on one direction of one connection.
 
-    `on_room` is called whenever something held was passed on, so that the link can read on.
+    An attribute is an integer unless `defaults` holds one of another type for it; what has no
+    default begins as 0. `on_room` is called whenever something held was passed on, so that the link
+    can read on.
     """
 
     type_name: ClassVar[str]
     go_name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]] = ()
+    defaults: ClassVar[Attributes] = MappingProxyType({})
     int_name: ClassVar[str] = "int64"
+    stays: ClassVar[bool] = False  # in the chain of a spared link too, as `spared`
     swallows: ClassVar[bool] = False  # nothing it is fed goes on, so what lies behind can't be full
 
-    __slots__ = ("attributes", "ended", "on_room", "out", "rng", "timers")
+    __slots__ = ("attributes", "ended", "on_room", "out", "rng", "spared", "timers")
 
     def __init__(
         self,
@@ -83,6 +106,7 @@ class Stage(ABC):
         self.timers = timers
         self.rng = rng
         self.on_room = on_room
+        self.spared = False
         self._begin()
 
     def _begin(self) -> None:
@@ -94,6 +118,10 @@ class Stage(ABC):
         """Return why no stage could work with these attributes, or None."""
         del attributes
         return None
+
+    def number(self, field: str) -> int:
+        """Return an attribute that is an integer."""
+        return integer(self.attributes, field)
 
     @property
     def full(self) -> bool:
@@ -120,6 +148,10 @@ class Stage(ABC):
     def update(self, attributes: Attributes) -> None:
         """Apply new attributes from now on."""
         self.attributes = attributes
+
+    def spare(self, spared: bool) -> None:
+        """Have no effect from now on, or have it again; only for a kind that `stays`."""
+        self.spared = spared
 
     def close(self) -> None:
         """Stop all timers and pass nothing on: the connection is gone."""

@@ -5,7 +5,7 @@ kept, so a late chunk holds up those behind it. The jitter is drawn evenly from 
 The end of the stream waits only for the chunks before it. Source: Toxiproxy `latency`.
 """
 
-from toxiproxy.toxics.base import INT64_MAX, Attributes, PacedStage
+from toxiproxy.toxics.base import INT64_MAX, Attributes, PacedStage, integer
 
 __all__ = ["LatencyStage"]
 
@@ -22,13 +22,13 @@ class LatencyStage(PacedStage):
 
     @classmethod
     def fault_in(cls, attributes: Attributes) -> str | None:
-        if attributes["jitter"] > INT64_MAX // 2:
+        if integer(attributes, "jitter") > INT64_MAX // 2:
             return f"jitter must be at most {INT64_MAX // 2}"
         return None
 
     def _pace(self, arrived: float, size: int, now: float) -> tuple[int, float | None]:
-        delay_ms = self.attributes["latency"]
-        jitter_ms = self.attributes["jitter"]
+        delay_ms = self.number("latency")
+        jitter_ms = self.number("jitter")
         if jitter_ms > 0:
             delay_ms += self.rng.randrange(-jitter_ms, jitter_ms)
         return size, arrived + delay_ms / 1000

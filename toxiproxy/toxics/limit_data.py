@@ -25,11 +25,11 @@ class LimitDataStage(Stage):
     def feed(self, data: bytes) -> None:
         if self.ended:
             return
-        left = max(0, self.attributes["bytes"] - self._count)
+        left = max(0, self.number("bytes") - self._count)
         if left:
             self.out.feed(data[:left])
         self._count += min(left, len(data))
-        if self._count >= self.attributes["bytes"]:
+        if self._count >= self.number("bytes"):
             self._end()
 
     def finish(self) -> None:

@@ -43,7 +43,7 @@ class ResetPeerStage(Stage):
 
     def _arm(self) -> None:
         if self._timer is None and not self.ended:
-            wait_s = max(0, self.attributes["timeout"]) / 1000
+            wait_s = max(0, self.number("timeout")) / 1000
             self._timer = self.timers.call_at(self.timers.now() + wait_s, self._fire)
 
     def _fire(self) -> None:

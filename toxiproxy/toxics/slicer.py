@@ -37,12 +37,12 @@ class SlicerStage(PacedStage):
 
     def _passed(self, count: int, due: float) -> None:
         self._sizes_sum -= self._sizes.popleft()
-        self._free_at = self.timers.now() + max(0, self.attributes["delay"]) / 1e6
+        self._free_at = self.timers.now() + max(0, self.number("delay")) / 1e6
 
     def _slices(self, size: int) -> list[int]:
         """Return sizes that sum up to `size`, by halving on a stack of open ranges."""
-        average = max(1, self.attributes["average_size"])
-        variation = min(max(0, self.attributes["size_variation"]), average)
+        average = max(1, self.number("average_size"))
+        variation = min(max(0, self.number("size_variation")), average)
         done: list[int] = []
         waiting = [size]
         while waiting:

@@ -27,7 +27,7 @@ class SlowCloseStage(Stage):
 
     def finish(self) -> None:
         if not self.ended and self._timer is None:
-            wait_s = max(0, self.attributes["delay"]) / 1000
+            wait_s = max(0, self.number("delay")) / 1000
             self._timer = self.timers.call_at(self.timers.now() + wait_s, self._end)
 
     def release(self) -> None:

@@ -46,7 +46,7 @@ class TimeoutStage(Stage):
 
     def _restart(self) -> None:
         self._stop()
-        timeout_ms = self.attributes["timeout"]
+        timeout_ms = self.number("timeout")
         if timeout_ms > 0 and not self.ended:
             self._timer = self.timers.call_at(self.timers.now() + timeout_ms / 1000, self._end)
 

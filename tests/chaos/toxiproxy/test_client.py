@@ -15,6 +15,7 @@ from toxiproxy.errors import (
     ToxiproxyNotFoundError,
     ToxiproxyUnreachableError,
 )
+from toxiproxy.toxics import TOXIC_TYPES, AttributeValue
 
 
 async def test_proxies(client: ToxiproxyClient) -> None:
@@ -64,6 +65,51 @@ async def test_toxics(client: ToxiproxyClient) -> None:
     assert (await client.proxy("p")).toxics == (changed,)
     await client.delete_toxic("p", "latency_upstream")
     assert await client.toxics("p") == []
+
+
+@pytest.mark.usefixtures("ours_only")
+@pytest.mark.parametrize("type_name", sorted(TOXIC_TYPES))
+async def test_each_type_can_be_added_shown_changed_and_removed(
+    client: ToxiproxyClient, type_name: str
+) -> None:
+    kind = TOXIC_TYPES[type_name]
+    await client.create_proxy(ProxySpec(name="p", upstream="x:1"))
+    added = await client.add_toxic("p", ToxicSpec(type_name=type_name, name="t"))
+    assert added.attributes == {field: kind.defaults.get(field, 0) for field in kind.fields}
+    values: dict[str, AttributeValue] = {"codes": (10, 310), "loss_rate": 0.25, "correlation": 0.5}
+    wanted = {field: values.get(field, 1) for field in kind.fields}
+    changed = await client.update_toxic("p", "t", attributes=wanted)
+    assert changed.attributes == wanted
+    assert (await client.proxy("p")).toxics == (changed,)
+    assert (await client.frames("p")).toxics.keys() == {"t"} & {
+        "t" if name == type_name else "" for name in TOXIC_TYPES if name.startswith("frame_")
+    }
+    await client.delete_toxic("p", "t")
+    assert await client.toxics("p") == []
+
+
+@pytest.mark.usefixtures("ours_only")
+async def test_attributes_of_frame_toxics(client: ToxiproxyClient) -> None:
+    await client.create_proxy(ProxySpec(name="p", upstream="x:1"))
+    spec = ToxicSpec(type_name="frame_drop", name="t", attributes={"codes": 10, "count": 3})
+    added = await client.add_toxic("p", spec)
+    assert added.attributes == {"codes": (10,), "share": 100, "count": 3}
+    wrong: list[tuple[str, dict[str, AttributeValue], str]] = [
+        ("frame_drop", {"share": 101}, r"frame_drop: share must be 0 to 100 \(percent\)"),
+        ("frame_drop", {"count": -1}, "frame_drop: count must be 0 to"),
+        ("frame_drop", {"codes": tuple(range(65))}, "codes must be at most 64"),
+        ("frame_drop", {"codes": (1 << 40,)}, "codes must be of 32 bits"),
+        ("frame_drop", {"codes": 1.5}, "number 1.5 into Go struct field .*codes of type int64"),
+        ("frame_delay", {"jitter": -1}, "frame_delay: jitter must be 0 to"),
+        ("frame_damage", {"header": 2}, "header must be 0"),
+        ("packet_loss", {"loss_rate": 1.5}, "loss_rate must be 0 to 1"),
+    ]
+    for type_name, attributes, text in wrong:
+        with pytest.raises(ToxiproxyApiError, match=text) as refused:
+            await client.add_toxic("p", ToxicSpec(type_name=type_name, attributes=attributes))
+        assert refused.value.status == 400
+    with pytest.raises(ToxiproxyNotFoundError, match="proxy not found"):
+        await client.frames("none")
 
 
 async def test_refusals_are_definite(client: ToxiproxyClient) -> None:

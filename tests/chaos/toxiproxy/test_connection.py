@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toxiproxy.connection import Connection, Side
+from toxiproxy.frames.frame_counts import FrameCounts
 from toxiproxy.toxic import Direction, Toxic
 
 BUFFER_HIGH = 4
@@ -85,7 +86,12 @@ class Socket:
 
 
 async def run_connection(actions: list[str]) -> None:
-    connection = Connection(seed="1", on_accepted=lambda _: None, on_closed=lambda _: None)
+    connection = Connection(
+        seed="1",
+        counts=FrameCounts(),
+        on_accepted=lambda _: None,
+        on_closed=lambda _: None,
+    )
     client, upstream = Socket(connection.client), Socket(connection.upstream)
     said = {"client": bytearray(), "upstream": bytearray()}
     client.connect()

@@ -1,122 +1,15 @@
 """Stages and links on a clock of their own: no socket, no loop, no waiting."""
 
-import heapq
 import itertools
 import random
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toxiproxy.link import Link
-from toxiproxy.toxic import Direction, Toxic
+from tests.chaos.toxiproxy.bench import Bench, toxic
+from toxiproxy.toxic import Toxic
 from toxiproxy.toxics import TOXIC_TYPES, Stage
-
-
-class Alarm:
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        self.callback = None
-
-
-class FakeTimers:
-    """Time that moves only when told to."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-        self._order = itertools.count()
-        self._alarms: list[tuple[float, int, Alarm]] = []
-
-    def now(self) -> float:
-        return self.time
-
-    def call_at(self, when: float, callback: Callable[[], None]) -> Alarm:
-        alarm = Alarm(callback)
-        heapq.heappush(self._alarms, (when, next(self._order), alarm))
-        return alarm
-
-    def run_until(self, when: float) -> None:
-        while self._alarms and self._alarms[0][0] <= when:
-            due, _, alarm = heapq.heappop(self._alarms)
-            self.time = max(self.time, due)
-            if alarm.callback is not None:
-                alarm.callback()
-        self.time = max(self.time, when)
-
-    @property
-    def pending(self) -> int:
-        return sum(alarm.callback is not None for _, _, alarm in self._alarms)
-
-
-class Socket:
-    """An endpoint that notes what is done to it."""
-
-    def __init__(self, timers: FakeTimers) -> None:
-        self._timers = timers
-        self.arrivals: list[tuple[float, bytes]] = []
-        self.closed_at: float | None = None
-        self.paused = False
-
-    def write(self, data: bytes) -> None:
-        assert self.closed_at is None
-        self.arrivals.append((self._timers.now(), data))
-
-    def close(self) -> None:
-        assert self.closed_at is None
-        self.closed_at = self._timers.now()
-
-    def pause(self) -> None:
-        assert not self.paused
-        self.paused = True
-
-    def resume(self) -> None:
-        assert self.paused
-        self.paused = False
-
-    @property
-    def bytes(self) -> bytes:
-        return b"".join(data for _, data in self.arrivals)
-
-
-class Bench:
-    """A link between two such sockets."""
-
-    def __init__(self, *toxics: Toxic, seed: str = "1") -> None:
-        self.timers = FakeTimers()
-        self.source = Socket(self.timers)
-        self.destination = Socket(self.timers)
-        self.resets = 0
-        self.route: Callable[[bytes], None] = self.destination.write
-        self.link = Link(
-            source=self.source,
-            destination=self.destination,
-            toxics=toxics,
-            timers=self.timers,
-            seed=seed,
-            on_reset=self._reset,
-            on_route=self._route,
-        )
-
-    def _reset(self) -> None:
-        self.resets += 1
-
-    def _route(self, way: Callable[[bytes], None]) -> None:
-        self.route = way
-
-
-def toxic(type_name: str, name: str = "t", toxicity: float = 1.0, **attributes: int) -> Toxic:
-    fields = TOXIC_TYPES[type_name].fields
-    return Toxic(
-        name=name,
-        type_name=type_name,
-        stream="upstream",
-        direction=Direction.UPSTREAM,
-        toxicity=toxicity,
-        attributes={field: attributes.get(field, 0) for field in fields},
-    )
 
 
 def test_without_toxics_the_source_writes_straight_to_the_destination() -> None:
@@ -189,6 +82,24 @@ def test_limit_data_survives_an_update() -> None:
     bench.route(b"456789")
     assert bench.destination.bytes == b"1234567"
     assert bench.destination.closed_at == 0
+
+
+def test_chunks_are_lost_by_their_share_and_in_bursts() -> None:
+    def lost(correlation: float) -> list[bool]:
+        bench = Bench(toxic("packet_loss", loss_rate=0.3, correlation=correlation), seed="5")
+        for number in range(2000):
+            bench.route(number.to_bytes(2))
+        came = {data for _, data in bench.destination.arrivals}
+        return [number.to_bytes(2) not in came for number in range(2000)]
+
+    def changes(fates: list[bool]) -> int:
+        return sum(one is not other for one, other in itertools.pairwise(fates))
+
+    single, bursts = lost(0.0), lost(0.9)
+    assert 500 < sum(single) < 700
+    assert 350 < sum(bursts) < 850
+    assert changes(bursts) < changes(single) / 4
+    assert single == lost(0.0)
 
 
 def test_slices_are_near_the_average_and_sum_up() -> None:
