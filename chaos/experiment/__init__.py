@@ -4,6 +4,7 @@
 fault through its life on time, `quiesce` makes the cluster whole and reads everything after the
 load, `phases` and `progress` tell of it. What it leaves is judged elsewhere.
 
-May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.recording`, `chaos.scenario`,
-  `chaos.systems`, `chaos.workload`, `chaos.workload.parts`, `chaos.worlds`, `client`.
+May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.nemesis.catalogue`,
+  `chaos.recording`, `chaos.scenario`, `chaos.systems`, `chaos.workload`,
+  `chaos.workload.parts`, `chaos.worlds`, `client`.
 """

@@ -66,6 +66,7 @@ __all__ = [
     "ExperimentError",
     "ExperimentInterrupted",
     "NothingBegunError",
+    "lay_out_scenario",
     "run_experiment",
 ]
 
@@ -193,7 +194,7 @@ class _Experiment:
         self._started = started
         self._on_drain = on_drain
         self._rng = random.Random(seed)
-        self._layout = _lay_out(scenario)
+        self._layout = lay_out_scenario(scenario)
         self._started_ns = time.monotonic_ns()
         self._phases = Phases(lambda: time.monotonic_ns() - self._started_ns)
         self._queues: list[dict[str, object]] = []
@@ -421,7 +422,8 @@ def _check_url(url: str) -> None:
         raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
 
 
-def _lay_out(scenario: Scenario) -> ClusterLayout:
+def lay_out_scenario(scenario: Scenario) -> ClusterLayout:
+    """Lay out the scenario's cluster on free ports. Raises LayoutError, ProcessError."""
     cluster = scenario.cluster
     ports = plan_ports(
         groups=cluster.groups,

@@ -125,7 +125,7 @@ class Nemesis:
         self._write(record, step.params)
         before = self._watch.describe(group)
         try:
-            await self._inject(fault, record, notes)
+            await self._inject(fault, record, notes, spec.effect_timeout_s)
             self._write(record, step.params)
             await asyncio.sleep(max(0.0, begin + step.at_s + step.duration_s - loop.time()))
             notes.append(f"leader before: {before}; before the heal: {self._watch.describe(group)}")
@@ -135,10 +135,14 @@ class Nemesis:
             record.evidence = " | ".join(notes)[:EVIDENCE_MAX]
             self._write(record, step.params)
 
-    async def _inject(self, fault: Fault, record: ActiveFault, notes: list[str]) -> None:
+    async def _inject(
+        self, fault: Fault, record: ActiveFault, notes: list[str], timeout_s: float
+    ) -> None:
         try:
             await fault.inject()
-            seen, observation = await self._await_seen(fault.probe, EFFECT_TIMEOUT_S)
+            seen, observation = await self._await_seen(
+                fault.probe, max(EFFECT_TIMEOUT_S, timeout_s)
+            )
         except FAULT_ERRORS as error:
             record.effect = "unknown"
             notes.append(f"injection failed: {error}")

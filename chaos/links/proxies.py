@@ -22,8 +22,17 @@ from urllib.parse import urlsplit
 
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable, free_ports, ledgermq_argv
-from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
-from chaos.links.link_probe import ProxyProbe, probe_proxy
+from chaos.links.base import (
+    FrameHits,
+    Link,
+    LinkEffect,
+    LinkProbe,
+    LinksError,
+    LinkShape,
+    OpenLink,
+    Shaping,
+)
+from chaos.links.link_probe import OpenConnection, ProxyProbe, probe_proxy
 from chaos.links.proxy_plan import LinkProxy, plan_proxies, streams_of
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
@@ -37,6 +46,7 @@ STOP_TIMEOUT_S: Final = 15.0
 ABORT_TIMEOUT_S: Final = 3.0
 REQUESTS_AT_ONCE_MAX: Final = 16
 PROXIES_PER_POPULATE: Final = 100
+OPEN_TIMEOUT_S: Final = 0.6
 
 
 class ProxyLinks:
@@ -182,22 +192,64 @@ class ProxyLinks:
             raise LinksError(f"{len(failed)} toxics of {tag} could not be removed")
         del self._toxics[tag]
 
-    async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
-        return list(await asyncio.gather(*(self._probe_link(link, timeout_s) for link in links)))
+    async def frames(self, tag: str) -> FrameHits | None:
+        seen = affected = 0
+        names: dict[str, list[str]] = {}
+        for proxy, name in self._toxics.get(tag, []):
+            names.setdefault(proxy, []).append(name)
+        try:
+            answers = await asyncio.gather(
+                *(self._toxiproxy.frames(self._remote_name(proxy)) for proxy in names)
+            )
+        except ToxiproxyNotFoundError:
+            return None  # Shopify's server counts no frames
+        except ToxiproxyError as error:
+            raise LinksError(f"the frames of {tag} could not be counted: {error}") from error
+        for answer, mine in zip(answers, names.values(), strict=True):
+            for name in mine:
+                toxic = answer.toxics.get(name)
+                if toxic is not None:
+                    seen += sum(toxic.seen.values())
+                    affected += sum(toxic.affected.values())
+        return FrameHits(seen=seen, affected=affected)
 
-    async def _probe_link(self, link: Link, timeout_s: float) -> LinkProbe:
+    async def open(self, link: Link) -> OpenLink:
+        for proxy in self._proxies:
+            if (proxy.dialer, proxy.target) == (link.who, link.whom):
+                host, _, port = self._listens[proxy.name].rpartition(":")
+                try:
+                    return await OpenConnection.make(
+                        host, int(port), proxy.protocol, timeout_s=OPEN_TIMEOUT_S
+                    )
+                except (OSError, TimeoutError) as error:
+                    raise LinksError(f"no connection over {link}: {error}") from error
+        raise LinksError(f"no proxy carries connections of {link.who} to {link.whom}")
+
+    async def probe(
+        self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
+    ) -> list[LinkProbe]:
+        probes = (self._probe_link(link, timeout_s, until_closed) for link in links)
+        return list(await asyncio.gather(*probes))
+
+    async def _probe_link(self, link: Link, timeout_s: float, until_closed: bool) -> LinkProbe:
         proxies = [proxy for proxy, _ in streams_of([link], self._proxies)]
         # Silence proves a cut only where the target could answer.
         down = [p.target for p in proxies if self._process_state(p.target) in {"gone", "T", "Z"}]
         if down or not proxies:
             why = f"{down[0]} does not run" if down else "no proxy carries it"
             return LinkProbe(link=link, passes=None, round_trip_ms=None, evidence=why)
-        seen = await asyncio.gather(*(self._probe_one(proxy, timeout_s) for proxy in proxies))
+        seen = await asyncio.gather(
+            *(self._probe_one(proxy, timeout_s, until_closed) for proxy in proxies)
+        )
         return _judge(link, proxies, seen)
 
-    async def _probe_one(self, proxy: LinkProxy, timeout_s: float) -> ProxyProbe:
+    async def _probe_one(
+        self, proxy: LinkProxy, timeout_s: float, until_closed: bool
+    ) -> ProxyProbe:
         host, _, port = self._listens[proxy.name].rpartition(":")
-        return await probe_proxy(host, int(port), proxy.protocol, timeout_s=timeout_s)
+        return await probe_proxy(
+            host, int(port), proxy.protocol, timeout_s=timeout_s, until_closed=until_closed
+        )
 
     def _start_toxiproxy(self) -> None:
         argv = ledgermq_argv(

@@ -173,7 +173,9 @@ class FaultSpec:
 
     `parts`, `effects`: what the fault needs of a system and of its links; it runs in every world
     that has them. `seen_elsewhere`: who else has such a fault. `parameters`: name = default, which
-    gives the type too; `choices`: the values allowed for a text parameter.
+    gives the type too; `choices`: the values allowed for a text parameter. `beyond_majority`: by
+    design it may leave a group without an untouched majority. `effect_timeout_s`: how long its
+    effect may take where that is longer than usual.
     """
 
     name: str
@@ -185,6 +187,8 @@ class FaultSpec:
     seen_elsewhere: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    beyond_majority: bool = False
+    effect_timeout_s: float = 0.0
 
     @property
     def needs(self) -> str:
