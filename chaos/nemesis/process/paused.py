@@ -145,6 +145,7 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
         probe="two nodes or more were seen in state T, one after the other",
         parts=_PARTS,
         make=AlternatingPauses,
+        roves=True,
         seen_elsewhere="Redpanda",
         parameters={"pause_ms": 700},
         effect_timeout_s=15.0,
