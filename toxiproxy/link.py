@@ -102,6 +102,7 @@ class Link:
     """
 
     __slots__ = (
+        "_added",
         "_destination",
         "_destination_full",
         "_entries",
@@ -141,6 +142,7 @@ class Link:
             frames=frames,
             on_foreign=self._rechain,
         )
+        self._added: set[str] = set()  # toxics that came while the connection was open
         self._entries: list[tuple[str, Stage | None]] = []
         self._head: Sink = self._exit
         self._destination_full = False
@@ -163,6 +165,7 @@ class Link:
 
     def add(self, toxic: Toxic) -> None:
         """Put a toxic at the end of the chain."""
+        self._added.add(toxic.name)
         self._entries.append((toxic.name, self._stage(toxic)))
         self._rechain()
 
@@ -192,6 +195,7 @@ class Link:
         if place is None:
             return
         stage = self._entries.pop(place)[1]
+        self._added.discard(name)
         if stage is not None:
             stage.release()
         self._rechain()
@@ -238,6 +242,9 @@ class Link:
         return stage
 
     def _draw(self, toxic: Toxic) -> bool:
+        kind = TOXIC_TYPES[toxic.type_name]
+        if kind.spares(toxic.attributes, is_new=toxic.name not in self._added):
+            return False
         if toxic.toxicity >= 1:
             return True
         # The same seed gives the same draw at each update; only the toxicity may have changed.

@@ -1,11 +1,11 @@
 """One experiment: from a scenario to a run directory, with faults, phases and progress.
 
 `experiment` goes through the phases, `world_catalogue` has the worlds by name, `load` is the whole
-workload, `nemesis_runner` takes each fault through its life on time, `quiesce` makes the cluster
-whole and reads everything after the load, `phases` and `progress` tell of it. What it leaves is
-judged elsewhere.
+workload, `nemesis_runner` takes each fault through its life on time, `majority_guard` has some
+wait, `quiesce` makes the cluster whole and reads everything after the load, `phases` and `progress`
+tell of it. What it leaves is judged elsewhere.
 
-May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.recording`, `chaos.scenario`,
-  `chaos.sim.world`, `chaos.systems`, `chaos.workload`, `chaos.workload.parts`, `chaos.worlds`,
-  `client`.
+May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.nemesis.catalogue`,
+  `chaos.recording`, `chaos.scenario`, `chaos.sim.world`, `chaos.systems`, `chaos.workload`,
+  `chaos.workload.parts`, `chaos.worlds`, `client`.
 """

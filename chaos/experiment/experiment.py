@@ -40,6 +40,7 @@ from chaos.experiment.progress import Progress
 from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
 from chaos.experiment.world_catalogue import WORLDS, WorldSettingsError
 from chaos.links.base import LinksError
+from chaos.nemesis.catalogue import CATALOGUE
 from chaos.recording.history import HistoryError, HistoryWriter
 from chaos.recording.live_tables import LiveTables
 from chaos.recording.run_export import ExportResult, export_run, sources_of
@@ -310,7 +311,13 @@ class _Experiment:
         with self._phases.measured("load"):
             end = loop.time() + self._scenario.load.seconds
             # Faults end within the load, but observing that the last one is healed may take longer.
-            await parts.nemesis.run(self._scenario.faults)
+            possible = frozenset(
+                name
+                for name, spec in CATALOGUE.items()
+                if spec.missing_in(parts.world.system.parts, parts.world.links.effects) is None
+            )
+            steps = self._scenario.steps(seed=self._seed, possible=possible)
+            await parts.nemesis.run(steps)
             await asyncio.sleep(max(0.0, end - loop.time()))
 
     async def _heal(self, parts: _Parts) -> None:

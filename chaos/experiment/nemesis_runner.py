@@ -21,16 +21,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.experiment.majority_guard import MajorityGuard, touched_by
 from chaos.nemesis.base import (
     FAULT_ERRORS,
     Fault,
     FaultContext,
     FaultNotPossibleError,
+    FaultSpec,
     Observation,
 )
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.recording.history import HistoryWriter
-from chaos.scenario.scenario import FaultStep
+from chaos.scenario.schedule import FaultStep
 from chaos.systems.watch import ClusterWatch
 from chaos.worlds.world import World
 
@@ -40,6 +42,7 @@ EFFECT_TIMEOUT_S: Final = 3.0
 HEALED_TIMEOUT_S: Final = 20.0
 LEADER_TIMEOUT_S: Final = 6.0
 PROBE_PAUSE_S: Final = 0.02
+ROOM_POLL_S: Final = 0.2
 EVIDENCE_MAX: Final = 2000
 
 
@@ -73,6 +76,12 @@ class Nemesis:
         self._watch = watch
         self._rng = rng
         self.faults: list[ActiveFault] = []
+        self._guard = MajorityGuard(
+            {
+                group: [place.name for place in places]
+                for group, places in world.layout.groups.items()
+            }
+        )
 
     @property
     def active(self) -> list[ActiveFault]:
@@ -106,14 +115,14 @@ class Nemesis:
             statuses=lambda: self._watch.statuses,
         )
         spec = CATALOGUE[step.name]
-        fault = spec.make(context)
+        end = begin + step.at_s + step.duration_s
         notes: list[str] = []
         try:
             lacking = spec.missing_in(self._world.system.parts, self._world.links.effects)
             if lacking is not None:
                 raise FaultNotPossibleError(f"the world {self._world.name} lacks {lacking}")
             await self._watch.await_leader(group, LEADER_TIMEOUT_S)
-            await fault.setup()
+            fault = await self._set_up(number, step, spec, context, end)
         except FAULT_ERRORS as error:
             record.effect = "not_taken"
             record.evidence = str(error)
@@ -125,20 +134,47 @@ class Nemesis:
         self._write(record, step.params)
         before = self._watch.describe(group)
         try:
-            await self._inject(fault, record, notes)
+            await self._inject(fault, record, notes, spec.effect_timeout_s)
             self._write(record, step.params)
-            await asyncio.sleep(max(0.0, begin + step.at_s + step.duration_s - loop.time()))
+            await asyncio.sleep(max(0.0, end - loop.time()))
             notes.append(f"leader before: {before}; before the heal: {self._watch.describe(group)}")
         finally:
             # A cancelled experiment must not leave a paused or cut node behind.
             await asyncio.shield(self._heal(fault, record, notes))
+            self._guard.end(number)
             record.evidence = " | ".join(notes)[:EVIDENCE_MAX]
             self._write(record, step.params)
 
-    async def _inject(self, fault: Fault, record: ActiveFault, notes: list[str]) -> None:
+    async def _set_up(
+        self, number: int, step: FaultStep, spec: FaultSpec, context: FaultContext, end: float
+    ) -> Fault:
+        """Return the fault with its targets; one that must leave a majority untouched waits.
+
+        Raises FaultNotPossibleError, also where it could not begin before its own end.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            fault = spec.make(context)
+            await fault.setup()
+            touched = touched_by(fault.targets, roves=spec.roves)
+            crowded = self._guard.crowded(touched) if step.within_majority else None
+            if crowded is None:
+                self._guard.begin(number, touched)
+                return fault
+            if loop.time() >= end:
+                raise FaultNotPossibleError(
+                    f"until its end it would have left {crowded} without an untouched majority"
+                )
+            await asyncio.sleep(ROOM_POLL_S)
+
+    async def _inject(
+        self, fault: Fault, record: ActiveFault, notes: list[str], timeout_s: float
+    ) -> None:
         try:
             await fault.inject()
-            seen, observation = await self._await_seen(fault.probe, EFFECT_TIMEOUT_S)
+            seen, observation = await self._await_seen(
+                fault.probe, max(EFFECT_TIMEOUT_S, timeout_s)
+            )
         except FAULT_ERRORS as error:
             record.effect = "unknown"
             notes.append(f"injection failed: {error}")

@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 __all__ = [
+    "FrameHits",
     "Link",
     "LinkEffect",
     "LinkProbe",
     "LinkShape",
     "Links",
     "LinksError",
+    "OpenLink",
     "Shaping",
     "both_ways",
 ]
@@ -82,7 +84,7 @@ class Shaping:
 
     effect: LinkEffect
     name: str
-    attributes: Mapping[str, int]
+    attributes: Mapping[str, int | tuple[int, ...]]
     share: float = 1.0
 
 
@@ -99,6 +101,23 @@ class LinkProbe:
     passes: bool | None
     round_trip_ms: float | None
     evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameHits:
+    """How many frames of its codes an effect of type FRAMES has met, and how many it has hit."""
+
+    seen: int
+    affected: int
+
+
+class OpenLink(Protocol):
+    """An own connection through a link that stays open between two requests."""
+
+    async def passes(self) -> bool | None:
+        """Send a request; True: answered, False: silence, None: the connection has ended."""
+
+    async def close(self) -> None: ...
 
 
 class Links(Protocol):
@@ -132,8 +151,20 @@ class Links(Protocol):
     async def heal(self, tag: str) -> None:
         """Remove everything of that tag; do nothing where there is none."""
 
-    async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
-        """Probe all links at once; each takes about `timeout_s` at most, which silence takes."""
+    async def frames(self, tag: str) -> FrameHits | None:
+        """Return what the effects of type FRAMES of that tag have hit; None: not counted here."""
+
+    async def open(self, link: Link) -> OpenLink:
+        """Connect through the link as `link.who` does, to a target that answers requests."""
+
+    async def probe(
+        self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
+    ) -> list[LinkProbe]:
+        """Probe all links at once; each takes about `timeout_s` at most, which silence takes.
+
+        With `until_closed` the round trip ends when the far side has closed the connection, as the
+        peers of a group do to a stranger; where it does not close there is none.
+        """
 
 
 def both_ways(some: Iterable[str], others: Iterable[str]) -> list[Link]:

@@ -16,7 +16,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from chaos.cluster.external_file import ExternalCluster
-from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
+from chaos.links.base import (
+    FrameHits,
+    Link,
+    LinkEffect,
+    LinkProbe,
+    LinksError,
+    LinkShape,
+    OpenLink,
+    Shaping,
+)
 
 __all__ = ["ExternalLinks"]
 
@@ -65,7 +74,15 @@ class ExternalLinks:
             self._cut[tag].pop()
         self._cut.pop(tag, None)
 
-    async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
+    async def frames(self, tag: str) -> FrameHits | None:
+        return None  # nobody counts frames there
+
+    async def open(self, link: Link) -> OpenLink:
+        raise LinksError("an external cluster has no command to open a connection")
+
+    async def probe(
+        self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
+    ) -> list[LinkProbe]:
         return list(await asyncio.gather(*(self._probe(link) for link in links)))
 
     async def _probe(self, link: Link) -> LinkProbe:

@@ -31,7 +31,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import encode
 
-__all__ = ["ProxyProbe", "probe_links", "probe_proxy"]
+__all__ = ["OpenConnection", "ProxyProbe", "probe_links", "probe_proxy"]
 
 ANSWER_SIZE_MAX: Final = 65_536
 STRANGER: Final = Credentials(group="probe", node_id=NodeId("probe"), secret=bytes(SECRET_SIZE_MIN))
@@ -60,6 +60,7 @@ async def probe_links(
     process_state: Callable[[str], str],
     *,
     timeout_s: float,
+    until_closed: bool = False,
     dials_through: bool = False,
 ) -> list[LinkProbe]:
     """Probe all links at once, each through every proxy that carries it.
@@ -71,7 +72,9 @@ async def probe_links(
 
     async def probe_one(proxy: LinkProxy) -> ProxyProbe:
         host, _, port = addresses[proxy.name].rpartition(":")
-        probe = await probe_proxy(host, int(port), proxy.protocol, timeout_s=timeout_s)
+        probe = await probe_proxy(
+            host, int(port), proxy.protocol, timeout_s=timeout_s, until_closed=until_closed
+        )
         is_silent = probe.reacted is None and probe.timed_out
         return replace(probe, reacted=False) if dials_through and is_silent else probe
 
@@ -88,8 +91,13 @@ async def probe_links(
     return list(await asyncio.gather(*(probe_link(link) for link in links)))
 
 
-async def probe_proxy(host: str, port: int, protocol: Protocol, *, timeout_s: float) -> ProxyProbe:
-    """Probe a proxy. Never raises for network errors."""
+async def probe_proxy(
+    host: str, port: int, protocol: Protocol, *, timeout_s: float, until_closed: bool = False
+) -> ProxyProbe:
+    """Probe a proxy, until the answer or the far side's close.
+
+    Never raises for network errors.
+    """
     begin = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
@@ -106,6 +114,8 @@ async def probe_proxy(host: str, port: int, protocol: Protocol, *, timeout_s: fl
         writer.write(_bytes_to_send(protocol))
         async with asyncio.timeout(timeout_s - (time.monotonic() - begin)):
             answer = await reader.read(ANSWER_SIZE_MAX)
+            while until_closed and await reader.read(ANSWER_SIZE_MAX):
+                pass
         elapsed_ms = _since(begin)
         how = f"answered {len(answer)} bytes" if answer else "closed without an answer"
         text = f"{how} in {elapsed_ms:.0f} ms"
@@ -118,6 +128,45 @@ async def probe_proxy(host: str, port: int, protocol: Protocol, *, timeout_s: fl
         return ProxyProbe(reacted=False, elapsed_ms=_since(begin), evidence=text)
     finally:
         writer.transport.abort()
+
+
+class OpenConnection:
+    """An own connection that is made once and probed again and again."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        timeout_s: float,
+    ) -> None:
+        self._protocol = protocol
+        self._reader = reader
+        self._writer = writer
+        self._timeout_s = timeout_s
+
+    @classmethod
+    async def make(
+        cls, host: str, port: int, protocol: Protocol, *, timeout_s: float
+    ) -> OpenConnection:
+        """Connect. Raises OSError, TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(host, port)
+        return cls(protocol, reader, writer, timeout_s)
+
+    async def passes(self) -> bool | None:
+        """Send a request; True: answered, False: silence, None: the connection has ended."""
+        try:
+            self._writer.write(_bytes_to_send(self._protocol))
+            async with asyncio.timeout(self._timeout_s):
+                return bool(await self._reader.read(ANSWER_SIZE_MAX)) or None
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return None
+
+    async def close(self) -> None:
+        self._writer.transport.abort()
 
 
 def _bytes_to_send(protocol: Protocol) -> bytes:

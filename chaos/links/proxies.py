@@ -25,8 +25,17 @@ from urllib.parse import urlsplit
 
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable, free_ports, ledgermq_argv
-from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
-from chaos.links.link_probe import probe_links
+from chaos.links.base import (
+    FrameHits,
+    Link,
+    LinkEffect,
+    LinkProbe,
+    LinksError,
+    LinkShape,
+    OpenLink,
+    Shaping,
+)
+from chaos.links.link_probe import OpenConnection, probe_links
 from chaos.links.proxy_plan import LinkProxy, plan_proxies, streams_of
 from toxiproxy.client import ProxySpec, ProxyState, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
@@ -43,6 +52,7 @@ PROXIES_PER_POPULATE: Final = 100
 POPULATES_MAX: Final = 3
 
 logger = logging.getLogger(__name__)
+OPEN_TIMEOUT_S: Final = 0.6
 
 
 class ProxyLinks:
@@ -191,9 +201,49 @@ class ProxyLinks:
             raise LinksError(f"{len(failed)} toxics of {tag} could not be removed")
         del self._toxics[tag]
 
-    async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
+    async def frames(self, tag: str) -> FrameHits | None:
+        seen = affected = 0
+        names: dict[str, list[str]] = {}
+        for proxy, name in self._toxics.get(tag, []):
+            names.setdefault(proxy, []).append(name)
+        try:
+            answers = await asyncio.gather(
+                *(self._toxiproxy.frames(self._remote_name(proxy)) for proxy in names)
+            )
+        except ToxiproxyNotFoundError:
+            return None  # Shopify's server counts no frames
+        except ToxiproxyError as error:
+            raise LinksError(f"the frames of {tag} could not be counted: {error}") from error
+        for answer, mine in zip(answers, names.values(), strict=True):
+            for name in mine:
+                toxic = answer.toxics.get(name)
+                if toxic is not None:
+                    seen += sum(toxic.seen.values())
+                    affected += sum(toxic.affected.values())
+        return FrameHits(seen=seen, affected=affected)
+
+    async def open(self, link: Link) -> OpenLink:
+        for proxy in self._proxies:
+            if (proxy.dialer, proxy.target) == (link.who, link.whom):
+                host, _, port = self._listens[proxy.name].rpartition(":")
+                try:
+                    return await OpenConnection.make(
+                        host, int(port), proxy.protocol, timeout_s=OPEN_TIMEOUT_S
+                    )
+                except (OSError, TimeoutError) as error:
+                    raise LinksError(f"no connection over {link}: {error}") from error
+        raise LinksError(f"no proxy carries connections of {link.who} to {link.whom}")
+
+    async def probe(
+        self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
+    ) -> list[LinkProbe]:
         return await probe_links(
-            links, self._proxies, self._listens, self._process_state, timeout_s=timeout_s
+            links,
+            self._proxies,
+            self._listens,
+            self._process_state,
+            timeout_s=timeout_s,
+            until_closed=until_closed,
         )
 
     def _start_toxiproxy(self) -> None:

@@ -13,6 +13,7 @@ Source: the run format (transactions, dedupe, limits) and this project's scenari
 from __future__ import annotations
 
 import dataclasses
+import random
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,15 @@ from chaos.scenario.ranges import (
     text_problems,
     with_matches,
 )
+from chaos.scenario.schedule import (
+    FaultStep,
+    PhaseSection,
+    ScheduleSection,
+    SequenceSection,
+    SequenceStep,
+    planned,
+    schedule_problems,
+)
 from remoting.connections.config_values import typed
 
 __all__ = [
@@ -43,15 +53,20 @@ __all__ = [
     "ScenarioError",
     "TransactionsSection",
     "WorkloadSection",
+    "fault_parameters",
     "load_scenario",
     "parse_scenario",
 ]
 
 SCENARIO_SIZE_MAX: Final = 1 << 20
 FAULTS_MAX: Final = 1000
+_DAY_S: Final = 86_400
 SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
 # An index file of 8.4 MB in place of 420: a run has few keys, and more files are more to get wrong.
 _SMALL_INDEX: Final = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
+_OF_FAULTS: Final = ("faults", "schedule", "sequences", "phases")
+_SEQUENCE_KEYS: Final = ("at_s", "steps", "group", "repeat", "every_s", "beyond_majority")
+_SEQUENCE_STEP_KEYS: Final = ("name", "duration_s", "wait_s", "hold")
 _FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
 
 
@@ -160,17 +175,6 @@ class LimitsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FaultStep:
-    """One injection: `at_s` from the start of the load, healed `duration_s` later."""
-
-    name: str
-    at_s: float
-    duration_s: float
-    group: str | None
-    params: Mapping[str, str | int | float | bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A parsed scenario.
 
@@ -188,6 +192,25 @@ class Scenario:
     limits: LimitsSection | None
     faults: tuple[FaultStep, ...]
     parts: Mapping[str, PartSection] = field(default_factory=dict)
+    schedule: ScheduleSection | None = None
+    sequences: tuple[SequenceSection, ...] = ()
+    phases: tuple[PhaseSection, ...] = ()
+
+    def steps(self, *, seed: int, possible: frozenset[str]) -> tuple[FaultStep, ...]:
+        """Return the fixed faults and those that the seed draws, in order of time.
+
+        `possible`: the names of the faults that the world can have.
+        """
+        drawn = planned(
+            schedule=self.schedule,
+            sequences=self.sequences,
+            phases=self.phases,
+            load_s=self.load.seconds,
+            catalogue=CATALOGUE,
+            possible=possible,
+            rng=random.Random(f"schedule {seed}"),  # of its own: other draws stay as they are
+        )
+        return tuple(sorted((*self.faults, *drawn), key=lambda step: step.at_s))
 
     @property
     def raft_settings(self) -> dict[str, int | str]:
@@ -225,9 +248,9 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"not TOML: {error}") from error
-    _check_keys("", data, ("name", "description", "faults", *SECTIONS))
+    _check_keys("", data, ("name", "description", *_OF_FAULTS, *SECTIONS))
     _need(
-        any(key in data for key in (*SECTIONS, "faults")),
+        any(key in data for key in (*SECTIONS, *_OF_FAULTS)),
         "it is empty: no section and no fault, so nothing is asked for",
     )
     parts = _parts(data)
@@ -245,6 +268,12 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         limits=limits,
         faults=_faults(data.get("faults", []), load),
         parts=parts,
+        schedule=_section(ScheduleSection, "schedule", data) if "schedule" in data else None,
+        sequences=_sequences(data.get("sequences", [])),
+        phases=tuple(
+            _section(PhaseSection, f"phases[{number}]", {f"phases[{number}]": table})
+            for number, table in enumerate(_typed("phases", data.get("phases", []), list))
+        ),
     )
     _check_values(scenario)
     return scenario
@@ -281,24 +310,7 @@ def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
     for number, item in enumerate(_typed("faults", items, list)):
         where = f"faults[{number}]"
         table = _typed(where, item, dict)
-        if "name" not in table:
-            raise ScenarioError(f"{where}.name is missing")
-        name = _typed(f"{where}.name", table["name"], str)
-        if name not in CATALOGUE:
-            raise ScenarioError(f"{where}: unknown fault {with_matches(name, CATALOGUE)}")
-        known = CATALOGUE[name].parameters
-        _check_keys(f"{where} ({name})", table, (*_FAULT_KEYS, *known))
-        params = dict(known)
-        for key, default in known.items():
-            if key in table:
-                params[key] = _typed(f"{where}.{key}", table[key], type(default))
-                problem = fault_number_problem(f"{where}.{key}", params[key])
-                _need(problem is None, str(problem))
-        choices = CATALOGUE[name].choices
-        for key, allowed in choices.items():
-            if params[key] not in allowed:
-                hint = f"{with_matches(str(params[key]), allowed)}; one of {', '.join(allowed)}"
-                raise ScenarioError(f"{where}.{key}: unknown {hint}")
+        name, params = _fault(where, table, _FAULT_KEYS)
         at_s = _typed(f"{where}.at_s", table.get("at_s", 0.0), float)
         duration_s = _typed(f"{where}.duration_s", table.get("duration_s", 3.0), float)
         repeat = _typed(f"{where}.repeat", table.get("repeat", 1), int)
@@ -327,6 +339,80 @@ def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
     return tuple(sorted(steps, key=lambda step: step.at_s))
 
 
+def _fault(
+    where: str, table: Mapping[str, object], keys: tuple[str, ...]
+) -> tuple[str, dict[str, str | int | float | bool]]:
+    """Return the fault's name and its parameters; `keys` are the table's others."""
+    if "name" not in table:
+        raise ScenarioError(f"{where}.name is missing")
+    name: str = _typed(f"{where}.name", table["name"], str)
+    if name not in CATALOGUE:
+        raise ScenarioError(f"{where}: unknown fault {with_matches(name, CATALOGUE)}")
+    known = CATALOGUE[name].parameters
+    _check_keys(f"{where} ({name})", table, (*keys, *known))
+    given = {key: value for key, value in table.items() if key in known}
+    try:
+        return name, fault_parameters(name, given)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}.{error}") from error
+
+
+def fault_parameters(name: str, given: Mapping[str, object]) -> dict[str, str | int | float | bool]:
+    """Return the parameters of a fault, defaults where none is given. Raises ScenarioError."""
+    spec = CATALOGUE[name]
+    _check_keys(name, given, spec.parameters)
+    params = dict(spec.parameters)
+    for key, value in given.items():
+        params[key] = _typed(key, value, type(spec.parameters[key]))
+        problem = fault_number_problem(key, params[key])
+        _need(problem is None, str(problem))
+    for key, allowed in spec.choices.items():
+        if params[key] not in allowed:
+            hint = f"{with_matches(str(params[key]), allowed)}; one of {', '.join(allowed)}"
+            raise ScenarioError(f"{key}: unknown {hint}")
+    return params
+
+
+def _sequences(items: object) -> tuple[SequenceSection, ...]:
+    sequences = []
+    for number, item in enumerate(_typed("sequences", items, list)):
+        where = f"sequences[{number}]"
+        table = _typed(where, item, dict)
+        _check_keys(where, table, _SEQUENCE_KEYS)
+        steps = []
+        for place, each in enumerate(_typed(f"{where}.steps", table.get("steps", []), list)):
+            at = f"{where}.steps[{place}]"
+            step = _typed(at, each, dict)
+            name, params = _fault(at, step, _SEQUENCE_STEP_KEYS)
+            duration_s = _typed(f"{at}.duration_s", step.get("duration_s", 3.0), float)
+            wait_s = _typed(f"{at}.wait_s", step.get("wait_s", 0.0), float)
+            _need(0 < duration_s <= _DAY_S, f"{at}.duration_s must be above 0 and at most a day")
+            _need(0 <= wait_s <= _DAY_S, f"{at}.wait_s must be 0 or more and at most a day")
+            steps.append(
+                SequenceStep(
+                    name=name,
+                    duration_s=duration_s,
+                    wait_s=wait_s,
+                    hold=_typed(f"{at}.hold", step.get("hold", False), bool),
+                    params=params,
+                )
+            )
+        group = table.get("group")
+        sequences.append(
+            SequenceSection(
+                at_s=_typed(f"{where}.at_s", table.get("at_s", 0.0), float),
+                steps=tuple(steps),
+                group=None if group is None else _typed(f"{where}.group", group, str),
+                repeat=_typed(f"{where}.repeat", table.get("repeat", 1), int),
+                every_s=_typed(f"{where}.every_s", table.get("every_s", 0.0), float),
+                beyond_majority=_typed(
+                    f"{where}.beyond_majority", table.get("beyond_majority", False), bool
+                ),
+            )
+        )
+    return tuple(sequences)
+
+
 def _check_values(scenario: Scenario) -> None:
     """Raise ScenarioError for the first value that the cluster or the workload can't use."""
     cluster, work = scenario.cluster, scenario.workload
@@ -343,6 +429,13 @@ def _check_values(scenario: Scenario) -> None:
     total = work.commit_share + work.rollback_share
     if total > 1:
         problems.append("workload.commit_share + workload.rollback_share must be at most 1")
+    problems += schedule_problems(
+        schedule=scenario.schedule,
+        sequences=scenario.sequences,
+        phases=scenario.phases,
+        load_s=scenario.load.seconds,
+        catalogue=CATALOGUE,
+    )
     longest = work.send_timeout_ms * (work.send_retries_max + 1)
     if scenario.dedupe.window_ms < longest:
         problems.append(f"dedupe.window_ms must cover the workload's retries ({longest} ms)")
@@ -358,10 +451,12 @@ def _check_values(scenario: Scenario) -> None:
         problems += [] if refused is None else [refused]
     _need(not problems, "; ".join(problems))
     groups = group_names(cluster.groups)
-    for step in scenario.faults:
+    named = [(f"faults ({step.name})", step.group) for step in scenario.faults]
+    named += [(f"sequences[{i}]", each.group) for i, each in enumerate(scenario.sequences)]
+    for where, group in named:
         _need(
-            step.group is None or step.group in groups,
-            f"faults ({step.name}): unknown group {with_matches(str(step.group), groups)}",
+            group is None or group in groups,
+            f"{where}: unknown group {with_matches(str(group), groups)}",
         )
 
 

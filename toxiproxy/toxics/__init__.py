@@ -15,6 +15,7 @@ from toxiproxy.toxics.frame_drop import FrameDropStage
 from toxiproxy.toxics.frame_duplicate import FrameDuplicateStage
 from toxiproxy.toxics.frame_reorder import FrameReorderStage
 from toxiproxy.toxics.frame_stage import FrameStage
+from toxiproxy.toxics.half_open import HalfOpenStage
 from toxiproxy.toxics.latency import LatencyStage
 from toxiproxy.toxics.limit_data import LimitDataStage
 from toxiproxy.toxics.noop import NoopStage
@@ -44,6 +45,7 @@ TOXIC_TYPES = MappingProxyType(
             FrameDropStage,
             FrameDuplicateStage,
             FrameReorderStage,
+            HalfOpenStage,
             LatencyStage,
             LimitDataStage,
             NoopStage,

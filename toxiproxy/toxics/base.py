@@ -123,6 +123,12 @@ class Stage(ABC):
         """Return an attribute that is an integer."""
         return integer(self.attributes, field)
 
+    @classmethod
+    def spares(cls, attributes: Attributes, *, is_new: bool) -> bool:
+        """Return whether a connection is never hit: one made after the toxic, or one before."""
+        del attributes, is_new
+        return False
+
     @property
     def full(self) -> bool:
         """Whether the source should pause."""

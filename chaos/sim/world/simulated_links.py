@@ -15,12 +15,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from chaos.cluster.layout import ClusterLayout
-from chaos.links.base import Link, LinkEffect, LinkProbe, LinksError, LinkShape, Shaping
-from chaos.links.link_probe import probe_links
+from chaos.links.base import (
+    FrameHits,
+    Link,
+    LinkEffect,
+    LinkProbe,
+    LinksError,
+    LinkShape,
+    OpenLink,
+    Shaping,
+)
+from chaos.links.link_probe import OpenConnection, probe_links
 from chaos.links.proxy_plan import plan_proxies
 from chaos.sim.machine.tcp import SimTcp
 
 __all__ = ["SimulatedLinks"]
+
+_OPEN_TIMEOUT_S: Final = 0.6
 
 
 class SimulatedLinks:
@@ -88,13 +99,31 @@ class SimulatedLinks:
             self._tcp.heal(link.who, link.whom)
         self._apply_delays(self._slowed.pop(tag, {}))
 
-    async def probe(self, links: Sequence[Link], *, timeout_s: float = 0.6) -> list[LinkProbe]:
+    async def frames(self, tag: str) -> FrameHits | None:
+        return None  # simulated links count no frames
+
+    async def open(self, link: Link) -> OpenLink:
+        for pair in self._pairs:
+            if (pair.dialer, pair.target) == (link.who, link.whom):
+                host, _, port = self._addresses[pair.name].rpartition(":")
+                try:
+                    return await OpenConnection.make(
+                        host, int(port), pair.protocol, timeout_s=_OPEN_TIMEOUT_S
+                    )
+                except (OSError, TimeoutError) as error:
+                    raise LinksError(f"no connection over {link}: {error}") from error
+        raise LinksError(f"no pair carries connections of {link.who} to {link.whom}")
+
+    async def probe(
+        self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
+    ) -> list[LinkProbe]:
         return await probe_links(
             links,
             self._pairs,
             self._addresses,
             self._process_state,
             timeout_s=timeout_s,
+            until_closed=until_closed,
             dials_through=True,
         )
 

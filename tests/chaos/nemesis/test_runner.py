@@ -12,7 +12,7 @@ from chaos.experiment import nemesis_runner as runner_module
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.nemesis.base import FaultNotPossibleError
 from chaos.recording.history import HistoryWriter
-from chaos.scenario.scenario import parse_scenario
+from chaos.scenario.scenario import FaultStep, parse_scenario
 from chaos.systems.base import SystemFailedError
 from chaos.systems.watch import ClusterWatch
 from tests.chaos.histories import faults_of
@@ -146,3 +146,41 @@ async def test_cancelled_in_the_middle_it_heals(tmp_path: Path) -> None:
             await run
     assert set(world.states.values()) == {"S"}
     assert faults_of(tmp_path / "h")[0]["t_healed"] is not None
+
+
+async def _run_steps(world, path: Path, steps) -> list[dict]:
+    watch = ClusterWatch(world)
+    watch.statuses["broker-a-n0"] = fakes.status("n0", role="leader")
+    with HistoryWriter(path, started_ns=0) as history:
+        await Nemesis(world, history, watch, random.Random(1)).run(steps)
+    return faults_of(path)
+
+
+async def test_a_scheduled_fault_waits_for_an_untouched_majority(tmp_path: Path) -> None:
+    world = fakes.FakeWorld()
+    params = {"target": "leader"}
+    steps = [
+        FaultStep(name="kill", at_s=0, duration_s=0.4, group=None, params=params),
+        FaultStep(
+            name="pause",
+            at_s=0.1,
+            duration_s=1.0,
+            group=None,
+            params={"target": "follower"},
+            within_majority=True,
+        ),
+        FaultStep(
+            name="pause-majority",
+            at_s=0.1,
+            duration_s=0.2,
+            group=None,
+            params={},
+            within_majority=True,
+        ),
+    ]
+    rows = await _run_steps(world, tmp_path / "h", steps)
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["pause"]["effect"] == "taken"
+    assert by_name["pause"]["t_start"] >= by_name["kill"]["t_heal"]
+    assert by_name["pause-majority"]["effect"] == "not_taken"
+    assert "without an untouched majority" in by_name["pause-majority"]["evidence"]
