@@ -31,6 +31,7 @@ __all__ = [
     "Failpoints",
     "Members",
     "Part",
+    "PointAction",
     "PointCounts",
     "Processes",
     "Settings",
@@ -108,7 +109,7 @@ class StoreFiles(Protocol):
 class Stores(Protocol):
     def files(self, node: str) -> StoreFiles: ...
 
-    def lose_unsynced(self, node: str) -> str | None:
+    async def lose_unsynced(self, node: str) -> str | None:
         """Undo writes of the killed node that no fsync had covered, as a power failure does.
 
         Return what was lost, for the evidence; None where this system can't tell such writes.
@@ -117,30 +118,38 @@ class Stores(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointCounts:
-    """How often a failpoint was reached, and how often its action was carried out."""
+    """How often a failpoint was reached, its action carried out, and who waits there now.
+
+    `actions`: the names of the actions that the point can have.
+    """
 
     reached: int
     fired: int
+    waiting: int
+    actions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointAction:
+    """What happens at a point.
+
+    `action`: "crash", "delay", "stuck", "error", "lie" (an fsync that does nothing) or "short"
+    (half of a write). It is carried out at most `count` times (0: always), not at the first `after`
+    times that the point is reached, and then at a `share` of the times.
+    """
+
+    action: str
+    ms: int = 0
+    errno: str = ""
+    count: int = 0
+    after: int = 0
+    share: float = 1.0
 
 
 class Failpoints(Protocol):
     """Named points in a broker at which it can be made to fail. Raises SystemFailedError."""
 
-    async def arm(
-        self,
-        node: str,
-        point: str,
-        action: str,
-        *,
-        count: int | None = None,
-        after: int = 0,
-        share: float = 1.0,
-    ) -> None:
-        """Arm a point: `action` is "crash", "delay MS" or "error ERRNO".
-
-        It is carried out at most `count` times (None: always), not at the first `after` times that
-        the point is reached, and then at a `share` of the times.
-        """
+    async def arm(self, node: str, point: str, action: PointAction) -> None: ...
 
     async def disarm(self, node: str, point: str) -> None: ...
 
@@ -151,8 +160,13 @@ class Failpoints(Protocol):
 class Clocks(Protocol):
     """The wall clocks of nodes, each apart. Raises SystemFailedError."""
 
-    async def put(self, node: str, *, offset_ms: int, drift_ppm: int = 0) -> None:
-        """Let the wall clock be off by `offset_ms` from now on, and drift from there."""
+    async def put(
+        self, node: str, *, offset_ms: int, drift_ppm: int = 0, strobe_ms: int = 0
+    ) -> None:
+        """Let the wall clock be off by `offset_ms` from now on, and drift from there.
+
+        With `strobe_ms` it is off in every second interval of that length only.
+        """
 
     async def offset_ms(self, node: str) -> int | None:
         """Return by how much the node itself says that its wall clock is off; None: no answer."""

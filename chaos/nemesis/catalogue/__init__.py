@@ -2,7 +2,8 @@
 
 Invariant: a fault's name is the key and stands in one row.
 
-May import: `chaos.nemesis`, `chaos.nemesis.network`, `chaos.nemesis.process`.
+May import: `chaos.nemesis`, `chaos.nemesis.failpoint`, `chaos.nemesis.network`,
+  `chaos.nemesis.process`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from chaos.nemesis.base import FaultSpec
+from chaos.nemesis.failpoint import armed_points, power_failures, wrong_clocks
 from chaos.nemesis.network import (
     client_cuts,
     frame_faults,
@@ -35,6 +37,9 @@ def _by_name(*groups: tuple[FaultSpec, ...]) -> Mapping[str, FaultSpec]:
 
 
 CATALOGUE: Final[Mapping[str, FaultSpec]] = _by_name(
+    armed_points.SPECS,
+    power_failures.SPECS,
+    wrong_clocks.SPECS,
     partitions.SPECS,
     one_way_cut.SPECS,
     client_cuts.SPECS,

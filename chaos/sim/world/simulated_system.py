@@ -185,7 +185,7 @@ class _Stores:
         machine = self._dead(node)
         return _DiskFiles(machine)
 
-    def lose_unsynced(self, node: str) -> str | None:
+    async def lose_unsynced(self, node: str) -> str | None:
         machine = self._dead(node)
         survival = machine.draw_survival()
         unsettled = sorted(machine.disk.unsettled())
@@ -248,9 +248,11 @@ class _Clocks:
     def __init__(self, brokers: Mapping[str, _Broker]) -> None:
         self._brokers = brokers
 
-    async def put(self, node: str, *, offset_ms: int, drift_ppm: int = 0) -> None:
-        if drift_ppm:
-            raise SystemFailedError("simulated wall clocks jump, and do not drift")
+    async def put(
+        self, node: str, *, offset_ms: int, drift_ppm: int = 0, strobe_ms: int = 0
+    ) -> None:
+        if drift_ppm or strobe_ms:
+            raise SystemFailedError("simulated wall clocks jump, and neither drift nor strobe")
         self._brokers[node].clock.wall_offset_ms = offset_ms
 
     async def offset_ms(self, node: str) -> int | None:
