@@ -25,10 +25,10 @@ from pathlib import Path
 
 import uvloop
 
-from chaos.experiment.experiment import lay_out_scenario
 from chaos.experiment.load import TOOL_SLOT, Workload, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.quiesce import await_caught_up
+from chaos.experiment.scenario_layout import lay_out_scenario
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import FaultStep, Scenario, parse_scenario
@@ -46,6 +46,7 @@ SCENARIO = """
 name = "every-fault"
 [cluster]
 replicas = {replicas}
+spares = 1
 {cluster}
 [workload]
 topics = ["orders"]

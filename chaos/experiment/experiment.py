@@ -36,8 +36,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from chaos.cluster.cluster import plan_ports
-from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError, lay_out
+from chaos.cluster.layout import ENGINES, LayoutError
 from chaos.cluster.processes import ProcessError
 from chaos.cluster.stop_signals import heeded_stop_signals
 from chaos.experiment.load import TOOL_SLOT, Workload, part_topics, slot_names
@@ -45,6 +44,7 @@ from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
 from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.experiment.scenario_layout import lay_out_scenario
 from chaos.links.base import LinksError
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.recording.history import HistoryError, HistoryWriter
@@ -67,7 +67,6 @@ __all__ = [
     "ExperimentError",
     "ExperimentInterrupted",
     "NothingBegunError",
-    "lay_out_scenario",
     "run_experiment",
 ]
 
@@ -277,7 +276,9 @@ class _Experiment:
             world=world,
             history=history,
             queues=(),
-            nodes={place.address: place.node for place in self._layout.brokers},
+            nodes={
+                place.address: place.node for place in (*self._layout.brokers, *self._layout.spares)
+            },
         )
         work = self._scenario.workload
         slot = context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64)))
@@ -427,27 +428,6 @@ def _check_url(url: str) -> None:
         usable = False
     if not usable:
         raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
-
-
-def lay_out_scenario(scenario: Scenario) -> ClusterLayout:
-    """Lay out the scenario's cluster on free ports. Raises LayoutError, ProcessError."""
-    cluster = scenario.cluster
-    ports = plan_ports(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        namesrv_port=0,
-        base_port=0,
-    )
-    return lay_out(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        ports=ports,
-        engine=cluster.engine,
-        raft_settings=scenario.raft_settings,
-        broker_settings=scenario.broker_settings,
-    )
 
 
 async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:

@@ -2,5 +2,6 @@
 
 `scenario` reads a TOML file; `ranges` refuses by name a value that is out of its range.
 
-May import: `chaos.cluster`, `chaos.nemesis.catalogue`, `broker`, `raft`, `remoting`.
+May import: `chaos.cluster`, `chaos.nemesis`, `chaos.nemesis.catalogue`, `broker`, `raft`,
+  `remoting`.
 """

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from chaos.cluster.access import access_of
 from chaos.cluster.broker_status import BrokerStatus, ask
 from chaos.cluster.cluster import (
     ClusterError,
@@ -30,7 +31,12 @@ from chaos.cluster.cluster import (
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable
 from chaos.systems.base import Part, SystemFailedError
-from remoting.connections.rpc import RemotingClient
+from chaos.systems.ledgermq_parts import (
+    LedgermqMembers,
+    LedgermqSettings,
+    LedgermqStores,
+    SharedLayout,
+)
 
 __all__ = ["LedgermqProcesses", "LedgermqSystem"]
 
@@ -44,10 +50,10 @@ STATUS_TIMEOUT_MS: Final = 500
 class LedgermqProcesses:
     """The processes, by their names in the layout."""
 
-    def __init__(self, run: Path, layout: ClusterLayout) -> None:
+    def __init__(self, run: Path, layout: ClusterLayout, *, ends_with_us: bool = True) -> None:
         self._run = run
         self._name_servers = {server.name for server in layout.name_servers}
-        self.table: Final = ProcessTable(run, ends_with_us=True)
+        self.table: Final = ProcessTable(run, ends_with_us=ends_with_us)
 
     async def kill(self, node: str) -> None:
         await self._signal(node, signal.SIGKILL, {"gone"})
@@ -105,22 +111,34 @@ class LedgermqSystem:
     """One cluster in one run directory."""
 
     name: Final = "ledgermq"
-    parts: Final = frozenset({Part.PROCESSES})
-    stores: Final = None
+    parts: Final = frozenset(
+        {Part.PROCESSES, Part.LIMITS, Part.STORES, Part.MEMBERS, Part.SETTINGS}
+    )
     failpoints: Final = None
     clocks: Final = None
-    members: Final = None
-    settings: Final = None
 
-    def __init__(self, run: Path, layout: ClusterLayout) -> None:
+    def __init__(
+        self, run: Path, layout: ClusterLayout, *, ends_with_us: bool = True, traces: bool = True
+    ) -> None:
+        """Describe it. `ends_with_us`: its processes end with this one, however this one ends;
+        `traces`: brokers that are started later write Raft traces, as the first ones do."""
         self.run: Final = run
-        self.layout: Final = layout
-        self.processes: Final = LedgermqProcesses(run, layout)
+        self._shared = SharedLayout(run, layout, traces=traces)
+        self.processes: Final = LedgermqProcesses(run, layout, ends_with_us=ends_with_us)
         self.version: Final = importlib.metadata.version("ledgermq")
-        self._statuses = RemotingClient()
+        self._statuses = access_of(layout).client()
+        self.stores: Final = LedgermqStores(self._shared)
+        self.members: Final = LedgermqMembers(self._shared, self.processes.table)
+        self.settings: Final = LedgermqSettings(self._shared, lambda: self._statuses)
+
+    @property
+    def layout(self) -> ClusterLayout:
+        """The layout with the members that the groups have now."""
+        return self._shared.now
 
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
         layout, table = self.layout, self.processes.table
+        self._shared.dial = dial
         try:
             write_directory(self.run, layout, dial)
             for server in layout.name_servers:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chaos.experiment.experiment import lay_out_scenario
 from chaos.experiment.load import slot_names
+from chaos.experiment.scenario_layout import lay_out_scenario
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.scenario import scenario as sections
 from chaos.scenario.ranges import RANGES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -248,3 +249,7 @@ def context(
         leader=lambda _group: world.leader() if leader == "of the world" else leader,
         statuses=lambda: statuses or {},
     )
+
+
+async def pause_s(seconds: float) -> None:
+    await asyncio.sleep(seconds)
