@@ -20,6 +20,7 @@ import typer
 from ledgermq.cluster_commands import cluster_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
+from ledgermq.fault_commands import add_fault_commands
 from ledgermq.options import (
     AccessKey,
     Json,
@@ -46,6 +47,7 @@ chaos_app = typer.Typer(help="Experiments.", no_args_is_help=True)
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(store_app, name="store")
 app.add_typer(chaos_app, name="chaos")
+add_fault_commands(chaos_app)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
