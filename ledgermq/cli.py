@@ -21,6 +21,7 @@ from ledgermq.cluster_commands import cluster_app
 from ledgermq.cluster_failpoints import failpoint_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
+from ledgermq.fault_commands import add_fault_commands
 from ledgermq.options import (
     AccessKey,
     Json,
@@ -48,6 +49,7 @@ app.add_typer(cluster_app, name="cluster")
 app.add_typer(store_app, name="store")
 app.add_typer(chaos_app, name="chaos")
 app.add_typer(failpoint_app, name="failpoints")
+add_fault_commands(chaos_app)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

@@ -46,6 +46,7 @@ SCENARIO = """
 name = "every-fault"
 [cluster]
 replicas = {replicas}
+spares = 1
 {cluster}
 [workload]
 topics = ["orders"]

@@ -10,6 +10,7 @@ queries and stops them. The same directory layout is used by the laboratory's lo
     DIR/pids/<process>.json        while started
     DIR/output/<process>.log       what it printed
     DIR/failpoints/<process>.json  where brokers have failpoints: what is armed at a start
+    DIR/faults/<fault>.json        a fault that was injected by hand
     DIR/nodes/<group>/<node>/      its store
     DIR/nodes/<name server>.kv.json  its key-value configuration
 
@@ -33,6 +34,7 @@ from pathlib import Path
 
 from chaos.cluster.access import access_of
 from chaos.cluster.broker_status import BrokerStatus, ask_all
+from chaos.cluster.held_faults import end_faults
 from chaos.cluster.layout import (
     BrokerPlace,
     ClusterLayout,
@@ -210,6 +212,7 @@ def status(directory: Path) -> ClusterStatus:
 def down(directory: Path) -> list[str]:
     """Stop what `up` started in `directory`; return the names of the stopped processes.
 
+    Faults that were injected by hand are healed first, so that none of them starts a broker later.
     Brokers go before name servers, so that they can unregister. Raises ClusterError where
     `directory` holds no cluster.
     """
@@ -219,6 +222,7 @@ def down(directory: Path) -> list[str]:
     names = table.names()
     stopped = [name for name in names if table.find(name) is not None]
     try:
+        end_faults(directory)
         table.stop([name for name in names if name in brokers])
         table.stop([name for name in names if name not in brokers])
     except ProcessError as error:

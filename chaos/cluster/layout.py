@@ -13,6 +13,7 @@ Source: the command line of the architecture; RocketMQ's names (DefaultCluster, 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import string
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ __all__ = [
     "layout_from_json",
     "layout_to_json",
     "name_server_config_toml",
+    "with_spares",
 ]
 
 CLUSTER_NAME = "DefaultCluster"
@@ -108,6 +110,7 @@ class ClusterLayout:
     raft_settings: Mapping[str, int | str] = field(default_factory=dict)
     broker_settings: Mapping[str, int | bool | str] = field(default_factory=dict)
     members_changed: bool = False  # since it was laid out: the numbers no longer give its members
+    spares: tuple[BrokerPlace, ...] = ()  # places without a node, for members that are added
 
     @property
     def groups(self) -> dict[str, tuple[BrokerPlace, ...]]:
@@ -120,8 +123,8 @@ class ClusterLayout:
         return tuple(place.address for place in self.name_servers)
 
     def broker(self, name: str) -> BrokerPlace:
-        """Return the broker. Raises KeyError where no process has that name."""
-        for place in self.brokers:
+        """Return the broker, or the spare place. Raises KeyError where none has that name."""
+        for place in (*self.brokers, *self.spares):
             if place.name == name:
                 return place
         raise KeyError(name)
@@ -193,6 +196,25 @@ def lay_out(
         raft_settings=dict(raft_settings or {}),
         broker_settings={**_SHARED_DISK, **(broker_settings or {})},
     )
+
+
+def with_spares(layout: ClusterLayout, ports: Sequence[tuple[int, int]]) -> ClusterLayout:
+    """Return the layout with spare places, dealt to the groups in turn; `ports` as in PortPlan."""
+    groups = list(layout.groups)
+    counts = {group: len(places) for group, places in layout.groups.items()}
+    spares = []
+    for number, (remoting, raft) in enumerate(ports):
+        group = groups[number % len(groups)]
+        spares.append(
+            BrokerPlace(
+                group=group,
+                node=f"n{counts[group]}",
+                address=f"{HOST}:{remoting}",
+                raft_address=f"{HOST}:{raft}",
+            )
+        )
+        counts[group] += 1
+    return dataclasses.replace(layout, spares=tuple(spares))
 
 
 def broker_config_toml(
@@ -267,6 +289,15 @@ def layout_to_json(layout: ClusterLayout) -> str:
             "raft": dict(layout.raft_settings),
             "broker": dict(layout.broker_settings),
             "members_changed": layout.members_changed,
+            "spares": [
+                {
+                    "group": place.group,
+                    "node": place.node,
+                    "address": place.address,
+                    "raft_address": place.raft_address,
+                }
+                for place in layout.spares
+            ],
         },
         indent=2,
     )
@@ -297,6 +328,15 @@ def layout_from_json(text: str) -> ClusterLayout:
             raft_settings=data["raft"],
             broker_settings=data["broker"],
             members_changed=data.get("members_changed", False),
+            spares=tuple(
+                BrokerPlace(
+                    group=item["group"],
+                    node=item["node"],
+                    address=item["address"],
+                    raft_address=item["raft_address"],
+                )
+                for item in data.get("spares", [])
+            ),
         )
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise LayoutError(f"cluster.json is not readable: {error!r}") from error

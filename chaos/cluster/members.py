@@ -48,7 +48,21 @@ from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["MemberInfo", "add", "list_members", "promote", "remove", "transfer"]
+__all__ = [
+    "MemberInfo",
+    "RejectedError",
+    "add",
+    "await_store",
+    "change_member",
+    "list_members",
+    "promote",
+    "read_members",
+    "remove",
+    "traces",
+    "transfer",
+    "transfer_leadership",
+    "with_members",
+]
 
 _REQUEST_TIMEOUT_MS: Final = 10_000
 _LEADER_TIMEOUT_S: Final = 15.0
@@ -76,7 +90,7 @@ class MemberInfo:
     in_layout: bool = True
 
 
-class _RejectedError(ClusterError):
+class RejectedError(ClusterError):
     """The group certainly did not make the change."""
 
 
@@ -84,7 +98,7 @@ def list_members(directory: Path, *, group: str | None = None) -> list[MemberInf
     """List the members. Raises ClusterError where there is no cluster, or a group has no leader."""
     layout = load_layout(directory)
     names = list(layout.groups) if group is None else [_group(layout, group)]
-    return asyncio.run(_list(layout, names))
+    return asyncio.run(read_members(layout, names))
 
 
 def add(
@@ -109,23 +123,23 @@ def add(
     asyncio.run(_require_raft(layout, name))
     directory = directory.resolve()
     table = ProcessTable(directory)
-    rows = {row.node: row for row in asyncio.run(_list(layout, [name]))}
+    rows = {row.node: row for row in asyncio.run(read_members(layout, [name]))}
     member = rows.get(node)
     running = table.find(_process_name(name, node)) is not None
     if member is not None or running:
         place = _former_place(directory, name, node)
     else:
         place = _new_place(directory, layout, name, node)
-    grown = _with_members(layout, (*layout.brokers, place))
+    grown = with_members(layout, (*layout.brokers, place))
     if not running:
-        write_config(directory, grown, place, {}, trace=_traces(directory, layout))
+        write_config(directory, grown, place, {}, trace=traces(directory, layout))
     with contextlib.ExitStack() as on_failure:
         if not running:
             # Nothing was requested yet: no majority counts on the node.
             on_failure.callback(table.stop, [place.name])
             table.start(place.name, broker_process(directory, place.name))
             say(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
-        store_id = asyncio.run(_await_store(table, grown, directory, place))
+        store_id = asyncio.run(await_store(table, grown, directory, place))
         if member is not None:
             _check_same_store(member, place, store_id)
         on_failure.pop_all()
@@ -133,7 +147,7 @@ def add(
         fields = {"change": "add", "node": node, "address": place.raft_address}
         try:
             _request_learner(layout, name, fields | {"storeId": store_id}, say)
-        except _RejectedError:
+        except RejectedError:
             if not running:
                 table.stop([place.name])
             raise
@@ -151,9 +165,9 @@ def _request_learner(
     """Request the addition; where that ends without an answer, say what is left."""
     is_known = False
     try:
-        asyncio.run(_change(layout, group, fields))
+        asyncio.run(change_member(layout, group, fields))
         is_known = True
-    except _RejectedError:
+    except RejectedError:
         is_known = True
         raise
     finally:
@@ -177,7 +191,7 @@ def promote(
     layout = load_layout(directory)
     name = _group(layout, group)
     fields = {"change": "promote", "node": node}
-    asyncio.run(_change(layout, name, fields, busy_timeout_s=timeout_s))
+    asyncio.run(change_member(layout, name, fields, busy_timeout_s=timeout_s))
     say(f"{node} is a voter of {name}")
 
 
@@ -187,7 +201,7 @@ def remove(
     """Remove a member and stop its process, if that runs. Raises ClusterError."""
     layout = load_layout(directory)
     name = _group(layout, group)
-    asyncio.run(_change(layout, name, {"change": "remove", "node": node}))
+    asyncio.run(change_member(layout, name, {"change": "remove", "node": node}))
     say(f"{node} is no member of {name} any more")
     directory = directory.resolve()
     left = tuple(p for p in layout.brokers if (p.group, p.node) != (name, node))
@@ -195,7 +209,7 @@ def remove(
     table = ProcessTable(directory)
     running = table.find(process) is not None
     table.stop([process])
-    write_layout(directory, _with_members(layout, left))
+    write_layout(directory, with_members(layout, left))
     if running:
         say(f"stopped {process}; its store stays in {directory / 'nodes' / name / node}")
 
@@ -208,14 +222,15 @@ def transfer(
     name = _group(layout, group)
     if node not in {place.node for place in layout.groups[name]}:
         raise ClusterError(f"{node} is no node of {name}")
-    asyncio.run(_transfer(layout, name, node))
+    asyncio.run(transfer_leadership(layout, name, node))
     say(f"{node} leads {name}")
 
 
 # Requests ------------------------------------------------------------------------------------
 
 
-async def _list(layout: ClusterLayout, names: list[str]) -> list[MemberInfo]:
+async def read_members(layout: ClusterLayout, names: list[str]) -> list[MemberInfo]:
+    """Read the members of these groups from their leaders. Raises ClusterError."""
     rows: list[MemberInfo] = []
     for name in names:
         leader, statuses = await _await_leader(layout, name)
@@ -249,12 +264,12 @@ async def _require_raft(layout: ClusterLayout, group: str) -> None:
     await _await_leader(layout, group)
 
 
-async def _change(
+async def change_member(
     layout: ClusterLayout, group: str, fields: dict[str, str], *, busy_timeout_s: float = 30.0
 ) -> None:
     """Repeat the request, at whichever node leads by then, until it is done or can't be.
 
-    A missing or unknown answer is resolved by reading the membership itself. Raises _RejectedError
+    A missing or unknown answer is resolved by reading the membership itself. Raises RejectedError
     where the change certainly was not made, and another ClusterError where that is not known.
     """
     deadline = asyncio.get_running_loop().time() + busy_timeout_s
@@ -279,9 +294,9 @@ async def _change(
         if doubt and await _is_done(layout, group, fields):
             return
         if rejected:
-            raise _RejectedError(f"{group}: {said}")
+            raise RejectedError(f"{group}: {said}")
         if asyncio.get_running_loop().time() >= deadline:
-            kind = ClusterError if doubt else _RejectedError
+            kind = ClusterError if doubt else RejectedError
             raise kind(f"{group}: not done within {busy_timeout_s:g} s: {said}")
         await asyncio.sleep(_POLL_S)
 
@@ -289,7 +304,7 @@ async def _change(
 async def _is_done(layout: ClusterLayout, group: str, fields: dict[str, str]) -> bool:
     """Return whether the membership shows the change; False, too, where it can't be read now."""
     try:
-        members = {row.node: row for row in await _list(layout, [group])}
+        members = {row.node: row for row in await read_members(layout, [group])}
     except ClusterError:
         return False  # the caller asks again, or says that it does not know
     row = members.get(fields["node"])
@@ -302,7 +317,7 @@ async def _is_done(layout: ClusterLayout, group: str, fields: dict[str, str]) ->
             return row is not None and row.store_id == fields["storeId"]
 
 
-async def _transfer(layout: ClusterLayout, group: str, node: str) -> None:
+async def transfer_leadership(layout: ClusterLayout, group: str, node: str) -> None:
     """Repeat the transfer until the node leads; a slow candidate or a busy leader is retried."""
     deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
     said = ""
@@ -353,7 +368,7 @@ async def _request(
         await client.close()
 
 
-async def _await_store(
+async def await_store(
     table: ProcessTable, layout: ClusterLayout, directory: Path, place: BrokerPlace
 ) -> str:
     """Wait for the identity of the store that the started process made, or had."""
@@ -440,11 +455,12 @@ def _check_same_store(member: MemberInfo, place: BrokerPlace, store_id: str) -> 
         )
 
 
-def _with_members(layout: ClusterLayout, brokers: tuple[BrokerPlace, ...]) -> ClusterLayout:
+def with_members(layout: ClusterLayout, brokers: tuple[BrokerPlace, ...]) -> ClusterLayout:
+    """Return the layout with these brokers, marked as changed since it was laid out."""
     return dataclasses.replace(layout, brokers=brokers, members_changed=True)
 
 
-def _traces(directory: Path, layout: ClusterLayout) -> bool:
+def traces(directory: Path, layout: ClusterLayout) -> bool:
     """Return whether this cluster was started with Raft traces."""
     config = directory / "config" / f"{layout.brokers[0].name}.toml"
     return bool(tomllib.loads(config.read_text(encoding="utf-8")).get("trace", False))

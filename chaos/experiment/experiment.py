@@ -224,6 +224,7 @@ class _Experiment:
                     client_slots=slots,
                     toxiproxy_url=self._toxiproxy_url,
                     rng=self._rng,
+                    failpoints=self._scenario.cluster.failpoints,
                 )
             )
             self._system_name, self._system_version = world.system.name, world.system.version
@@ -279,7 +280,9 @@ class _Experiment:
             world=world,
             history=history,
             queues=(),
-            nodes={place.address: place.node for place in self._layout.brokers},
+            nodes={
+                place.address: place.node for place in (*self._layout.brokers, *self._layout.spares)
+            },
         )
         work = self._scenario.workload
         slot = context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64)))

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from chaos.cluster.cluster import plan_ports
 from chaos.cluster.external_file import ExternalCluster, ExternalFileError, read_file
 from chaos.cluster.layout import ClusterLayout, fixed_ports, lay_out
+from chaos.experiment.scenario_layout import lay_out_scenario
 from chaos.links.base import LinkEffect
 from chaos.links.external import ExternalLinks
 from chaos.links.proxies import ProxyLinks
@@ -77,23 +77,7 @@ def _nothing_missing() -> None:
 
 
 def _on_free_ports(scenario: Scenario, _: Mapping[str, str]) -> ClusterLayout:
-    cluster = scenario.cluster
-    ports = plan_ports(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        namesrv_port=0,
-        base_port=0,
-    )
-    return lay_out(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        ports=ports,
-        engine=cluster.engine,
-        raft_settings=scenario.raft_settings,
-        broker_settings=scenario.broker_settings,
-    )
+    return lay_out_scenario(scenario)
 
 
 def _on_simulated_machines(scenario: Scenario, _: Mapping[str, str]) -> ClusterLayout:
@@ -117,7 +101,7 @@ def _on_simulated_machines(scenario: Scenario, _: Mapping[str, str]) -> ClusterL
 
 
 def _local(options: WorldOptions) -> World:
-    system = LedgermqSystem(options.run, options.layout)
+    system = LedgermqSystem(options.run, options.layout, failpoints=options.failpoints)
     links = ProxyLinks(
         options.run,
         options.layout,
@@ -166,7 +150,7 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 name="local",
                 summary="processes of this host, a Toxiproxy proxy on every link",
                 missing=_nothing_missing,
-                parts=LedgermqSystem.parts,
+                parts=LedgermqSystem.all_parts,
                 effects=ProxyLinks.effects,
                 lay_out=_on_free_ports,
                 make_host=lambda _seed, _settings: RealHost(_local),

@@ -52,14 +52,15 @@ class LinkProxy:
 
 def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[LinkProxy]:
     """Return every proxy of a cluster: between brokers, to name servers, from clients to all."""
+    places = (*layout.brokers, *layout.spares)
     replication = Protocol.PYSYNCOBJ if layout.engine == "pysyncobj" else Protocol.RAFT
     raft = [
         _proxy(place.name, peer.name, replication, peer.raft_address)
-        for place in layout.brokers
-        for peer in layout.groups[place.group]
-        if peer.node != place.node
+        for place in places
+        for peer in places
+        if peer.group == place.group and peer.node != place.node
     ]
-    dialers = [*(place.name for place in layout.brokers), *client_slots]
+    dialers = [*(place.name for place in places), *client_slots]
     name_servers = [
         _proxy(dialer, server.name, Protocol.NAME_SERVER, server.address)
         for dialer in dialers
@@ -68,7 +69,7 @@ def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[Lin
     brokers = [
         _proxy(slot, place.name, Protocol.BROKER, place.address)
         for slot in client_slots
-        for place in layout.brokers
+        for place in places
     ]
     return raft + name_servers + brokers
 

@@ -44,7 +44,7 @@ def sources_of(run: Path, layout: ClusterLayout, *, started_ns: int) -> RunSourc
                 node=place.node,
                 path=layout.store_directory(run, place) / "trace",
             )
-            for place in layout.brokers
+            for place in (*layout.brokers, *layout.spares)
         ),
         started_ns=started_ns,
     )

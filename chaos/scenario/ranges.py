@@ -52,6 +52,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "cluster.groups": (1, GROUPS_MAX),
         "cluster.replicas": (1, REPLICAS_MAX),
         "cluster.name_servers": (1, NAME_SERVERS_MAX),
+        "cluster.spares": (0, 2),
         "load.seconds": (0.1, _DAY_S),
         "load.heal_seconds_max": (0.1, _DAY_S),
         "load.drain_seconds_max": (0.1, _DAY_S),

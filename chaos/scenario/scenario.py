@@ -78,14 +78,16 @@ class ScenarioError(ValueError):
 class ClusterSection:
     """The cluster under test.
 
-    `raft`, `broker`: settings passed to each broker unchanged; `profile` names the times of
-    `raft.profiles`.
+    `spares`: places per group for nodes that faults add. `raft`, `broker`: settings passed to each
+    broker unchanged; `profile` names the times of `raft.profiles`.
     """
 
     groups: int = 1
     replicas: int = 3
     name_servers: int = 2
+    spares: int = 0
     engine: str = "raft"
+    failpoints: bool = False
     profile: str = "lan"
     raft: Mapping[str, int | bool] = field(default_factory=dict)
     broker: Mapping[str, int | bool] = field(default_factory=dict)

@@ -52,6 +52,7 @@ class Part(enum.Enum):
     PROCESSES = "processes of one's own"
     LIMITS = "limits of a process's resources"
     STORES = "stores that can be edited"
+    POWER = "power that can fail"
     FAILPOINTS = "failpoints in the brokers"
     CLOCKS = "clocks that can be put wrong"
     MEMBERS = "members that can be changed"
@@ -178,14 +179,20 @@ class Members(Protocol):
     async def add(self, group: str, *, voter: bool) -> str:
         """Start a new node and add it; return its process name once it is a member."""
 
+    async def promote(self, node: str) -> None:
+        """Make a learner a voter, once it has caught up."""
+
     async def remove(self, node: str) -> None:
-        """Remove the node from its group, then stop its process."""
+        """Remove the node from its group, then stop its process; its place is the next spare."""
 
     async def transfer(self, group: str, node: str) -> None:
         """Let the leader hand leadership to `node`."""
 
     async def members(self, group: str) -> Sequence[str]:
         """Return the process names of the group's voters, as its leader knows them."""
+
+    async def learners(self, group: str) -> Sequence[str]:
+        """Return those of its learners."""
 
 
 class Settings(Protocol):

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from chaos.cluster.access import access_of
 from chaos.cluster.broker_status import BrokerStatus, ask
 from chaos.cluster.cluster import (
     ClusterError,
@@ -27,10 +28,17 @@ from chaos.cluster.cluster import (
     name_server_process,
     write_directory,
 )
+from chaos.cluster.failpoints import enable
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable
 from chaos.systems.base import Part, SystemFailedError
-from remoting.connections.rpc import RemotingClient
+from chaos.systems.ledgermq_failpoints import LedgermqClocks, LedgermqFailpoints
+from chaos.systems.ledgermq_parts import (
+    LedgermqMembers,
+    LedgermqSettings,
+    LedgermqStores,
+    SharedLayout,
+)
 
 __all__ = ["LedgermqProcesses", "LedgermqSystem"]
 
@@ -39,15 +47,16 @@ STATE_CHANGE_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
 ABORT_TIMEOUT_S: Final = 3.0
 STATUS_TIMEOUT_MS: Final = 500
+_OF_FAILPOINTS: Final = frozenset({Part.FAILPOINTS, Part.CLOCKS, Part.POWER})
 
 
 class LedgermqProcesses:
     """The processes, by their names in the layout."""
 
-    def __init__(self, run: Path, layout: ClusterLayout) -> None:
+    def __init__(self, run: Path, layout: ClusterLayout, *, ends_with_us: bool = True) -> None:
         self._run = run
         self._name_servers = {server.name for server in layout.name_servers}
-        self.table: Final = ProcessTable(run, ends_with_us=True)
+        self.table: Final = ProcessTable(run, ends_with_us=ends_with_us)
 
     async def kill(self, node: str) -> None:
         await self._signal(node, signal.SIGKILL, {"gone"})
@@ -106,24 +115,48 @@ class LedgermqSystem:
 
     name: Final = "ledgermq"
     dedupes: Final = True
-    parts: Final = frozenset({Part.PROCESSES})
-    stores: Final = None
-    failpoints: Final = None
-    clocks: Final = None
-    members: Final = None
-    settings: Final = None
+    all_parts: Final = frozenset(Part)
 
-    def __init__(self, run: Path, layout: ClusterLayout) -> None:
+    def __init__(
+        self,
+        run: Path,
+        layout: ClusterLayout,
+        *,
+        ends_with_us: bool = True,
+        traces: bool = True,
+        failpoints: bool = False,
+    ) -> None:
+        """Describe it. `ends_with_us`: its processes end with this one, however this one ends;
+        `traces`: brokers that are started later write Raft traces, as the first ones do;
+        `failpoints`: brokers are started with failpoints, which power and clocks need too."""
         self.run: Final = run
-        self.layout: Final = layout
-        self.processes: Final = LedgermqProcesses(run, layout)
+        self._shared = SharedLayout(run, layout, traces=traces)
+        self.processes: Final = LedgermqProcesses(run, layout, ends_with_us=ends_with_us)
         self.version: Final = importlib.metadata.version("ledgermq")
-        self._statuses = RemotingClient()
+        self._statuses = access_of(layout).client()
+        self.failpoints: Final = (
+            LedgermqFailpoints(lambda: self.layout, lambda: self._statuses) if failpoints else None
+        )
+        self.clocks: Final = (
+            LedgermqClocks(run, lambda: self.layout, lambda: self._statuses) if failpoints else None
+        )
+        self.parts: Final = self.all_parts if failpoints else self.all_parts - _OF_FAILPOINTS
+        self.stores: Final = LedgermqStores(self._shared, failpoints=failpoints)
+        self.members: Final = LedgermqMembers(self._shared, self.processes.table)
+        self.settings: Final = LedgermqSettings(self._shared, lambda: self._statuses)
+
+    @property
+    def layout(self) -> ClusterLayout:
+        """The layout with the members that the groups have now."""
+        return self._shared.now
 
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
         layout, table = self.layout, self.processes.table
+        self._shared.dial = dial
         try:
             write_directory(self.run, layout, dial)
+            if self.failpoints is not None:
+                enable(self.run)
             for server in layout.name_servers:
                 table.start(server.name, name_server_process(self.run, server.name))
             for place in layout.brokers:

@@ -31,7 +31,7 @@ class ClusterWatch:
     async def run(self) -> None:
         """Poll until cancelled. A paused node delays nobody: each is polled by its own task."""
         async with asyncio.TaskGroup() as tasks:
-            for place in self._system.layout.brokers:
+            for place in (*self._system.layout.brokers, *self._system.layout.spares):
                 tasks.create_task(self._follow(place.name))
 
     def leader(self, group: str) -> str | None:

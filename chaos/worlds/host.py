@@ -29,13 +29,18 @@ __all__ = ["Host", "RealHost", "WorldOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """What an experiment asks of a world. `toxiproxy_url` None: a server of its own."""
+    """What an experiment asks of a world.
+
+    `toxiproxy_url` None: a server of its own. `failpoints`: brokers start with them, where the
+    system has any.
+    """
 
     run: Path
     layout: ClusterLayout
     client_slots: Sequence[str]
     toxiproxy_url: str | None
     rng: random.Random
+    failpoints: bool = False
 
 
 class Host(Protocol):

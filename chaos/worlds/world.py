@@ -49,7 +49,10 @@ class World:
         Raises SystemFailedError, LinksError.
         """
         await self.links.start()
-        dial = {place.name: self.dial_table(place.name) for place in self.layout.brokers}
+        dial = {
+            place.name: self.dial_table(place.name)
+            for place in (*self.layout.brokers, *self.layout.spares)
+        }
         await self.system.start(dial)
 
     async def stop(self) -> None:

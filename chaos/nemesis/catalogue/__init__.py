@@ -2,8 +2,9 @@
 
 Invariant: a fault's name is the key and stands in one row.
 
-May import: `chaos.nemesis`, `chaos.nemesis.failpoint`, `chaos.nemesis.network`,
-  `chaos.nemesis.process`.
+May import: `chaos.nemesis`, `chaos.nemesis.failpoint`, `chaos.nemesis.member`,
+  `chaos.nemesis.network`, `chaos.nemesis.process`, `chaos.nemesis.setting`,
+  `chaos.nemesis.store`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 
 from chaos.nemesis.base import FaultSpec
 from chaos.nemesis.failpoint import armed_points, power_failures, wrong_clocks
+from chaos.nemesis.member import member_changes
 from chaos.nemesis.network import (
     client_cuts,
     frame_faults,
@@ -25,6 +27,8 @@ from chaos.nemesis.network import (
     streams,
 )
 from chaos.nemesis.process import downed, kill_at_work, limits, paused, restarts
+from chaos.nemesis.setting import setting_changes
+from chaos.nemesis.store import rotten_files, swapped_disks
 
 __all__ = ["CATALOGUE"]
 
@@ -53,4 +57,8 @@ CATALOGUE: Final[Mapping[str, FaultSpec]] = _by_name(
     restarts.SPECS,
     kill_at_work.SPECS,
     limits.SPECS,
+    rotten_files.SPECS,
+    swapped_disks.SPECS,
+    member_changes.SPECS,
+    setting_changes.SPECS,
 )

@@ -10,6 +10,7 @@ hammer-time; etcd's robustness tests (kill while recovering); Kubernetes' rollin
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 from chaos.nemesis.base import FaultContext, FaultSpec, Observation
@@ -27,7 +28,7 @@ __all__ = ["SPECS", "ChaseLeader", "KillInRecovery", "RestartStorm", "RollingRes
 
 BACK_TIMEOUT_S: Final = 30.0
 TERMINATE_TIMEOUT_S: Final = 15.0
-RECOVERY_POLL_S: Final = 0.01
+RECOVERY_POLL_S: Final = 0.005
 CHASED_MIN: Final = 2
 _PARTS: Final = frozenset({Part.PROCESSES})
 _TARGET: Final = {"target": ("leader", "follower", "any")}
@@ -76,29 +77,22 @@ class KillInRecovery(Campaign):
     async def _await_recovery(self, node: str) -> str | None:
         """Wait until the node is between its start and its service; None: it was too quick.
 
-        Once a store is opened its `lock` is held; where stores can't be looked into, its phase
-        tells.
+        The `lock` of its store is held from before it reads the store on; of a process that is not
+        of this host only its phase tells.
         """
         context = self._context
         loop = asyncio.get_running_loop()
         deadline = loop.time() + BACK_TIMEOUT_S
-        before = self._lengths(node)
         while loop.time() < deadline:
-            answer = await context.system.status(node)
-            if answer is not None:
-                return answer.phase if answer.phase != "serving" else None
-            if before is not None and self._lengths(node) != before:
-                return "store opened, not serving"
+            pid = context.processes.pid(node)
+            if pid is not None and _holds_lock(pid):
+                return "its store was just opened"
+            if pid is None:
+                answer = await context.system.status(node)
+                if answer is not None:
+                    return answer.phase if answer.phase != "serving" else None
             await asyncio.sleep(RECOVERY_POLL_S)
         return None
-
-    def _lengths(self, node: str) -> dict[str, int] | None:
-        """Return the sizes of the store's files, which change when a start has opened it."""
-        stores = self._context.system.stores
-        if stores is None:
-            return None
-        files = stores.files(node)
-        return {name: files.size(name) for name in files.names()}
 
     def _observed(self) -> Observation:
         wanted = int(self._context.params["rounds"])
@@ -106,6 +100,16 @@ class KillInRecovery(Campaign):
         if self._task is not None and self._task.done() and not self._phases:
             return Observation(seen=None, evidence=text)
         return Observation(seen=len(self._phases) >= wanted, evidence=text)
+
+
+def _holds_lock(pid: int) -> bool:
+    """Return whether the process has opened the `lock` of its store."""
+    try:
+        return any(
+            str(link.readlink()).endswith("/lock") for link in Path(f"/proc/{pid}/fd").iterdir()
+        )
+    except (FileNotFoundError, ProcessLookupError):  # an fd that was closed, a process that ended
+        return False
 
 
 class RollingRestart(Campaign):
@@ -177,7 +181,7 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
     FaultSpec(
         name="kill-in-recovery",
         summary="a node is killed, and killed again while it recovers from that",
-        probe="its store was opened, or its phase is not serving, when it was killed again",
+        probe="its store was just opened, or its phase not serving, when it was killed again",
         parts=_PARTS,
         make=KillInRecovery,
         seen_elsewhere="etcd, FoundationDB",

@@ -45,7 +45,7 @@ class SimulatedSystem:
 
     name: Final = "ledgermq"
     dedupes: Final = True
-    parts: Final = frozenset({Part.PROCESSES, Part.STORES, Part.CLOCKS})
+    parts: Final = frozenset({Part.PROCESSES, Part.STORES, Part.POWER, Part.CLOCKS})
     failpoints: Final = None
     members: Final = None
     settings: Final = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -249,3 +250,7 @@ def context(
         leader=lambda _group: world.leader() if leader == "of the world" else leader,
         statuses=lambda: statuses or {},
     )
+
+
+async def pause_s(seconds: float) -> None:
+    await asyncio.sleep(seconds)

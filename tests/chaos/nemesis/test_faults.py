@@ -75,7 +75,7 @@ CASES = [
 PROCESS_FAULTS = {name for name, spec in CATALOGUE.items() if spec.parts and not spec.effects}
 LINK_FAULTS = [case for case in CASES if case[0] not in PROCESS_FAULTS]
 PAUSES = [case for case in CASES if case[0].startswith("pause") or case[0] == "cpu-starved"]
-# Tried on real files and processes, beside this module.
+# In test_store_faults.py and test_member_faults.py; limits of processes by the drill every_fault.
 ELSEWHERE = {
     name
     for name, spec in CATALOGUE.items()
