@@ -94,7 +94,7 @@ def experiment_to_report(
             )
             return EXIT_INTERRUPTED
         except ExperimentError as error:
-            left = "" if error.run is None else f"; what there is of the run lies in {error.run}"
+            left = f"; what there is of the run lies in {error.run}" if error.run else ""
             _tell(f"the experiment ended early, so nothing is known: {error}{left}")
             return EXIT_ERROR
         exported = export_tables(run)
@@ -107,17 +107,18 @@ def experiment_to_report(
     if code == EXIT_INTERRUPTED:
         return code
     write_report(run, run / "report.html")
-    options = _options(world, world_settings, engine)
-    _tell(f"again: {_command('chaos', 'run', scenario_file, '--seed', chosen, *options)}")
+    _tell(f"again: {_again(scenario_file, chosen, world, world_settings, engine)}")
     return code
 
 
-def _options(world: str, settings: Mapping[str, str], engine: str | None) -> list[str]:
-    """Return the options of a command line that are not the default."""
-    options = [] if world == "local" else ["--world", world]
+def _options(seed: int, world: str, settings: Mapping[str, str], engine: str | None) -> list[str]:
+    """Return the seed and the options of a command line that are not the default."""
+    options = ["--seed", str(seed)]
+    options += [] if world == "local" else ["--world", world]
     for name, value in settings.items():
         options += ["--set", f"{name}={value}"]
-    return options if engine is None else [*options, "--engine", engine]
+    options += [] if engine is None else ["--engine", engine]
+    return _command("chaos", "run", scenario, *options)
 
 
 def export_tables(run: Path) -> int:

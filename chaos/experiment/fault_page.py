@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from chaos.experiment.world_catalogue import worlds_of
-from chaos.nemesis import member, network, process, setting, store
+from chaos.nemesis import failpoint, member, network, process, setting, store
 from chaos.nemesis.base import FaultSpec
 from chaos.nemesis.catalogue import CATALOGUE
 
@@ -24,6 +24,7 @@ _CLASSES: Final = (
     ("Stores", store),
     ("Members", member),
     ("Settings", setting),
+    ("Failpoints, disks, power, clocks", failpoint),
 )
 _COMMAND: Final = "python -m chaos.experiment.fault_page > docs/FAULTS.md"
 _HEAD: Final = (

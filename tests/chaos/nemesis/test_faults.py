@@ -75,12 +75,8 @@ CASES = [
 PROCESS_FAULTS = {name for name, spec in CATALOGUE.items() if spec.parts and not spec.effects}
 LINK_FAULTS = [case for case in CASES if case[0] not in PROCESS_FAULTS]
 PAUSES = [case for case in CASES if case[0].startswith("pause") or case[0] == "cpu-starved"]
-# In test_store_faults.py and test_member_faults.py; limits of processes by the drill every_fault.
-ELSEWHERE = {
-    name
-    for name, spec in CATALOGUE.items()
-    if spec.parts & {Part.LIMITS, Part.STORES, Part.MEMBERS, Part.SETTINGS}
-}
+# In the modules of their own beside this one; limits of processes by the drill every_fault.
+ELSEWHERE = {name for name, spec in CATALOGUE.items() if spec.parts - {Part.PROCESSES}}
 
 
 def make(world: fakes.FakeWorld, name: str, params: dict, **more) -> Fault:
