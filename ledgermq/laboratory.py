@@ -111,8 +111,10 @@ def experiment_to_report(
     return code
 
 
-def _options(seed: int, world: str, settings: Mapping[str, str], engine: str | None) -> list[str]:
-    """Return the seed and the options of a command line that are not the default."""
+def _again(
+    scenario: Path, seed: int, world: str, settings: Mapping[str, str], engine: str | None
+) -> str:
+    """Return the command that repeats an experiment."""
     options = ["--seed", str(seed)]
     options += [] if world == "local" else ["--world", world]
     for name, value in settings.items():
