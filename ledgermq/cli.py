@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ledgermq.campaign_commands import chaos_campaign, chaos_minimise
 from ledgermq.cluster_commands import cluster_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_OK, EXIT_USAGE
@@ -259,6 +260,10 @@ def chaos_run(
             verify_after=verify_after,
         )
     )
+
+
+chaos_app.command("campaign")(chaos_campaign)
+chaos_app.command("minimise")(chaos_minimise)
 
 
 @chaos_app.command("faults")
