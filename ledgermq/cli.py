@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ledgermq.campaign_commands import chaos_campaign, chaos_minimise
 from ledgermq.cluster_commands import cluster_app
 from ledgermq.cluster_failpoints import failpoint_app
 from ledgermq.endings import log_to_stderr, reason_of, stop_with
@@ -295,6 +296,10 @@ def _settings(pairs: list[str]) -> dict[str, str]:
             stop_with(ValueError(f"--set {pair!r}: wanted is NAME=VALUE"), EXIT_USAGE)
         settings[name] = value
     return settings
+
+
+chaos_app.command("campaign")(chaos_campaign)
+chaos_app.command("minimise")(chaos_minimise)
 
 
 @chaos_app.command("faults")

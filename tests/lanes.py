@@ -27,6 +27,7 @@ OTHERS: Final = frozenset(
         "broker/test_security",
         "broker/test_security_of_contents",
         "broker/test_unforeseen_requests",
+        "chaos/campaign/test_simulated_campaign",
         "chaos/test_cluster",
         "chaos/test_experiment",
         "chaos/test_external",
@@ -101,6 +102,7 @@ OTHERS: Final = frozenset(
         "verify/test_spark_home",
         # What takes long, or the clock's time.
         "broker/test_small_requests",
+        "chaos/campaign/test_shrink",
         "raft/test_core_network",
         "raft/test_crash_points",
         "raft/test_group_commit_model",

@@ -1,0 +1,85 @@
+"""Runs and judges one experiment by the command line, in a process of its own.
+
+Place in the data path: what `chaos.campaign.campaign` and `chaos.campaign.minimise` call a Runner.
+The verdict is read from the run directory, not from what is printed, so that this package knows
+nothing of the verifier.
+
+Invariants: a process of a run ends with this one, even with a killed one, and takes the processes
+that it started with it; one that takes longer than the bound is stopped and then killed; what it
+prints is bounded by that, and only its end is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from chaos.campaign.plan import Experiment
+from chaos.cluster.parent_death import environment_of
+
+__all__ = ["CommandRunner"]
+
+STOP_SECONDS_MAX: Final = 60.0
+_FINISHED: Final = frozenset({0, 1, 2})  # the exit codes of verdicts
+_TOLD_MAX: Final = 500
+
+
+class CommandRunner:
+    """A Runner whose experiments are `ledgermq chaos run`. Call it in the main thread.
+
+    The kernel ends the processes when the thread that started them does.
+    """
+
+    def __init__(self, *, seconds_max: float) -> None:
+        self._seconds_max = seconds_max
+
+    async def experiment(self, of: Experiment, out: Path) -> str:
+        words = ["chaos", "run", str(of.scenario_file), "--world", of.world]
+        words += ["--engine", of.engine, "--seed", str(of.seed)]
+        return await self._command([*words, "--out", str(out), "--judge", "duckdb"])
+
+    async def confirm(self, out: Path) -> str:
+        trouble = await self._command(["verify", str(out), "--engine", "both"])
+        return await self._command(["report", str(out)]) or trouble
+
+    async def _command(self, words: list[str]) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ledgermq", *words),
+            env=environment_of(os.environ, parent=os.getpid()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches the campaign, which stops it
+        )
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                _, told = await process.communicate()
+        except TimeoutError:
+            return f"killed after {self._seconds_max:g} s, the bound of a run"
+        finally:
+            await asyncio.shield(_stop(process))
+        if process.returncode in _FINISHED:
+            return _end_of(told) if process.returncode else ""
+        return f"exit code {process.returncode}: {_end_of(told)}"
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Have a process that still runs clean up and end, or kill it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS_MAX):
+                await process.communicate()
+
+
+def _end_of(told: bytes) -> str:
+    lines = told.decode(errors="replace").strip().splitlines()
+    return lines[-1][-_TOLD_MAX:] if lines else "it printed nothing"

@@ -1,0 +1,286 @@
+"""The file of a campaign, and the runs that it asks for.
+
+Place in the data path: `ledgermq chaos campaign FILE` reads it with `load_campaign`;
+`chaos.campaign.campaign` goes through `runs`.
+
+    name = "random-sim"
+    worlds = ["sim"]
+    engines = []                  # empty: the one of each scenario
+    scenarios = ["smoke.toml"]    # relative to this file
+    seeds = "1..20"               # both included
+    jobs = 2                      # runs at once, in the simulated world
+
+    [judging]                     # DuckDB judges all
+    spark_every = 10              # Spark too: one in so many, 0: none
+    spark_failing = true          # and each that fails
+    minutes_max = 15              # of one run, after which it is killed and counts as unknown
+
+    [bounds]                      # passing runs keep manifest, verdict and report
+    whole_runs_max = 20           # others are left whole, up to so many
+    whole_megabytes_max = 10000
+    reports_max = 200             # and so many reports of those that are not whole (5 MB each)
+
+    [minimise]
+    failures_max = 3              # one of each failing check and system; 0: none
+    attempts = 100
+    repeats = 3                   # of each attempt; in the simulated world once
+
+Invariants: every key is known and of its type and range, every scenario can be read, every world
+can be had here; otherwise CampaignError names it before anything is started. The runs and their
+order follow from the file and its scenarios alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import tomllib
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from chaos.cluster.layout import ENGINES
+from chaos.experiment.world_catalogue import WORLDS
+from chaos.scenario.scenario import Scenario, ScenarioError, load_scenario
+from remoting.connections.config_values import near_matches, typed
+
+__all__ = [
+    "SIMULATED",
+    "BoundsSection",
+    "Campaign",
+    "CampaignError",
+    "Experiment",
+    "JudgingSection",
+    "MinimiseSection",
+    "PlannedRun",
+    "load_campaign",
+]
+
+SIMULATED: Final = "sim"
+"""The world whose runs do not disturb one another, and are the same each time."""
+
+RUNS_MAX: Final = 100_000
+_SIZE_MAX: Final = 1 << 20
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SEEDS: Final = re.compile(r"(\d{1,10})\.\.(\d{1,10})")
+
+
+class CampaignError(ValueError):
+    """The file is no campaign, or it can't be had here; the text names what is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingSection:
+    spark_every: int = 10
+    spark_failing: bool = True
+    minutes_max: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundsSection:
+    whole_runs_max: int = 20
+    whole_megabytes_max: int = 10_000
+    reports_max: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimiseSection:
+    failures_max: int = 3
+    attempts: int = 100
+    repeats: int = 3
+
+
+_SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "judging": JudgingSection,
+    "bounds": BoundsSection,
+    "minimise": MinimiseSection,
+}
+_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "jobs": (1, 64),
+    "judging.spark_every": (0, RUNS_MAX),
+    "judging.minutes_max": (0.1, 24 * 60),
+    "bounds.whole_runs_max": (0, 10_000),
+    "bounds.whole_megabytes_max": (0, 10_000_000),
+    "bounds.reports_max": (0, RUNS_MAX),
+    "minimise.failures_max": (0, 1_000),
+    "minimise.attempts": (1, 10_000),
+    "minimise.repeats": (1, 100),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """What one run needs: enough to begin it, and to begin it again."""
+
+    world: str
+    engine: str
+    seed: int
+    scenario_file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run of the plan; `number` is its place there."""
+
+    number: int
+    world: str
+    engine: str
+    scenario: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"{self.scenario}-{self.world}-{self.engine}-{self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """A parsed campaign; `text` is the file as it was read, `scenarios` are by name."""
+
+    name: str
+    text: str
+    worlds: tuple[str, ...]
+    engines: tuple[str, ...]
+    scenarios: Mapping[str, Scenario]
+    seeds: range
+    jobs: int = 2
+    judging: JudgingSection = field(default_factory=JudgingSection)
+    bounds: BoundsSection = field(default_factory=BoundsSection)
+    minimise: MinimiseSection = field(default_factory=MinimiseSection)
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """All runs. Seeds come last, so that a campaign that is ended early has tried each kind."""
+        kinds = [
+            (seed, name, engine, world)
+            for seed in self.seeds
+            for name, scenario in self.scenarios.items()
+            for engine in self.engines or (scenario.cluster.engine,)
+            for world in self.worlds
+        ]
+        return [
+            PlannedRun(number=number, world=world, engine=engine, scenario=name, seed=seed)
+            for number, (seed, name, engine, world) in enumerate(kinds)
+        ]
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that decides which runs there are and what they do."""
+        told = [*self.worlds, "", *self.engines, "", str(self.seeds)]
+        told += [text for name, each in self.scenarios.items() for text in (name, each.text)]
+        return hashlib.sha256("\0".join(told).encode()).hexdigest()
+
+
+def load_campaign(path: Path) -> Campaign:
+    """Read a campaign. Raises CampaignError; OSError where a file can't be read."""
+    if path.stat().st_size > _SIZE_MAX:
+        raise CampaignError(f"{path}: larger than {_SIZE_MAX} bytes, which no campaign is")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return _parse(text, name=path.stem, folder=path.parent)
+    except UnicodeDecodeError as error:
+        raise CampaignError(f"{path}: not UTF-8 text: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise CampaignError(f"{path}: not TOML: {error}") from error
+    except ScenarioError as error:  # it names the scenario's file
+        raise CampaignError(str(error)) from error
+    except CampaignError as error:
+        raise CampaignError(f"{path}: {error}") from error
+
+
+def _parse(text: str, *, name: str, folder: Path) -> Campaign:
+    data = tomllib.loads(text)
+    known = ("name", "worlds", "engines", "scenarios", "seeds", "jobs", *_SECTIONS)
+    _check_keys("", data, known)
+    sections = {
+        section: _section(kind, section, data.get(section, {}))
+        for section, kind in _SECTIONS.items()
+    }
+    campaign = Campaign(
+        name=_typed("name", data.get("name", name), str),
+        text=text,
+        worlds=_names("worlds", data, WORLDS),
+        engines=_names("engines", {"engines": [], **data}, ENGINES),
+        scenarios=_scenarios(_names("scenarios", data, None), folder),
+        seeds=_seeds(_typed("seeds", data.get("seeds", ""), str)),
+        jobs=_in_range("jobs", _typed("jobs", data.get("jobs", 2), int)),
+        **sections,
+    )
+    if not _NAME.fullmatch(campaign.name):
+        raise CampaignError(f"name: {campaign.name!r} is not 1..100 letters, digits, '._-'")
+    if not campaign.worlds or not campaign.scenarios:
+        raise CampaignError("it needs at least one of worlds and one of scenarios")
+    for world in campaign.worlds:
+        missing = WORLDS[world].missing()
+        if missing is not None:
+            raise CampaignError(f"the world {world} can't be had here: {missing}")
+    per_seed = len(campaign.worlds) * len(campaign.scenarios) * max(1, len(campaign.engines))
+    if per_seed * len(campaign.seeds) > RUNS_MAX:
+        raise CampaignError(f"seeds: more than {RUNS_MAX} runs")
+    return campaign
+
+
+def _section(kind: type[Any], name: str, value: object) -> Any:
+    table = _typed(name, value, dict)
+    hints = typing.get_type_hints(kind)
+    _check_keys(name, table, [each.name for each in dataclasses.fields(kind)])
+    values = {key: _typed(f"{name}.{key}", item, hints[key]) for key, item in table.items()}
+    for key, item in values.items():
+        if not isinstance(item, bool):
+            _in_range(f"{name}.{key}", item)
+    return kind(**values)
+
+
+def _names(key: str, data: Mapping[str, object], known: typing.Iterable[str] | None) -> Any:
+    names = _typed(key, data.get(key, []), tuple[str, ...])
+    for name in names:
+        if known is not None and name not in known:
+            raise CampaignError(f"{key}: unknown {name!r}{near_matches(name, known)}")
+    if len(set(names)) != len(names):
+        raise CampaignError(f"{key} names one twice")
+    return names
+
+
+def _scenarios(files: tuple[str, ...], folder: Path) -> dict[str, Scenario]:
+    scenarios: dict[str, Scenario] = {}
+    for file in files:
+        path = folder / file
+        if not path.is_file():
+            raise CampaignError(f"scenarios: there is no file {path}")
+        scenario = load_scenario(path)
+        if scenario.name in scenarios:
+            raise CampaignError(f"scenarios: two of them are named {scenario.name}")
+        scenarios[scenario.name] = scenario
+    return scenarios
+
+
+def _seeds(text: str) -> range:
+    match = _SEEDS.fullmatch(text)
+    if match is None:
+        raise CampaignError(f"seeds: {text!r} is not A..B, such as 1..20")
+    first, last = int(match[1]), int(match[2])
+    if first > last:
+        raise CampaignError(f"seeds: {text} is empty")
+    return range(first, last + 1)
+
+
+def _in_range(key: str, value: Any) -> Any:
+    low, high = _RANGES[key]
+    if not low <= value <= high:  # NaN is in no range
+        raise CampaignError(f"{key} must be {low:g}..{high:g}, not {value:g}")
+    return value
+
+
+def _typed(where: str, value: object, kind: Any) -> Any:
+    return typed(where, value, kind, CampaignError)
+
+
+def _check_keys(where: str, table: Mapping[str, object], known: typing.Iterable[str]) -> None:
+    names = list(known)
+    for key in table:
+        if key not in names:
+            place = f" in {where}" if where else ""
+            raise CampaignError(f"unknown key {key!r}{near_matches(key, names)}{place}")

@@ -1,0 +1,129 @@
+"""All runs of a campaign in one value: what index.json holds and the index page shows.
+
+Place in the data path: `chaos.campaign.campaign` writes it as index.json, now and then and at the
+end; `verify.report.campaign_page` and `chaos.campaign.junit` tell it to people and to CI. Pure.
+
+Invariants: a run counts in the row of each fault that took effect in it, or may have; a fault that
+was not seen to take effect (a world that can't have it, no target) counts as not taken, and proves
+nothing there; the worst of a cell's runs is its verdict, and a cell without runs has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from chaos.campaign.minimise import Minimised
+from chaos.campaign.outcome import COUNTS, VERDICTS, RunOutcome
+
+__all__ = ["FORMAT", "summary", "worst"]
+
+FORMAT: Final = 1
+_NO_FAULT: Final = "no fault"
+
+
+def summary(
+    name: str,
+    runs: Sequence[RunOutcome],
+    minimised: Mapping[str, Minimised],
+    *,
+    planned: int,
+    engines_asked: str,
+) -> dict[str, Any]:
+    """Return the content of index.json. `planned`: how many runs there are to be."""
+    return {
+        "format": FORMAT,
+        "campaign": name,
+        "verdict": worst(runs) if len(runs) == planned else _unless_failed(runs),
+        "planned": planned,
+        "done": len(runs),
+        "verdicts": _verdicts(runs),
+        "counts": _counts(runs),
+        "judging": engines_asked,
+        "judged_by_two": sum(1 for run in runs if len(run.engines) > 1),
+        "took_s": round(sum(run.took_s for run in runs), 1),
+        "systems": sorted({run.place for run in runs}),
+        "faults": _matrix(runs, _faults_of),
+        "scenarios": _matrix(runs, lambda run: {run.scenario: {}}),
+        "runs": [msgspec.to_builtins(run) | {"place": run.place} for run in runs],
+        "minimised": [msgspec.to_builtins(each) for each in minimised.values()],
+    }
+
+
+def worst(runs: Iterable[RunOutcome]) -> str:
+    """Return the worst verdict; unknown where there is no run, since nothing was proven."""
+    return max((run.verdict for run in runs), key=VERDICTS.index, default="unknown")
+
+
+def _unless_failed(runs: Iterable[RunOutcome]) -> str:
+    """The verdict of a campaign that goes on: what is still to come may be anything."""
+    return "fail" if worst(runs) == "fail" else "unknown"
+
+
+def _verdicts(runs: Iterable[RunOutcome]) -> dict[str, int]:
+    verdicts = [run.verdict for run in runs]
+    return {word: verdicts.count(word) for word in VERDICTS}
+
+
+def _counts(runs: Sequence[RunOutcome]) -> dict[str, int]:
+    return {name: sum(run.counts.get(name, 0) for run in runs) for name in COUNTS}
+
+
+def _faults_of(run: RunOutcome) -> Mapping[str, Mapping[str, int]]:
+    return run.faults or {_NO_FAULT: {}}
+
+
+def _matrix(runs: Sequence[RunOutcome], rows_of: Any) -> list[dict[str, Any]]:
+    """Return rows with a cell per system; `rows_of` a run: names of its rows and their effects."""
+    cells: dict[str, dict[str, list[RunOutcome]]] = {}
+    for run in runs:
+        for name in rows_of(run):
+            cells.setdefault(name, {}).setdefault(run.place, []).append(run)
+    return [
+        {
+            "name": name,
+            "cells": {place: _cell(name, inside) for place, inside in sorted(places.items())},
+        }
+        for name, places in sorted(cells.items())
+    ]
+
+
+def _cell(name: str, inside: Sequence[RunOutcome]) -> dict[str, Any]:
+    effects: dict[str, int] = {}
+    for run in inside:
+        for effect, count in run.faults.get(name, {}).items():
+            effects[effect] = effects.get(effect, 0) + count
+    counted = [run for run in inside if _may_have_acted(run.faults.get(name))]
+    # Of a scenario's row: those of all faults; of a fault's: its own.
+    is_fault = any(name in run.faults for run in inside)
+    took = [
+        took_ms
+        for run in counted
+        for fault, took_ms in run.recoveries
+        if fault == name or not is_fault
+    ]
+    return {
+        "runs": len(counted),
+        "verdict": worst(counted) if counted else None,
+        "verdicts": _verdicts(counted),
+        "effects": effects,
+        **_counts(counted),
+        "unavailable_p50_ms": _percentile(took, 0.5),
+        "unavailable_p95_ms": _percentile(took, 0.95),
+        "measured": len(took),
+    }
+
+
+def _may_have_acted(effects: Mapping[str, int] | None) -> bool:
+    """Return whether a run counts; None: a row that is no fault's."""
+    return effects is None or any(count for name, count in effects.items() if name != "not_taken")
+
+
+def _percentile(values: Sequence[float], share: float) -> float | None:
+    """Return the nearest-rank percentile; None of nothing."""
+    if not values:
+        return None
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

@@ -1,0 +1,174 @@
+"""The index page of a campaign: one HTML file on what its runs were, broke and cost.
+
+Place in the data path: `ledgermq chaos campaign` has it made of index.json whenever that is new; it
+reads that file and looks which reports are there, nothing else.
+
+Invariants: the page makes no network request and needs no script; the template escapes every text;
+lists are bounded, and where something was left out the page says how much.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+
+from verify.report.wording import clipped, number
+
+__all__ = ["PAGE_FILE", "build_campaign_page"]
+
+PAGE_FILE: Final = "index.html"
+_ROWS_MAX: Final = 500
+_TEXT_MAX: Final = 400
+_MS_PER_S: Final = 1_000
+_SENTENCES: Final = {
+    "pass": "Every run passed.",
+    "fail": "At least one run broke a promise.",
+    "unknown": "Nothing was seen to be broken, but not every run could be judged.",
+}
+
+
+def build_campaign_page(folder: Path) -> Path:
+    """Write the page of the campaign in `folder`; return its path.
+
+    Raises OSError where a file can't be read or written, ValueError where index.json is torn.
+    """
+    told = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("verify.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template("campaign.html.j2").render(**_values(told, folder))
+    page = folder / PAGE_FILE
+    draft = page.with_name(f"{page.name}.{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(page)
+    return page
+
+
+def _values(told: Mapping[str, Any], folder: Path) -> dict[str, object]:
+    runs: Sequence[Mapping[str, Any]] = told["runs"]
+    failing = [run for run in runs if run["verdict"] == "fail"]
+    unknown = [run for run in runs if run["verdict"] == "unknown"]
+    others = [run for run in runs if run["verdict"] == "pass"]
+    verdict = told["verdict"]
+    return {
+        "campaign": told["campaign"],
+        "verdict": verdict,
+        "sentence": _SENTENCES[verdict],
+        "done": told["done"],
+        "planned": told["planned"],
+        "judging": told["judging"],
+        "cards": _cards(told),
+        "systems": told["systems"],
+        "matrices": [
+            ("Faults", "fault", _rows(told["faults"], told["systems"])),
+            ("Scenarios", "scenario", _rows(told["scenarios"], told["systems"])),
+        ],
+        "failing": [_run(run, folder) for run in failing[:_ROWS_MAX]],
+        "failing_left": max(0, len(failing) - _ROWS_MAX),
+        "unknown": [_run(run, folder) for run in unknown[:_ROWS_MAX]],
+        "unknown_left": max(0, len(unknown) - _ROWS_MAX),
+        "passing": [_run(run, folder) for run in others[:_ROWS_MAX]],
+        "passing_left": max(0, len(others) - _ROWS_MAX),
+        "minimised": [_minimised(each) for each in told["minimised"][:_ROWS_MAX]],
+    }
+
+
+def _cards(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    verdicts, counts = told["verdicts"], told["counts"]
+    return [
+        (number(verdicts["pass"]), "runs passed", f"of {number(told['done'])}"),
+        (number(verdicts["fail"]), "runs failed", f"{number(verdicts['unknown'])} unknown"),
+        (number(counts["lost"]), "messages lost", "acknowledged, and not there"),
+        (number(counts["doubled"]), "stored twice", "A2 and T4"),
+        (
+            number(counts["hidden"] + counts["gone"]),
+            "hidden or gone",
+            f"{number(counts['hidden'])} unread, {number(counts['gone'])} read and gone or stale",
+        ),
+        (number(told["judged_by_two"]), "runs judged by two", f"{_seconds(told['took_s'])} in all"),
+    ]
+
+
+def _rows(matrix: Sequence[Mapping[str, Any]], systems: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {"name": row["name"], "cells": [_cell(row["cells"].get(place)) for place in systems]}
+        for row in matrix
+    ]
+
+
+def _cell(cell: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if cell is None:
+        return None
+    verdicts = cell["verdicts"]
+    lines = []
+    if cell["runs"]:
+        lines.append(
+            f"{number(cell['runs'])} runs: {verdicts['pass']} pass, {verdicts['fail']} fail,"
+            f" {verdicts['unknown']} unknown"
+        )
+        lines.append(
+            f"lost {number(cell['lost'])}, doubled {number(cell['doubled'])},"
+            f" hidden {number(cell['hidden'])}, gone {number(cell['gone'])}"
+        )
+    if cell["measured"]:
+        p50, p95 = cell["unavailable_p50_ms"], cell["unavailable_p95_ms"]
+        lines.append(f"unavailable p50 {_ms(p50)}, p95 {_ms(p95)}")
+    effects = cell["effects"]
+    if effects:
+        words = {"taken": "taken", "not_taken": "not taken", "unknown": "effect unknown"}
+        told = [f"{words.get(name, name)} {number(count)}" for name, count in effects.items()]
+        lines.append(", ".join(told))
+    return {"verdict": cell["verdict"], "lines": lines}
+
+
+def _run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    name = run["run"]
+    report = f"runs/{name}/report.html"
+    return {
+        "name": name,
+        "place": run["place"],
+        "scenario": run["scenario"],
+        "seed": run["seed"],
+        "verdict": run["verdict"],
+        "report": report if (folder / report).is_file() else None,
+        "whole": run["whole"],
+        "judges": " and ".join(run["engines"]) or "nobody",
+        "took": _seconds(run["took_s"]),
+        "reason": clipped(run["reason"], _TEXT_MAX),
+        "checks": [
+            {
+                "id": check["id"],
+                "name": check["name"],
+                "violations": number(check["violations"]),
+                "witness": clipped(json.dumps(check["witness"]), _TEXT_MAX),
+            }
+            for check in run["failed"]
+        ],
+    }
+
+
+def _minimised(each: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **each,
+        "took": _seconds(each["took_s"]),
+        "steps": [step for step in each["steps"] if step["accepted"]],
+        "refused": sum(1 for step in each["steps"] if not step["accepted"]),
+        "folder": f"minimised/{each['run']}",
+    }
+
+
+def _ms(value: float) -> str:
+    return f"{value:.0f} ms" if value < _MS_PER_S else f"{value / _MS_PER_S:.1f} s"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"
