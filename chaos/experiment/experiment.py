@@ -40,7 +40,7 @@ from chaos.cluster.cluster import plan_ports
 from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError, lay_out
 from chaos.cluster.processes import ProcessError
 from chaos.cluster.stop_signals import heeded_stop_signals
-from chaos.experiment.load import TOOL_SLOT, Workload, part_topics, slot_names
+from chaos.experiment.load import TOOL_SLOT, Workload, part_manifest, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
@@ -361,7 +361,6 @@ class _Experiment:
 
     def _facts(self) -> dict[str, object]:
         scenario = self._scenario
-        limits = scenario.limits
         return {
             "system": "ledgermq",
             "engine": scenario.cluster.engine,
@@ -385,7 +384,8 @@ class _Experiment:
                 "check_max": scenario.transactions.check_max,
             },
             "dedupe": {"window_ms": scenario.dedupe.window_ms},
-            "limits": None if limits is None else dataclasses.asdict(limits),
+            "limits": scenario.limits and dataclasses.asdict(scenario.limits),
+            **part_manifest(scenario),
         }
 
 
