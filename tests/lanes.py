@@ -35,6 +35,7 @@ OTHERS: Final = frozenset(
         "chaos/test_planted_bug",
         "chaos/test_processes",
         "chaos/test_scenario",
+        "chaos/test_workload_parts",
         "chaos/toxiproxy/test_api",
         "chaos/toxiproxy/test_client",
         "chaos/toxiproxy/test_traffic",

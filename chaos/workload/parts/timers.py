@@ -54,7 +54,6 @@ RECALLS_MAX: Final = 256
 RECALL_REPEAT_SHARE: Final = 0.1
 NEAR_MS: Final = 80  # a late recall is begun so much before its time, or as much behind it
 LEVELS_S: Final = (1, 5, 10)
-_MS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
