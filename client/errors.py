@@ -33,6 +33,7 @@ __all__ = [
     "NoPermissionError",
     "NoRouteError",
     "NotLeaderError",
+    "NotRecalledError",
     "OffsetNotFoundError",
     "OutcomeUnknownError",
     "RequestNotSupportedError",
@@ -187,6 +188,16 @@ class ContraryDecisionError(BrokerRefusedError):
 
     Definite whatever happened to earlier attempts: had one of them been carried out, the broker
     would have answered that it is done already.
+    """
+
+    definite = True
+
+
+class NotRecalledError(BrokerRefusedError):
+    """Code 604 with a remark on a recall: the message was delivered, or is about to be.
+
+    Definite for its own attempt only: an earlier one without an answer may have recalled the
+    message, which nobody can tell from a delivered one once its time has come.
     """
 
     definite = True

@@ -15,9 +15,9 @@ from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.consume.push_consumer import PushConsumer
+from client.errors import NotRecalledError
 from client.message import Message
 from client.produce.batches import split_batches
-from client.produce.producer import NotRecalledError
 
 __all__ = ["LIBRARY_CASES"]
 

@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 
 from chaos.cluster.layout import ENGINES, LayoutError
 from chaos.cluster.processes import ProcessError
-from chaos.experiment.load import TOOL_SLOT, Workload, part_topics, slot_names
+from chaos.experiment.load import TOOL_SLOT, Workload, part_manifest, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
@@ -374,7 +374,6 @@ class _Experiment:
 
     def _facts(self) -> dict[str, object]:
         scenario = self._scenario
-        limits = scenario.limits
         return {
             "system": self._system_name,
             "engine": self._layout.engine,
@@ -399,7 +398,8 @@ class _Experiment:
                 "check_max": scenario.transactions.check_max,
             },
             "dedupe": {"window_ms": scenario.dedupe.window_ms} if self._dedupes else None,
-            "limits": None if limits is None else dataclasses.asdict(limits),
+            "limits": scenario.limits and dataclasses.asdict(scenario.limits),
+            **part_manifest(scenario),
         }
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "TOOL_SLOT",
     "TRANSACTION_GROUP",
     "Workload",
+    "part_manifest",
     "part_topics",
     "slot_names",
 ]
@@ -72,6 +73,15 @@ def slot_names(scenario: Scenario) -> tuple[str, ...]:
 def part_topics(scenario: Scenario) -> dict[str, tuple[str, ...]]:
     """Return the topics of each part that the scenario lists."""
     return {name: tuple(PARTS[name].topics(section)) for name, section in scenario.parts.items()}
+
+
+def part_manifest(scenario: Scenario) -> dict[str, object]:
+    """Return the keys of run.json that the parts of the scenario add."""
+    return {
+        key: value
+        for name, section in scenario.parts.items()
+        for key, value in PARTS[name].manifest(section).items()
+    }
 
 
 class Workload:

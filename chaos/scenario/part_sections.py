@@ -15,7 +15,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-__all__ = ["PART_SECTIONS", "PartSection", "number", "part_problems"]
+__all__ = [
+    "PART_SECTIONS",
+    "PartSection",
+    "RequestsSection",
+    "SendsSection",
+    "TimersSection",
+    "number",
+    "part_problems",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +36,71 @@ def number(default: float, low: float, high: float) -> Any:
     return dataclasses.field(default=default, metadata={"range": (low, high)})
 
 
-PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType({})
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TimersSection(PartSection):
+    """Delayed messages and their recalls; `rate` per second, over all clients.
+
+    `level_share` of them have a delay level (of the first `levels`: 1 s, 5 s, 10 s), the others a
+    time of their own, `delay_ms_max` ahead at most; `after_stop_share` of all are due only when the
+    senders have stopped, at most `after_stop_ms_max` later. `recall_share` of the timers are
+    recalled, `late_recall_share` of them at about the time at which they are due.
+    """
+
+    clients: int = number(1, 1, 16)
+    rate: float = number(4.0, 0.01, 1000)
+    level_share: float = number(0.3, 0, 1)
+    levels: int = number(2, 1, 3)
+    delay_ms_max: int = number(6_000, 20, 86_400_000)
+    recall_share: float = number(0.4, 0, 1)
+    late_recall_share: float = number(0.4, 0, 1)
+    after_stop_share: float = number(0.08, 0, 1)
+    after_stop_ms_max: int = number(4_000, 200, 60_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsSection(PartSection):
+    """Requests that a group of `responders` answers; `rate` per second, over all clients.
+
+    A requesting client waits `timeout_ms` for its answer; a responder is killed or leaves after
+    `restart_s` on average (0: never), fails `refuse_share` of its requests and has them delivered
+    again, and thinks `think_ms` on average.
+    """
+
+    clients: int = number(1, 1, 16)
+    processes: int = number(3, 1, 64)
+    rate: float = number(3.0, 0.01, 1000)
+    timeout_ms: int = number(4_000, 100, 60_000)
+    responders: int = number(2, 1, 16)
+    restart_s: float = number(8.0, 0, 86_400)
+    refuse_share: float = number(0.03, 0, 1)
+    think_ms: int = number(20, 0, 10_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SendsSection(PartSection):
+    """Sends that are not plain; `rate` operations per second, over all clients.
+
+    Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
+    batches of up to `batch_count_max`; of the single messages `big_share` are near the size limit
+    or beyond it, `compressed_share` compressed, `properties_share` full of properties.
+    """
+
+    clients: int = number(2, 1, 16)
+    rate: float = number(4.0, 0.01, 1000)
+    oneway_share: float = number(0.2, 0, 1)
+    async_share: float = number(0.2, 0, 1)
+    burst: int = number(8, 1, 64)
+    in_flight_max: int = number(3, 1, 64)
+    batch_share: float = number(0.05, 0, 1)
+    batch_count_max: int = number(100, 2, 1000)
+    big_share: float = number(0.015, 0, 1)
+    compressed_share: float = number(0.2, 0, 1)
+    properties_share: float = number(0.1, 0, 1)
+
+
+PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
+    {"timers": TimersSection, "requests": RequestsSection, "sends": SendsSection}
+)
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,
 slots and groups."""
 

@@ -92,6 +92,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "limits.gap_ms": (1, _DAY_MS),
         "limits.lag_ms": (1, _DAY_MS),
         "limits.acked_share_min": (0, 1),
+        "limits.late_ms": (0, _DAY_MS),
     }
 )
 RATES: Final = frozenset(key for key in RANGES if key.endswith("_rate"))

@@ -167,13 +167,15 @@ class DedupeSection:
 class LimitsSection:
     """Bounds that A14 and A16 judge; without this section they are measured only.
 
-    `acked_share_min`: share of the sends outside of fault windows that must be acknowledged.
+    `acked_share_min`: share of the sends outside of fault windows that must be acknowledged;
+    `late_ms`: how late a delayed message may be outside of them (D5), 0: that is not judged.
     """
 
     rto_ms: int
     gap_ms: int
     lag_ms: int
     acked_share_min: float = 0.0
+    late_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

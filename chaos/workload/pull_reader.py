@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -25,7 +26,7 @@ from chaos.workload.pace import sleep_until_set
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.consume.queue_requests import PullResult, PullStatus
 from client.errors import ClientError
-from client.message import MessageQueue
+from client.message import DeliveredMessage, MessageQueue
 
 __all__ = ["PullReader", "complete_poll"]
 
@@ -40,10 +41,22 @@ CRASH_SHARE: Final = 0.5
 
 
 class PullReader:
-    """One slot's members of the group, one after another."""
+    """One slot's members of the group, one after another.
 
-    def __init__(self, context: WorkContext, slot: Slot, *, group: str, rng: random.Random) -> None:
+    `on_read` is called with the messages of each poll. They read `context.queues`.
+    """
+
+    def __init__(
+        self,
+        context: WorkContext,
+        slot: Slot,
+        *,
+        group: str,
+        rng: random.Random,
+        on_read: Callable[[Sequence[DeliveredMessage]], None] = lambda messages: None,
+    ) -> None:
         self._context = context
+        self._on_read = on_read
         self._slot = slot
         self.group = group
         self._rng = rng
@@ -66,7 +79,14 @@ class PullReader:
             crashes = self._rng.random() < CRASH_SHARE
             try:
                 rng = random.Random(self._rng.getrandbits(64))
-                member = _Member(self._context, consumer, client, self._positions, rng=rng)
+                member = _Member(
+                    self._context,
+                    consumer,
+                    client,
+                    self._positions,
+                    rng=rng,
+                    on_read=self._on_read,
+                )
                 await member.run(drained, stop, self._lifetime(stop), leave=not crashes)
             finally:
                 if crashes:
@@ -97,9 +117,11 @@ class _Member:
         positions: dict[MessageQueue, int],
         *,
         rng: random.Random,
+        on_read: Callable[[Sequence[DeliveredMessage]], None],
     ) -> None:
         self._context = context
         self._consumer = consumer
+        self._on_read = on_read
         self._actor = Actor(
             context.history, root=client, client=client, client_group=consumer.group
         )
@@ -177,6 +199,7 @@ class _Member:
                 await asyncio.sleep(ERROR_PAUSE_S)
                 return 0
             complete_poll(operation, result, self._context)
+        self._on_read(result.messages)
         self._positions[queue] = result.next_begin_offset
         return len(result.messages)
 

@@ -30,7 +30,7 @@ from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
 
-__all__ = ["REBALANCE_MS_MAX", "PushGroup", "PushReader"]
+__all__ = ["REBALANCE_MS_MAX", "GroupObserver", "PushGroup", "PushReader"]
 
 BATCH_MAX: Final = 8
 SUSPEND_MS: Final = 2_000
@@ -114,7 +114,7 @@ class PushReader:
                 retry_delay_level=RETRY_DELAY_LEVEL,
                 instance=self._slot.instance_settings(),
             ),
-            observer=_Observer(self._context.history, actor, self._group, client),
+            observer=GroupObserver(self._context.history, actor, self._group, client),
         )
         for topic in self._context.scenario.workload.topics:
             consumer.subscribe(topic)
@@ -157,7 +157,7 @@ class _Listener:
         return ConsumeStatus.CONSUME_SUCCESS
 
 
-class _Observer(ConsumerObserver):
+class GroupObserver(ConsumerObserver):
     """Records what the client does besides delivering."""
 
     def __init__(self, history: HistoryWriter, actor: Actor, group: PushGroup, client: str) -> None:

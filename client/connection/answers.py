@@ -4,10 +4,10 @@ Place in the data path: every broker answer other than success goes through `err
 `client.connection.retry` then decides by the error's `retriable` and `definite`.
 
 Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 215, and 604 where its
-remark says which decision on the transaction won. A 13 whose remark begins with `outcome unknown`
-is not a refusal: the message may have been stored long ago. Code 1 is unknown: RocketMQ sends it
-also where the local append succeeded and replication did not. Any code without an entry is unknown
-too, since "unknown" is the safe classification in doubt.
+remark says which decision on the transaction won, or that a recall failed. A 13 whose remark begins
+with `outcome unknown` is not a refusal: the message may have been stored long ago. Code 1 is
+unknown: RocketMQ sends it also where the local append succeeded and replication did not. Any code
+without an entry is unknown too, since "unknown" is the safe classification in doubt.
 
 Source: RocketMQ's response codes. The remark of a code 14: `remoting.protocol.leader_hint`.
 """
@@ -30,6 +30,7 @@ from client.errors import (
     MaybeStoredError,
     NoPermissionError,
     NotLeaderError,
+    NotRecalledError,
     OffsetNotFoundError,
     RequestNotSupportedError,
     SubscriptionNotReadyError,
@@ -43,6 +44,9 @@ __all__ = ["error_of", "error_of_remoting"]
 
 _DECIDED: Final = re.compile(r"transaction already (committed|rolled back|discarded)\b")
 """Matches a code 604 that names the decision that won. "Ended, long ago" does not name it."""
+
+_NOT_RECALLED: Final = re.compile(r"recall (failed|handle)\b")
+"""Matches the remark of a code 604 that refuses a recall."""
 
 _ACL_REFUSAL: Final = "org.apache.rocketmq.acl.common.AclException"
 """Start of the remark with which RocketMQ up to 5.2 refuses an account, under code 1, before it
@@ -80,6 +84,8 @@ def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
         return NotLeaderError(code, remark, address, leader_of(remark))
     if code == _ILLEGAL_OPERATION and _DECIDED.search(remark or ""):
         return ContraryDecisionError(code, remark, address)
+    if code == _ILLEGAL_OPERATION and _NOT_RECALLED.match(remark or ""):
+        return NotRecalledError(code, remark, address)
     if code == _SYSTEM_ERROR and (remark or "").startswith(_ACL_REFUSAL):
         return NoPermissionError(code, remark, address)
     if code == _MESSAGE_ILLEGAL and (remark or "").startswith(_OUTCOME_UNKNOWN):

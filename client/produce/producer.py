@@ -21,7 +21,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.broker_call import call_group, learn
@@ -52,18 +52,12 @@ from client.produce.request_reply import NoReplyError, Replies, reply_message
 from client.trace.send_trace import send_trace
 from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer, TraceSettings
 from remoting.errors import RemotingError
-from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["NotRecalledError", "Producer", "ProducerSettings", "QueueSelector"]
-
-_RECALL_ANSWERS: Final = frozenset({0, ResponseCode.ILLEGAL_OPERATION.value})
+__all__ = ["Producer", "ProducerSettings", "QueueSelector"]
 
 QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-
-
-class NotRecalledError(ClientError):
-    """The message was delivered, or is about to be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +288,8 @@ class Producer(Lifecycle):
         """Recall a timer message before its time; return its message id.
 
         Success means that it will not be delivered. Raises ClientError: MessageRefusedError where
-        it is no timer message, NotRecalledError where it is too late.
+        it is no timer message, NotRecalledError where it is too late, and OutcomeUnknownError where
+        an attempt without an answer may have recalled it before that.
         """
         if sent.recall_handle is None:
             raise MessageRefusedError(f"{sent.msg_id} is no timer message of a broker that recalls")
@@ -312,10 +307,7 @@ class Producer(Lifecycle):
             topic=sent.queue.topic,
             timeout_ms=timeout_ms or self.settings.timeout_ms,
             policy=self.settings.retry,
-            accept=_RECALL_ANSWERS,
         )
-        if answer.code != 0:
-            raise NotRecalledError(f"{sent.msg_id} is not recalled: {answer.remark}")
         return answer.ext_fields.get("msgId", "")
 
     async def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:

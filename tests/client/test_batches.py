@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from client.administer.admin import Admin
 from client.connection.send_codec import MessageRefusedError, prepare_batch
 from client.consume.pull_consumer import PullConsumer
-from client.errors import BrokerRefusedError
+from client.errors import BrokerRefusedError, NotRecalledError
 from client.message import Message
 from client.produce.batches import split_batches
-from client.produce.producer import NotRecalledError, Producer
+from client.produce.producer import Producer
 from tests.client.real_broker import real_broker
 
 KEY = "7F0000010001000000000000000000AB"

@@ -26,6 +26,7 @@ from client.errors import (
     MalformedAnswerError,
     NoPermissionError,
     NotLeaderError,
+    NotRecalledError,
     OutcomeUnknownError,
     UnansweredError,
 )
@@ -423,6 +424,23 @@ def test_a_contrary_decision_settles_what_was_unanswered() -> None:
     retries.begin_attempt(0)
     error = ContraryDecisionError(604, "transaction already committed", "n0")
     assert retries.after(error, now_ms=0, luck=0.0) is error
+
+
+@pytest.mark.parametrize("remark", ["recall failed, timestamp invalid", "recall handle is invalid"])
+def test_a_refused_recall_is_definite_only_where_no_attempt_was_unanswered(remark: str) -> None:
+    """The attempt without an answer may have recalled the message before its time had come."""
+    error = error_of(604, remark, "n0")
+    assert isinstance(error, NotRecalledError)
+    first = Retries(POLICY, deadline_ms=1_000, may_move=False)
+    first.begin_attempt(0)
+    assert first.after(error, now_ms=0, luck=0.0) is error
+    later = Retries(POLICY, deadline_ms=1_000, may_move=False)
+    later.begin_attempt(0)
+    later.after(UnansweredError("silence"), now_ms=0, luck=0.0)
+    later.begin_attempt(0)
+    end = later.after(error, now_ms=0, luck=0.0)
+    assert isinstance(end, OutcomeUnknownError)
+    assert not end.definite
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """Runs that broke no rule.
 
-The plain one; one whose voters changed; one whose first leader restarted; and two whose logs no
-longer begin at index 1.
+The plain one; one with delayed messages, recalls and requests; one whose voters changed; one whose
+first leader restarted; and two whose logs no longer begin at index 1.
 """
 
 from __future__ import annotations
 
+from tests.verify.delayed_rows import delayed_run
 from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
-CLEAN = ("clean", "installed", "reconfigured", "restarted", "retained")
+CLEAN = ("clean", "delayed", "installed", "reconfigured", "restarted", "retained")
 
 
 def clean_runs() -> list[SyntheticRun]:
@@ -23,7 +24,14 @@ def clean_runs() -> list[SyntheticRun]:
     installed.ops[-1]["op"] = len(installed.ops)
     installed.poll("c1", "pull", 0, 0)
     installed.ops[-1]["op"] = len(installed.ops)
-    return [SyntheticRun("clean"), installed, _reconfigured(), _restarted(), _retained()]
+    return [
+        SyntheticRun("clean"),
+        delayed_run(),
+        installed,
+        _reconfigured(),
+        _restarted(),
+        _retained(),
+    ]
 
 
 def install(run: SyntheticRun, node: str, index: int, *, synced: bool = True) -> None:

@@ -59,7 +59,7 @@ SCHEMAS = {
     "ops": _schema(
         "op:l process:s client:s client_group:s f:s type:s t_invoke:l t_complete:l broker_group:s "
         "topic:s queue:i offset:l messages:x assigned:x key:s tx:s decision:s final:b node:s "
-        "term:l status:s error:s",
+        "term:l status:s error:s due:l ref:s",
         messages=pa.list_(_MESSAGE),
         assigned=pa.list_(_OWNED),
     ),
@@ -508,7 +508,8 @@ class SyntheticRun:
             },
             "transactions": {"timeout_ms": 6000, "check_interval_ms": 30000, "check_max": 15},
             "dedupe": {"window_ms": 60000},
-            "limits": {"rto_ms": 5000, "gap_ms": 5000, "lag_ms": 5000},
+            "delays": {"early_ms": 1, "recall_ms": 0, "lost_ms": 1},
+            "limits": {"rto_ms": 5000, "gap_ms": 5000, "lag_ms": 5000, "late_ms": 5000},
             "tables": {},
         }
 
@@ -591,7 +592,10 @@ def merge(runs: Iterable[SyntheticRun]) -> SyntheticRun:
     whole = SyntheticRun("merged")
     for table in SCHEMAS:
         setattr(whole, table, [])
+    runs = list(runs)
     whole.manifest |= {"groups": {}, "queues": [], "left_behind": []}
+    drain = max(run.manifest["phases"]["drain"] for run in runs)
+    whole.manifest["phases"] |= {"drain": drain}
     for run in runs:
         base = len(whole.ops)
         assert {row["op"] for row in run.ops} <= set(range(1000 * len(run.ops)))

@@ -2,7 +2,8 @@
 -- promise: G7
 -- needs: ops, log
 -- wants: raft
--- examined: select coalesce(sum(messages), 0) from op_counts where f in ('send', 'half')
+-- examined: select coalesce(sum(messages), 0) from op_counts
+--   where f in ('send', 'half', 'delay', 'request')
 -- nothing: nothing was sent
 -- holds: What was told as failed is not stored, and nothing was stored before it was sent.
 -- rule: A value all of whose attempts ended fail, and a committed message or half of it. Or one whose

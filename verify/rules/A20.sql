@@ -5,13 +5,13 @@
 -- applies: select (select coalesce(bool_or(engine = 'raft'), false) from run_settings)
 --   or (select count(*) > 0 from event_counts where event = 'commit')
 -- examined: select coalesce(sum(ops), 0) from op_counts
---   where f in ('send', 'half', 'decide') and type = 'ok'
+--   where f in ('send', 'half', 'decide', 'delay', 'request') and type = 'ok'
 -- nothing: nothing was acknowledged
 -- holds: Nothing was acknowledged before it was committed.
--- rule: An ok send, half or decide whose record stands in an entry that the first node of the group
+-- rule: An ok send, delay, request, half or decide whose record stands in an entry that the first node of the group
 --   to commit it committed later than the answer came, by more than the clocks may differ. The
 --   record is the one at the offset that the answer told, else the first of its value on user
---   topics, of its transaction's halves, or of its op records of that decision; where retention took
+--   topics (of a delay on any), of its transaction's halves, or of its op records of that decision; where retention took
 --   some of the group's, only the one at the offset told is judged.
 -- source: Raft, 8: a leader answers once the entry is committed
 with answers as (
@@ -19,7 +19,7 @@ with answers as (
     op, f, t_complete, broker_group, topic, queue, offset, value, cast(null as string) as tx,
     cast(null as string) as decision
   from attempts
-  where f = 'send' and type = 'ok' and value is not null
+  where f in ('send', 'delay', 'request') and type = 'ok' and value is not null
   union all
   select
     op, f, t_complete, broker_group, cast(null as string), cast(null as int), op_offset,
@@ -37,7 +37,9 @@ rows_of as (
     min(case when a.offset = r.offset and a.queue = r.queue and a.topic = r.topic then r.index end) as told_index,
     min(r.index) as first_index
   from answers a join records r on a.value = r.named
-  where a.f = 'send' and r.is_visible and r.broker_group = coalesce(a.broker_group, r.broker_group)
+  where a.f in ('send', 'delay', 'request')
+    and (r.is_visible or (a.f = 'delay' and r.kind = 'message'))
+    and r.broker_group = coalesce(a.broker_group, r.broker_group)
   group by a.op, a.f, a.t_complete, a.value, r.broker_group
   union all
   select

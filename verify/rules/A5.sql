@@ -3,7 +3,7 @@
 -- needs: ops
 -- wants: log
 -- examined: select coalesce(sum(case when f = 'send' then messages else ops end), 0) from op_counts
---   where f in ('send', 'decide') and type = 'ok'
+--   where f in ('send', 'decide', 'request') and type = 'ok'
 -- nothing: nothing was acknowledged
 -- holds: Every acknowledged message was read by each group that had to read all.
 -- rule: Acknowledged, and never read ok by a group that is to read all of its topic. Acknowledged at or

@@ -42,6 +42,7 @@ _NUMBER_MAX = 1e12  # milliseconds of 31 years, which still fit an int64 in nano
 _PATTERN = frozenset("*?[]{}\\")
 _PARTS_OF_STORES = ("commitlog", "consumequeue")
 _OF_TRANSACTIONS = ("timeout_ms", "check_interval_ms", "check_max")
+_OF_DELAYS = ("early_ms", "recall_ms", "lost_ms")
 
 
 class ManifestError(Exception):
@@ -95,6 +96,7 @@ class Manifest:
     queues: tuple[Queue, ...]
     consumer_groups: tuple[ConsumerGroup, ...]
     transactions: Mapping[str, float] | None
+    delays: Mapping[str, float] | None  # None: no delayed messages, or nothing told of them
     dedupe: bool
     limits: Mapping[str, float] | None
     tables: Mapping[str, tuple[ListedFile, ...]]
@@ -205,6 +207,9 @@ class _Reader:
             raise ManifestError(f"{self._path}.{key} is missing in run.json")
         return self._object[key]
 
+    def optional(self, key: str) -> object:
+        return self._object.get(key)
+
     def text(self, key: str) -> str:
         value = self.raw(key)
         if not isinstance(value, str):
@@ -269,6 +274,7 @@ def _parse(raw: dict[str, object]) -> Manifest:
             _consumer_group(name, value) for name, value in root.members("consumer_groups").items()
         ),
         transactions=_transactions(root),
+        delays=_delays(root),
         dedupe=root.raw("dedupe") is not None,
         limits=None if limits is None else _numbers(limits, "run.limits"),
         left_behind=_left_behind(root) if "left_behind" in raw else None,
@@ -304,6 +310,18 @@ def _transactions(root: _Reader) -> dict[str, float] | None:
     for name in _OF_TRANSACTIONS:
         if numbers.get(name, -1) < 0:
             raise ManifestError(f"run.transactions.{name} in run.json is no number from 0 on")
+    return numbers
+
+
+def _delays(root: _Reader) -> dict[str, float] | None:
+    """Return all three numbers, which rules on delayed messages need; None: they are left out."""
+    value = root.optional("delays")
+    if value is None:
+        return None
+    numbers = _numbers(value, "run.delays")
+    for name in _OF_DELAYS:
+        if numbers.get(name, -1) < 0:
+            raise ManifestError(f"run.delays.{name} in run.json is no number from 0 on")
     return numbers
 
 

@@ -42,7 +42,12 @@ _SETTINGS: Final = pa.schema(
         ("check_max", _LONG),
         ("has_dedupe", _BOOL),
         ("dedupe_window_ns", _LONG),
+        ("has_delays", _BOOL),
+        ("early_ns", _LONG),
+        ("recall_ns", _LONG),
+        ("lost_ns", _LONG),
         ("has_limits", _BOOL),
+        ("late_ns", _LONG),
         ("rto_ns", _LONG),
         ("gap_ns", _LONG),
         ("lag_ns", _LONG),
@@ -127,6 +132,7 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
 
 def _settings(manifest: Manifest, present: Collection[str]) -> dict[str, object]:
     transactions, limits = manifest.transactions or {}, manifest.limits or {}
+    delays = manifest.delays or {}
     phases = {
         f"{phase}_{end}": manifest.phases[phase][place] if phase in manifest.phases else None
         for phase in _PHASES
@@ -143,7 +149,13 @@ def _settings(manifest: Manifest, present: Collection[str]) -> dict[str, object]
         "check_max": None if check_max is None else int(check_max),
         "has_dedupe": manifest.dedupe,
         "dedupe_window_ns": _ns(manifest.dedupe_window_ms),
+        "has_delays": manifest.delays is not None,
+        "early_ns": _ns(delays.get("early_ms")),
+        "recall_ns": _ns(delays.get("recall_ms")),
+        "lost_ns": _ns(delays.get("lost_ms")),
         "has_limits": manifest.limits is not None,
+        # 0 is no limit: a scenario's limits are numbers all.
+        "late_ns": _ns(limits.get("late_ms")) or None,
         "rto_ns": _ns(limits.get("rto_ms")),
         "gap_ns": _ns(limits.get("gap_ms")),
         "lag_ns": _ns(limits.get("lag_ms")),

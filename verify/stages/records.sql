@@ -14,6 +14,7 @@ select
   kind in ('message', 'final') and coalesce(not (
     startswith(topic, '%RETRY%') or startswith(topic, '%DLQ%')
     or startswith(topic, 'RMQ_SYS_') or startswith(topic, 'rmq_sys_')
+    or endswith(topic, '_REPLY_TOPIC')
     or topic in ('SCHEDULE_TOPIC_XXXX', 'TRANS_CHECK_MAX_TIME_TOPIC')
   ), false) as is_visible
 from told

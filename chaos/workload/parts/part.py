@@ -64,7 +64,8 @@ class PartSpec:
     """A row of the catalogue. `name` is the key of the section in [workload.NAME].
 
     `topics`, `slots`: the names that a section asks for; each begins with `name`. `judged_by`: ids
-    of the rules that fail where this part finds the system wrong.
+    of the rules that fail where this part finds the system wrong. `manifest`: keys of run.json by
+    which its rules know what to ask for.
     """
 
     name: str
@@ -73,3 +74,4 @@ class PartSpec:
     slots: Callable[[Any], Sequence[str]]
     make: Callable[[PartKit], WorkloadPart]
     judged_by: tuple[str, ...]
+    manifest: Callable[[Any], Mapping[str, object]] = lambda section: {}

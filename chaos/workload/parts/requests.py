@@ -1,0 +1,321 @@
+"""Request and reply: clients that wait for answers, and a group of responders that die and come
+back.
+
+Place in the data path: `client.produce.producer` asks (`request`) and answers (`reply`), a push
+group of `client.consume.push_consumer` stands between, each through its slot's own proxies. Rule
+C11 judges the answers; requests are messages like any other for A5, A11, A18 and A19.
+
+Invariants: an answer's whole body is its value, made anew for each delivery and written into the
+row of that delivery before the answer is sent, so that nobody can have an answer that no row tells.
+A request is never sent twice by the application. A responder's queue is a process of its own, since
+its listener waits for the reply in the middle of a delivery.
+
+Source: docs/RUN_FORMAT.md (request; deliver with ref); RocketMQ RequestResponseFuture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from chaos.recording.history import Outcome
+from chaos.scenario.part_sections import RequestsSection
+from chaos.workload.actor import Actor, error_text
+from chaos.workload.context import Slot, WorkContext
+from chaos.workload.messages import (
+    PROPERTY_VALUE,
+    MessageMaker,
+    row_of_delivered,
+    row_of_message,
+    wall_ms,
+)
+from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.awaited_values import AwaitedValues
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.push_reader import REBALANCE_MS_MAX, GroupObserver, PushGroup
+from client.connection.heartbeat import ConsumeFrom
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
+from client.errors import ClientError
+from client.message import DeliveredMessage, Message, MessageQueue
+from client.produce.producer import Producer, ProducerSettings
+from client.produce.request_reply import NoReplyError
+
+__all__ = ["NO_REPLY", "SPEC", "RequestsPart"]
+
+TOPIC: Final = "requests"
+REQUESTERS: Final = "requests-producers"
+RESPONDERS: Final = "requests-responders"
+REPLIERS: Final = "requests-repliers"
+NO_REPLY: Final = "NO_REPLY"
+"""Status of a request that the broker acknowledged and nobody answered in time."""
+PATIENCE_S: Final = 15.0
+CRASH_SHARE: Final = 0.6
+RESTART_PAUSE_S: Final = 0.5
+REFUSALS_MAX: Final = 2
+REPLY_TIMEOUT_MS: Final = 2_000
+RETRY_DELAY_LEVEL: Final = 1  # a second
+SUSPEND_MS: Final = 2_000
+ANSWER_SLACK_MS: Final = 1_500
+COMMIT_INTERVAL_MS: Final = 1_000
+REBALANCE_INTERVAL_MS: Final = 1_000
+REDELIVERY_MS: Final = 500
+
+
+class RequestsPart:
+    """The clients that ask and the members of the group that answers."""
+
+    def __init__(self, kit: PartKit) -> None:
+        self._context = kit.context
+        self._section: RequestsSection = kit.section
+        self._rng = kit.rng
+        self._askers = [kit.slots[name] for name in _asker_slots(kit.section)]
+        self._responders = [kit.slots[name] for name in _responder_slots(kit.section)]
+        self._awaited = AwaitedValues(PATIENCE_S)
+        self._group = PushGroup(RESPONDERS)
+        self._senders_done = asyncio.Event()
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        group = {"kind": "cluster", "at_least_once": True, "ordered": False, "topics": [TOPIC]}
+        return {RESPONDERS: group | {"rebalance_ms": REBALANCE_MS_MAX}}
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for slot in self._responders:
+                responder = _Responder(
+                    self._context,
+                    self._section,
+                    slot,
+                    group=self._group,
+                    awaited=self._awaited,
+                    rng=self._child(),
+                )
+                tasks.create_task(responder.run(stop, drained))
+            try:
+                async with asyncio.TaskGroup() as senders:
+                    for slot in self._askers:
+                        senders.create_task(self._ask_all(slot, stop))
+            finally:
+                self._senders_done.set()
+
+    async def idle(self) -> None:
+        await self._senders_done.wait()
+
+    def is_settled(self) -> bool:
+        return self._senders_done.is_set()  # retries and answers stand on topics of the system
+
+    def has_read(self) -> bool:
+        return not self._awaited.outstanding(asyncio.get_running_loop().time())
+
+    async def _ask_all(self, slot: Slot, stop: asyncio.Event) -> None:
+        client = slot.next_client()
+        producer = Producer(
+            REQUESTERS,
+            self._context.name_servers,
+            slot.dial,
+            settings=ProducerSettings(
+                timeout_ms=self._section.timeout_ms, instance=slot.instance_settings()
+            ),
+        )
+        async with producer, asyncio.TaskGroup() as processes:
+            for number in range(self._section.processes):
+                root = f"{client}.p{number}"
+                processes.create_task(self._ask_some(producer, client, root, self._child(), stop))
+
+    async def _ask_some(
+        self, producer: Producer, client: str, root: str, rng: random.Random, stop: asyncio.Event
+    ) -> None:
+        """Run one process until `stop`; its pending request is completed first."""
+        section, context = self._section, self._context
+        pace = Pace(section.rate / (section.clients * section.processes), rng)
+        actor = Actor(context.history, root=root, client=client, client_group=REQUESTERS)
+        maker = MessageMaker(prefix=root, body_bytes=context.scenario.workload.body_bytes, rng=rng)
+        while await pace.wait(stop):
+            uniq_key = producer.instance.next_uniq_key(wall_ms())
+            queue = rng.choice(context.part_queues["requests"])
+            await self._ask(producer, actor, maker.make(TOPIC, uniq_key=uniq_key), queue)
+
+    async def _ask(
+        self, producer: Producer, actor: Actor, message: Message, queue: MessageQueue
+    ) -> None:
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        with actor.operation(
+            "request",
+            broker_group=queue.broker_name,
+            topic=TOPIC,
+            queue=queue.queue_id,
+            messages=[row],
+        ) as operation:
+            try:
+                reply = await producer.request(message, queue=queue)
+            except NoReplyError as error:
+                operation.complete("info", status=NO_REPLY, error=error_text(error))
+                self._expect(row.value)
+                return
+            except ClientError as error:
+                operation.failed(error)
+                return
+            operation.complete("ok", ref=reply.body.decode(errors="backslashreplace"))
+        self._expect(row.value)
+
+    def _expect(self, value: str) -> None:
+        """Await that a responder consumes what is stored."""
+        self._awaited.expect(value, asyncio.get_running_loop().time())
+
+    def _child(self) -> random.Random:
+        return random.Random(self._rng.getrandbits(64))
+
+
+class _Responder:
+    """One slot's members of the group, one after another."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        section: RequestsSection,
+        slot: Slot,
+        *,
+        group: PushGroup,
+        awaited: AwaitedValues,
+        rng: random.Random,
+    ) -> None:
+        self._context = context
+        self._section = section
+        self._slot = slot
+        self._group = group
+        self._awaited = awaited
+        self._rng = rng
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        """Run members that come and go until `stop`, then one until `drained`."""
+        restart_s = self._section.restart_s
+        while not drained.is_set():
+            client = self._slot.next_client()
+            actor = Actor(
+                self._context.history, root=client, client=client, client_group=self._group.name
+            )
+            replier = Producer(
+                REPLIERS,
+                self._context.name_servers,
+                self._slot.dial,
+                settings=ProducerSettings(
+                    timeout_ms=REPLY_TIMEOUT_MS, instance=self._slot.instance_settings()
+                ),
+            )
+            consumer = self._make_consumer(client, actor, replier)
+            crashes = self._rng.random() < CRASH_SHARE
+            await replier.start()
+            await consumer.start()
+            try:
+                if restart_s <= 0 or await sleep_until_set(
+                    stop, max(1.0, self._rng.expovariate(1 / restart_s))
+                ):
+                    crashes = False  # the last member leaves in good order
+                    await drained.wait()
+            finally:
+                if crashes:
+                    await consumer.crash()
+                    await replier.crash()
+                else:
+                    await consumer.stop()
+                    await replier.stop()
+                    with actor.operation("assign") as operation:
+                        operation.complete("ok", assigned=[])
+            await sleep_until_set(drained, RESTART_PAUSE_S)
+
+    def _make_consumer(self, client: str, actor: Actor, replier: Producer) -> PushConsumer:
+        listener = _Listener(self, client, replier)
+        consumer = PushConsumer(
+            self._group.name,
+            self._context.name_servers,
+            listener.consume,
+            self._slot.dial,
+            settings=PushConsumerSettings(
+                consume_from=ConsumeFrom.FIRST,
+                suspend_ms=SUSPEND_MS,
+                answer_slack_ms=ANSWER_SLACK_MS,
+                commit_interval_ms=COMMIT_INTERVAL_MS,
+                rebalance_interval_ms=REBALANCE_INTERVAL_MS,
+                redelivery_ms_min=REDELIVERY_MS,
+                retry_delay_level=RETRY_DELAY_LEVEL,
+                instance=self._slot.instance_settings(),
+            ),
+            observer=GroupObserver(self._context.history, actor, self._group, client),
+        )
+        consumer.subscribe(TOPIC)
+        return consumer
+
+
+class _Listener:
+    """The listener of one member: thinks, answers, and says whether it has consumed."""
+
+    def __init__(self, responder: _Responder, client: str, replier: Producer) -> None:
+        self._responder = responder
+        self._client = client
+        self._replier = replier
+        self._actors: dict[MessageQueue, Actor] = {}
+        self._numbers = itertools.count()
+
+    async def consume(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        responder = self._responder
+        (message,) = messages
+        section, rng = responder._section, responder._rng
+        answer = f"answer-{self._client}-{next(self._numbers)}"
+        row = row_of_delivered(message)
+        queue = message.queue
+        with self._actor(queue).operation(
+            "deliver",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            messages=[row],
+            ref=answer,
+        ) as operation:
+            await asyncio.sleep(rng.uniform(0, 2 * section.think_ms / 1000))
+            refuses = message.reconsume_times < REFUSALS_MAX
+            outcome: Outcome = "fail" if refuses and rng.random() < section.refuse_share else "ok"
+            error = None
+            try:
+                await self._replier.reply(message, answer.encode())
+            except ClientError as failed:
+                # Who asked may be gone, or have given up: the request is consumed all the same.
+                error = error_text(failed)
+            operation.complete(outcome, error=error)
+        if outcome == "fail":
+            responder._awaited.expect(row.value, asyncio.get_running_loop().time())
+            return ConsumeStatus.RECONSUME_LATER
+        responder._awaited.seen([message.properties.get(PROPERTY_VALUE, "")])
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def _actor(self, queue: MessageQueue) -> Actor:
+        actor = self._actors.get(queue)
+        if actor is None:
+            responder = self._responder
+            actor = self._actors[queue] = Actor(
+                responder._context.history,
+                root=f"{self._client}.{queue.topic}.{queue.broker_name}.{queue.queue_id}.answers",
+                client=self._client,
+                client_group=responder._group.name,
+            )
+        return actor
+
+
+def _asker_slots(section: RequestsSection) -> list[str]:
+    return [f"requests-{number}" for number in range(section.clients)]
+
+
+def _responder_slots(section: RequestsSection) -> list[str]:
+    return [f"requests-responder-{number}" for number in range(section.responders)]
+
+
+SPEC: Final = PartSpec(
+    name="requests",
+    summary="requests that wait for the answers of responders which die and come back",
+    topics=lambda section: (TOPIC,),
+    slots=lambda section: (*_asker_slots(section), *_responder_slots(section)),
+    make=RequestsPart,
+    judged_by=("C11", "A5", "A11", "A18", "A19"),
+)

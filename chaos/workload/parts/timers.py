@@ -1,0 +1,326 @@
+"""Delayed messages: levels, timers by delay and by time, and recalls of some before or at their
+time.
+
+Place in the data path: `client.produce.producer` through the slot's own proxies, into a topic of
+the part's own; one pull group reads it from the first message on. Rules D1 to D5 judge the rows
+`delay` and `recall`, and A2, A11, A18, A19 and A20 the messages like any other.
+
+Invariants: `due` is the earliest time at which the message may be delivered: the time told, or the
+delay counted from the invoke, since a broker counts from its own receipt. A retry sends the same
+message again with the same delay, so that the broker, which stores it once, counts from the first.
+A message is recalled only where its send was acknowledged with a handle. A recall without an answer
+is repeated once, so that a successor meets what it did. Some messages are due only when the senders
+have stopped: the run waits for them.
+
+Source: docs/RUN_FORMAT.md (delay, recall); RocketMQ DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC,
+TIMER_DELIVER_MS, RECALL_MESSAGE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.scenario.part_sections import TimersSection
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot
+from chaos.workload.messages import (
+    PROPERTY_VALUE,
+    MessageMaker,
+    row_of_message,
+    wall_ms,
+)
+from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.awaited_values import AwaitedValues
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.pull_reader import PullReader
+from client.errors import ClientError
+from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
+from client.produce.producer import Producer, ProducerSettings
+
+__all__ = ["SPEC", "TimersPart"]
+
+TOPIC: Final = "timers"
+PRODUCERS: Final = "timers-producers"
+READERS: Final = "timers-readers"
+EARLY_MS: Final = 20  # group time runs up to 0.5 % fast while it is corrected
+PATIENCE_S: Final = 8.0  # an election and a round of deliveries, on a slow machine
+LOST_MS: Final = 6_000  # below the patience, after which the run goes on without it
+RECALLS_MAX: Final = 256
+RECALL_REPEAT_SHARE: Final = 0.1
+NEAR_MS: Final = 80  # a late recall is begun so much before its time, or as much behind it
+LEVELS_S: Final = (1, 5, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Delay:
+    """A message's delay as its properties tell it, and the seconds from its send to its time."""
+
+    properties: Mapping[str, str]
+    seconds: float
+
+
+class TimersPart:
+    """Senders, their recalls, and the group that reads."""
+
+    def __init__(self, kit: PartKit) -> None:
+        self._context = kit.context
+        self._section: TimersSection = kit.section
+        self._slots = [kit.slots[name] for name in _sender_slots(kit.section)]
+        self._rng = kit.rng
+        self._queues = kit.context.part_queues["timers"]
+        self._awaited = AwaitedValues(PATIENCE_S)
+        self._senders_done = asyncio.Event()
+        own = dataclasses.replace(kit.context, queues=self._queues)
+        self._reader = PullReader(
+            own,
+            kit.slots[READERS],
+            group=READERS,
+            rng=random.Random(kit.rng.getrandbits(64)),
+            on_read=self._on_read,
+        )
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        group = {"kind": "cluster", "at_least_once": True, "ordered": True, "topics": [TOPIC]}
+        return {READERS: group}
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reader.run(stop, drained))
+            try:
+                async with asyncio.TaskGroup() as senders:
+                    for slot in self._slots:
+                        rng = random.Random(self._rng.getrandbits(64))
+                        senders.create_task(self._send_all(slot, rng, stop))
+            finally:
+                self._senders_done.set()
+
+    async def idle(self) -> None:
+        await self._senders_done.wait()
+
+    def is_settled(self) -> bool:
+        return not self._awaited.outstanding(asyncio.get_running_loop().time())
+
+    def has_read(self) -> bool:
+        return self.is_settled()
+
+    def _on_read(self, messages: Sequence[DeliveredMessage]) -> None:
+        self._awaited.seen(message.properties.get(PROPERTY_VALUE, "") for message in messages)
+
+    async def _send_all(self, slot: Slot, rng: random.Random, stop: asyncio.Event) -> None:
+        client = slot.next_client()
+        producer = Producer(
+            PRODUCERS,
+            self._context.name_servers,
+            slot.dial,
+            settings=ProducerSettings(
+                timeout_ms=self._context.scenario.workload.send_timeout_ms,
+                instance=slot.instance_settings(),
+            ),
+        )
+        async with producer:
+            sender = _Sender(self, self._context.scenario.load.seconds, producer, client, rng)
+            await sender.run(stop)
+
+
+class _Sender:
+    """One client: a process that sends, and the recalls that it has begun."""
+
+    def __init__(
+        self,
+        part: TimersPart,
+        load_s: float,
+        producer: Producer,
+        client: str,
+        rng: random.Random,
+    ) -> None:
+        self._part = part
+        self._context = part._context
+        self._section = part._section
+        self._awaited = part._awaited
+        self._queues = part._queues
+        self._producer = producer
+        self._client = client
+        self._rng = rng
+        self._actor = self._new_actor(client)
+        self._recallers: list[Actor] = []
+        self._recaller_count = 0
+        self._maker = MessageMaker(
+            prefix=client, body_bytes=self._context.scenario.workload.body_bytes, rng=rng
+        )
+        self._load_end_s = asyncio.get_running_loop().time() + load_s
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send until `stop`; the pending send and the recalls that were begun are completed."""
+        pace = Pace(self._section.rate / self._section.clients, self._rng)
+        recalls = asyncio.Semaphore(RECALLS_MAX)
+        async with asyncio.TaskGroup() as tasks:
+            while await pace.wait(stop):
+                delay = self._next_delay()
+                message = self._next_message(delay)
+                queue = self._rng.choice(self._queues)
+                sent, due_s = await self._send_with_retries(message, queue, delay, stop)
+                if sent is not None and sent.recall_handle is not None and not recalls.locked():
+                    begin_s = self._time_of_recall(due_s)
+                    if begin_s is not None:
+                        value = message.properties[PROPERTY_VALUE]
+                        recall = self._recall_later(recalls, sent, value, begin_s, stop)
+                        tasks.create_task(recall)
+
+    def _new_actor(self, root: str) -> Actor:
+        return Actor(self._context.history, root=root, client=self._client, client_group=PRODUCERS)
+
+    def _next_delay(self) -> _Delay:
+        section, rng = self._section, self._rng
+        left_s = self._load_end_s - asyncio.get_running_loop().time()
+        if rng.random() < section.after_stop_share:
+            seconds = max(0.1, left_s) + rng.uniform(0.2, section.after_stop_ms_max / 1000)
+        elif rng.random() < section.level_share:
+            level = rng.randrange(section.levels)
+            return _Delay(properties={"DELAY": str(level + 1)}, seconds=LEVELS_S[level])
+        else:
+            seconds = rng.uniform(0.02, section.delay_ms_max / 1000)
+        kind = rng.choice(("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"))
+        if kind == "TIMER_DELAY_SEC":
+            seconds = float(max(1, round(seconds)))
+            return _Delay(properties={kind: str(round(seconds))}, seconds=seconds)
+        millis = max(1, round(seconds * 1000))
+        told = millis if kind == "TIMER_DELAY_MS" else wall_ms() + millis
+        return _Delay(properties={kind: str(told)}, seconds=millis / 1000)
+
+    def _next_message(self, delay: _Delay) -> Message:
+        uniq_key = self._producer.instance.next_uniq_key(wall_ms())
+        message = self._maker.make(TOPIC, uniq_key=uniq_key)
+        message.properties = {**message.properties, **delay.properties}
+        return message
+
+    async def _send_with_retries(
+        self, message: Message, queue: MessageQueue, delay: _Delay, stop: asyncio.Event
+    ) -> tuple[SendResult | None, float]:
+        """Return the acknowledgement, None without one, and the loop time at which it is due."""
+        loop = asyncio.get_running_loop()
+        absolute = delay.properties.get("TIMER_DELIVER_MS")
+        settings = self._context.scenario.workload
+        impatient = self._rng.random() < settings.impatient_share
+        timeout_ms = settings.impatient_timeout_ms if impatient else settings.send_timeout_ms
+        due_s = 0.0
+        for _ in range(1 + settings.send_retries_max):
+            left_s = delay.seconds if absolute is None else (int(absolute) - wall_ms()) / 1000
+            due_s = loop.time() + left_s
+            due_ns = self._context.history.now_ns() + round(left_s * 1e9)
+            sent, again = await self._send(message, queue, due_ns, timeout_ms, delay)
+            if sent is not None or not again or stop.is_set():
+                return sent, due_s
+            timeout_ms = settings.send_timeout_ms
+        return None, due_s
+
+    async def _send(
+        self, message: Message, queue: MessageQueue, due_ns: int, timeout_ms: int, delay: _Delay
+    ) -> tuple[SendResult | None, bool]:
+        """Send as one operation; return the acknowledgement, and whether to send once more."""
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        with self._actor.operation(
+            "delay",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            messages=[row],
+            due=due_ns,
+        ) as operation:
+            try:
+                sent = await self._producer.send(message, timeout_ms, queue=queue)
+            except ClientError as error:
+                operation.failed(error)
+                if not error.definite:
+                    self._await(row.value, delay)  # it may be stored, and come
+                return None, error.retriable or not error.definite
+            acked = sent.status is SendStatus.SEND_OK
+            operation.complete(
+                "ok" if acked else "info",
+                status=sent.status.value,
+                node=self._context.node(sent.address),
+            )
+        self._await(row.value, delay)
+        return (sent if acked else None), not acked
+
+    def _await(self, value: str, delay: _Delay) -> None:
+        """Await the value; it is stored by now, if ever, and its delay counts from then."""
+        self._awaited.expect(value, asyncio.get_running_loop().time() + delay.seconds)
+
+    def _time_of_recall(self, due_s: float) -> float | None:
+        """Draw the loop time at which a recall begins; None: it is not recalled."""
+        draw = self._rng.random()
+        if draw >= self._section.recall_share:
+            return None
+        now_s = asyncio.get_running_loop().time()
+        if draw < self._section.recall_share * self._section.late_recall_share:
+            return due_s + self._rng.uniform(-NEAR_MS, NEAR_MS / 4) / 1000
+        return now_s + self._rng.random() * max(0.0, due_s - now_s) * 0.9
+
+    async def _recall_later(
+        self,
+        recalls: asyncio.Semaphore,
+        sent: SendResult,
+        value: str,
+        begin_s: float,
+        stop: asyncio.Event,
+    ) -> None:
+        """Recall the message at `begin_s`; where no answer came, once more."""
+        loop = asyncio.get_running_loop()
+        async with recalls:
+            if await sleep_until_set(stop, begin_s - loop.time()):
+                return
+            actor = self._recallers.pop() if self._recallers else self._next_recaller()
+            for _ in range(2):
+                outcome = await self._recall(actor, sent, value)
+                if outcome == "fail" or (
+                    outcome == "ok" and self._rng.random() >= RECALL_REPEAT_SHARE
+                ):
+                    break
+            self._recallers.append(actor)
+
+    def _next_recaller(self) -> Actor:
+        self._recaller_count += 1
+        return self._new_actor(f"{self._client}.recall{self._recaller_count}")
+
+    async def _recall(self, actor: Actor, sent: SendResult, value: str) -> str:
+        with actor.operation(
+            "recall",
+            broker_group=sent.queue.broker_name,
+            topic=sent.queue.topic,
+            queue=sent.queue.queue_id,
+            ref=value,
+        ) as operation:
+            try:
+                await self._producer.recall(sent)
+            except ClientError as error:
+                operation.failed(error)
+                if not error.definite:
+                    self._awaited.forget(value)
+                return "fail" if error.definite else "info"
+            self._awaited.forget(value)
+            operation.complete("ok")
+        return "ok"
+
+
+def _sender_slots(section: TimersSection) -> list[str]:
+    return [f"timers-{number}" for number in range(section.clients)]
+
+
+def _manifest(section: TimersSection) -> Mapping[str, object]:
+    return {"delays": {"early_ms": EARLY_MS, "recall_ms": 0, "lost_ms": LOST_MS}}
+
+
+SPEC: Final = PartSpec(
+    name="timers",
+    summary="delay levels, timers and recalls, some of them at the last moment",
+    topics=lambda section: (TOPIC,),
+    slots=lambda section: (*_sender_slots(section), READERS),
+    make=TimersPart,
+    judged_by=("D1", "D2", "D3", "D4", "D5", "A2", "A18", "A19", "A20"),
+    manifest=_manifest,
+)

@@ -1,0 +1,174 @@
+"""Parts of the workload against one broker in this process: what they record, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from campaigns.rig.waiting import until
+from chaos.experiment.load import part_manifest, part_topics, slot_names
+from chaos.recording.history import HistoryWriter
+from chaos.scenario.part_sections import PART_SECTIONS
+from chaos.scenario.scenario import ScenarioError, parse_scenario
+from chaos.workload.context import WorkContext
+from chaos.workload.parts.awaited_values import AwaitedValues
+from chaos.workload.parts.catalogue import PARTS
+from chaos.workload.parts.part import PartKit, WorkloadPart
+from chaos.worlds.world import World
+from client.message import MessageQueue
+from tests.chaos.histories import ops_of
+from tests.client.real_broker import make_topic, real_broker
+from verify.catalogue.rule_files import BUILT_IN_RULES, read_rules
+
+Row = dict[str, Any]
+
+
+def test_every_section_has_its_part_and_rules_that_judge_it() -> None:
+    assert set(PARTS) == set(PART_SECTIONS)
+    rules = {rule.id for rule in read_rules(BUILT_IN_RULES)}
+    for name, spec in PARTS.items():
+        section = PART_SECTIONS[name]()
+        assert spec.judged_by
+        assert set(spec.judged_by) <= rules
+        assert all(each.startswith(name) for each in (*spec.topics(section), *spec.slots(section)))
+
+
+def test_a_number_out_of_its_range_is_named() -> None:
+    with pytest.raises(ScenarioError, match=r"workload\.timers\.rate must be"):
+        parse_scenario("[workload.timers]\nrate = 0\n", name="x")
+    with pytest.raises(ScenarioError, match=r"unknown key 'rates'"):
+        parse_scenario("[workload.timers]\nrates = 1\n", name="x")
+
+
+def test_parts_add_to_the_manifest() -> None:
+    assert part_manifest(parse_scenario("[workload.sends]\n", name="x")) == {}
+    added = part_manifest(parse_scenario("[workload.timers]\n", name="x"))
+    assert set(added) == {"delays"}
+
+
+def test_values_are_awaited_until_they_come_or_are_overdue() -> None:
+    awaited = AwaitedValues(patience_s=2.0)
+    assert not awaited.outstanding(0.0)
+    awaited.expect("a", 5.0)
+    assert awaited.outstanding(6.9)
+    assert not awaited.outstanding(7.1), "what never comes does not hold the run up for ever"
+    awaited.seen(["a", "b"])
+    assert not awaited.outstanding(0.0)
+    awaited.expect("b", 9.0)
+    assert not awaited.outstanding(0.0), "it came before its acknowledgement"
+    awaited.expect("c", 5.0)
+    awaited.forget("c")
+    assert not awaited.outstanding(0.0)
+
+
+@contextlib.asynccontextmanager
+async def _part_at_work(
+    tmp_path: Path, name: str, keys: str, *, load_s: float
+) -> AsyncIterator[tuple[WorkloadPart, asyncio.Event]]:
+    """The part on its topic of two queues; yields it with the event that stops its senders."""
+    text = f"[load]\nseconds = {load_s}\n[workload]\nimpatient_share = 0\n[workload.{name}]\n{keys}"
+    scenario = parse_scenario(text, name="x")
+    async with real_broker(tmp_path) as broker:
+        (topic,) = part_topics(scenario)[name]
+        await make_topic(broker, topic, 2)
+        layout = SimpleNamespace(name_server_addresses=tuple(broker.name_servers))
+        world = cast(World, SimpleNamespace(layout=layout, dial_table=lambda slot: {}))
+        with HistoryWriter(tmp_path / "history", started_ns=0) as history:
+            context = WorkContext(
+                scenario=scenario,
+                world=world,
+                history=history,
+                queues=(),
+                nodes={broker.address: "n0"},
+                part_queues={name: [MessageQueue(topic, "broker-a", at) for at in range(2)]},
+            )
+            section = scenario.parts[name]
+            slots = {
+                slot: context.slot(slot, random.Random(slot)) for slot in PARTS[name].slots(section)
+            }
+            assert set(slots) <= set(slot_names(scenario))
+            kit = PartKit(context=context, section=section, slots=slots, rng=random.Random(1))
+            part = PARTS[name].make(kit)
+            stop, drained = asyncio.Event(), asyncio.Event()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(part.run(stop, drained))
+                yield part, stop
+                stop.set()
+                await part.idle()
+                await until(part.is_settled)
+                await until(part.has_read)
+                drained.set()
+
+
+def _by_kind(path: Path) -> dict[str, list[Row]]:
+    kinds: dict[str, list[Row]] = collections.defaultdict(list)
+    for row in ops_of(path):
+        kinds[row["f"]].append(row)
+    return kinds
+
+
+def _values(rows: list[Row]) -> set[str]:
+    return {message["value"] for row in rows for message in row.get("messages") or ()}
+
+
+@pytest.mark.timeout(60)
+async def test_timers_come_unless_they_are_recalled(tmp_path: Path) -> None:
+    keys = "rate = 40\nlevel_share = 0.1\nlevels = 1\ndelay_ms_max = 400\nafter_stop_share = 0.1\n"
+    keys += "after_stop_ms_max = 300\n"
+    async with _part_at_work(tmp_path, "timers", keys, load_s=1.2) as (_, stop):
+        await asyncio.sleep(1.2)
+        stop.set()
+    kinds = _by_kind(tmp_path / "history")
+    outcomes = {(row["f"], row["type"]) for rows in kinds.values() for row in rows}
+    assert {("delay", "ok"), ("recall", "ok")} <= outcomes
+    recalled = {row["ref"] for row in kinds["recall"] if row["type"] == "ok"}
+    due = {value: row["due"] for row in kinds["delay"] for value in _values([row])}
+    assert recalled < set(due)
+    shown: dict[str, int] = {}
+    for row in kinds["poll"]:
+        for value in _values([row]):
+            shown.setdefault(value, row["t_complete"])
+    assert set(shown) == set(due) - recalled
+    assert all(shown[value] > due[value] - 20_000_000 for value in shown)
+    last_sent = max(row["t_complete"] for row in kinds["delay"])
+    assert any(at > last_sent for at in due.values()), "some are due when nobody sends any more"
+
+
+@pytest.mark.timeout(60)
+async def test_requests_get_the_answers_that_responders_name(tmp_path: Path) -> None:
+    keys = "rate = 40\nresponders = 1\nrefuse_share = 0.2\nthink_ms = 1\n"
+    async with _part_at_work(tmp_path, "requests", keys, load_s=1.5) as (_, stop):
+        await until(lambda: len(_by_kind(tmp_path / "history")["request"]) > 10)
+        stop.set()
+    kinds = _by_kind(tmp_path / "history")
+    answered = [row for row in kinds["request"] if row["type"] == "ok"]
+    assert len(answered) > 5
+    named = {(row["ref"], *_values([row])) for row in kinds["deliver"]}
+    assert {(row["ref"], *_values([row])) for row in answered} <= named
+    refused = [row for row in kinds["deliver"] if row["type"] == "fail"]
+    assert _values(refused) <= _values([row for row in kinds["deliver"] if row["type"] == "ok"])
+
+
+@pytest.mark.timeout(60)
+async def test_unusual_sends_are_stored_as_they_were_sent(tmp_path: Path) -> None:
+    keys = "rate = 25\nbig_share = 0.03\nbatch_share = 0.4\n"
+    async with _part_at_work(tmp_path, "sends", keys, load_s=1.5) as (_, stop):
+        await asyncio.sleep(1.2)
+        stop.set()
+    kinds = _by_kind(tmp_path / "history")
+    acked = [row for row in kinds["send"] if row["type"] == "ok"]
+    oneway = [row for row in kinds["send"] if row.get("status") == "ONEWAY"]
+    assert {row["type"] for row in oneway} == {"info"}
+    assert max(len(row["messages"]) for row in acked) > 10
+    sent = {m["value"]: m["digest"] for row in kinds["send"] for m in row["messages"]}
+    read = {m["value"]: m["digest"] for row in kinds["poll"] for m in row["messages"] or ()}
+    assert _values(acked) <= set(read)
+    assert all(sent[value] == digest for value, digest in read.items())
