@@ -6,9 +6,10 @@ longer begin at index 1.
 
 from __future__ import annotations
 
+from tests.verify.pop_runs import popped_run
 from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
-CLEAN = ("clean", "installed", "reconfigured", "restarted", "retained")
+CLEAN = ("clean", "installed", "popped", "reconfigured", "restarted", "retained")
 
 
 def clean_runs() -> list[SyntheticRun]:
@@ -23,7 +24,14 @@ def clean_runs() -> list[SyntheticRun]:
     installed.ops[-1]["op"] = len(installed.ops)
     installed.poll("c1", "pull", 0, 0)
     installed.ops[-1]["op"] = len(installed.ops)
-    return [SyntheticRun("clean"), installed, _reconfigured(), _restarted(), _retained()]
+    return [
+        SyntheticRun("clean"),
+        installed,
+        popped_run("popped"),
+        _reconfigured(),
+        _restarted(),
+        _retained(),
+    ]
 
 
 def install(run: SyntheticRun, node: str, index: int, *, synced: bool = True) -> None:
