@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from chaos.workload.parts import pops
 from chaos.workload.parts.part import PartSpec
 
 __all__ = ["PARTS"]
 
-_SPECS: Final[tuple[PartSpec, ...]] = ()
+_SPECS: Final[tuple[PartSpec, ...]] = (pops.SPEC,)
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
