@@ -45,7 +45,7 @@ class PopsSection(PartSection):
     order_members: int = number(2, 0, 16)
     restart_s: float = number(8.0, 0, 86_400)
     invisible_ms: int = number(2_500, 500, 600_000)
-    poll_ms: int = number(500, 0, 30_000)
+    poll_ms: int = number(1_000, 0, 30_000)
     count_max: int = number(8, 1, 32)
     retries_max: int = number(3, 0, 16)
     batch_share: float = number(0.3, 0, 1)
