@@ -30,6 +30,7 @@ __all__ = [
     "MalformedAnswerError",
     "MaybeStoredError",
     "NameServerError",
+    "NoMessageError",
     "NoPermissionError",
     "NoRouteError",
     "NotLeaderError",
@@ -159,6 +160,12 @@ class TopicNotExistError(BrokerRefusedError):
 
 class OffsetNotFoundError(BrokerRefusedError):
     """Code 22: nothing is stored for the requested key."""
+
+    definite = True
+
+
+class NoMessageError(BrokerRefusedError):
+    """Code 208: the queue has no such offset, or the popped message is held no more."""
 
     definite = True
 

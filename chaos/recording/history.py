@@ -190,7 +190,7 @@ class HistoryWriter:
             counts.messages_acked += 1
         elif f == "decide":
             counts.transactions_decided += 1
-        elif f in {"poll", "deliver"} and isinstance(messages, (list, tuple)):
+        elif f in {"poll", "deliver", "pop"} and isinstance(messages, (list, tuple)):
             counts.messages_read += len(messages)
 
     def _write(self, record: list[object]) -> None:

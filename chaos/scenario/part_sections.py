@@ -98,8 +98,40 @@ class SendsSection(PartSection):
     properties_share: float = number(0.1, 0, 1)
 
 
+class PopsSection(PartSection):
+    """POP consumers: `members` of a group without order, `order_members` of one that pops in order.
+
+    Each message is hidden for about `invisible_ms` and, without order, delivered again at most
+    `retries_max` times before it is a dead letter. Shares are parts of 1, of the messages popped:
+    `batch_share` are acknowledged in one request with others, `leave_share` never, `late_share`
+    when their time is over; `change_share` get another time first; of `twice_share` the receipt is
+    used a second time; `poison_share` of the messages sent are never acknowledged by anybody
+    without order. `restart_s` is the mean time between restarts of a member, 0: none.
+    """
+
+    send_rate: float = number(5.0, 0.1, 10_000)
+    members: int = number(2, 1, 16)
+    order_members: int = number(2, 0, 16)
+    restart_s: float = number(8.0, 0, 86_400)
+    invisible_ms: int = number(2_500, 500, 600_000)
+    poll_ms: int = number(1_000, 0, 30_000)
+    count_max: int = number(8, 1, 32)
+    retries_max: int = number(3, 0, 16)
+    batch_share: float = number(0.3, 0, 1)
+    leave_share: float = number(0.05, 0, 1)
+    late_share: float = number(0.04, 0, 1)
+    change_share: float = number(0.1, 0, 1)
+    twice_share: float = number(0.05, 0, 1)
+    poison_share: float = number(0.01, 0, 1)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
-    {"timers": TimersSection, "requests": RequestsSection, "sends": SendsSection}
+    {
+        "timers": TimersSection,
+        "requests": RequestsSection,
+        "sends": SendsSection,
+        "pops": PopsSection,
+    }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,
 slots and groups."""

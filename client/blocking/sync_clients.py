@@ -208,6 +208,8 @@ class SyncPopConsumer(Opened[PopConsumer]):
         expression: str = ALL_TAGS,
         kind: ExpressionType = ExpressionType.TAG,
         from_end: bool = False,
+        in_order: bool = False,
+        broker_name: str | None = None,
     ) -> list[PoppedMessage]:
         return self._call(
             self.client.pop(
@@ -218,12 +220,18 @@ class SyncPopConsumer(Opened[PopConsumer]):
                 expression=expression,
                 kind=kind,
                 from_end=from_end,
+                in_order=in_order,
+                broker_name=broker_name,
             )
         )
 
     def ack(self, popped: PoppedMessage) -> None:
         """Acknowledge the message, so that no consumer of the group receives it again."""
         self._call(self.client.ack(popped))
+
+    def ack_all(self, popped: Sequence[PoppedMessage]) -> None:
+        """Acknowledge messages of one broker group in one request: all of them, or none."""
+        self._call(self.client.ack_all(popped))
 
     def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
         """Hide the message for `invisible_ms` from now; the returned one is to be acknowledged."""

@@ -3,7 +3,7 @@
 Place in the data path: every broker answer other than success goes through `error_of`;
 `client.connection.retry` then decides by the error's `retriable` and `definite`.
 
-Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 215, and 604 where its
+Definite refusals (nothing stored): 2, 3, 13, 14, 16, 17, 22 to 26, 29, 208, 215, and 604 where its
 remark says which decision on the transaction won, or that a recall failed. A 13 whose remark begins
 with `outcome unknown` is not a refusal: the message may have been stored long ago. Code 1 is
 unknown: RocketMQ sends it also where the local append succeeded and replication did not. Any code
@@ -28,6 +28,7 @@ from client.errors import (
     IllegalMessageError,
     InvalidParameterError,
     MaybeStoredError,
+    NoMessageError,
     NoPermissionError,
     NotLeaderError,
     NotRecalledError,
@@ -73,6 +74,7 @@ _ERRORS: Final[dict[int, type[BrokerRefusedError]]] = {
     25: SubscriptionNotReadyError,
     26: GroupNotExistError,
     29: InvalidParameterError,
+    208: NoMessageError,
     215: BrokerBusyError,
 }
 

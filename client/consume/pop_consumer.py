@@ -8,7 +8,7 @@ the group again; one that is not acknowledged is delivered again when its time i
 Invariants: only `ack` marks a message as consumed; an unanswered pop costs only time, since the
 messages it hid are delivered again.
 
-Source: RocketMQ 5's PopConsumer requests (200050, 200051, 200053), MQClientAPIImpl.
+Source: RocketMQ 5's PopConsumer requests (200050, 200051, 200053, 200151), MQClientAPIImpl.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from client.connection.heartbeat import (
 from client.connection.instance import ClientInstance, InstanceSettings
 from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
+from client.consume.batch_ack import batch_ack_body
 from client.consume.pop_answer import PopAnswer
 from client.delivery import delivered_message, matches_tags
 from client.errors import ClientError, MalformedAnswerError, NoRouteError
@@ -98,6 +99,7 @@ class PopConsumer(Lifecycle):
         self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
         self._wire_group = self.instance.namespace.wrap(group)
         self._turn = self.instance.random.randrange(1 << 16)
+        self._attempts = 0
         self._subscriptions: dict[str, Subscription] = {}
 
     @property
@@ -125,16 +127,21 @@ class PopConsumer(Lifecycle):
         expression: str = ALL_TAGS,
         kind: ExpressionType = ExpressionType.TAG,
         from_end: bool = False,
+        in_order: bool = False,
+        broker_name: str | None = None,
     ) -> list[PoppedMessage]:
         """Return up to `count_max` messages, hidden from the rest of the group for `invisible_ms`.
 
-        Each call goes to one broker group, the next in turn, which holds the request up to
-        `poll_ms` while it has no message. A new group starts at the topic's start, or with
-        `from_end` at its end. Messages whose other tag has the same hash are left out, and
-        acknowledged, as far as the broker takes that.
+        Each call goes to one broker group, `broker_name` or the next in turn, which holds the
+        request up to `poll_ms` while it has no message. A new group starts at the topic's start, or
+        with `from_end` at its end. Messages whose other tag has the same hash are left out, and
+        acknowledged, as far as the broker takes that. With `in_order` a queue delivers no further
+        message until those before it are acknowledged or visible again; those come again in their
+        places, and a pop whose answer was lost gets the same messages when it is repeated.
         """
         subscription = self._subscribe(topic, expression, kind)
-        broker_name = await self._next_broker(topic)
+        if broker_name is None:
+            broker_name = await self._next_broker(topic)
         policy = dataclasses.replace(
             self.settings.retry,
             attempt_timeout_ms=poll_ms + self.settings.retry.attempt_timeout_ms,
@@ -149,9 +156,12 @@ class PopConsumer(Lifecycle):
             "initMode": "1" if from_end else "0",
             "expType": kind.value,
             "exp": expression,
-            "order": "false",
+            "order": "true" if in_order else "false",
             "bname": broker_name,
         }
+        if in_order:
+            self._attempts += 1
+            fields["attemptId"] = f"{self.client_id}#{self._attempts}"
         answer, address = await call_group(
             self.instance,
             broker_name,
@@ -178,6 +188,32 @@ class PopConsumer(Lifecycle):
     async def ack(self, popped: PoppedMessage) -> None:
         """Acknowledge the message; returns when the broker has stored that."""
         await self._tell(RequestCode.ACK_MESSAGE, popped, {})
+
+    async def ack_all(self, popped: Sequence[PoppedMessage]) -> None:
+        """Acknowledge messages of one broker group in one request: all of them, or none.
+
+        Raises ValueError where there is none, or they are of several broker groups.
+        """
+        names = {each.handle.broker_name for each in popped}
+        if len(names) != 1:
+            raise ValueError(f"one request goes to one broker group, not to {sorted(names)}")
+        (broker_name,) = names
+        body = batch_ack_body(
+            broker_name,
+            self._wire_group,
+            [
+                (self.instance.namespace.wrap(each.message.queue.topic), each.handle)
+                for each in popped
+            ],
+        )
+        await call_group(
+            self.instance,
+            broker_name,
+            lambda: RemotingCommand(code=RequestCode.BATCH_ACK_MESSAGE, body=body),
+            topic=popped[0].message.queue.topic,
+            timeout_ms=self.settings.timeout_ms,
+            policy=self.settings.retry,
+        )
 
     async def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
         """Make the message visible again `invisible_ms` from now; the result replaces `popped`."""

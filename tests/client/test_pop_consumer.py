@@ -14,7 +14,7 @@ from client.administer.admin import Admin
 from client.connection.instance import InstanceSettings
 from client.consume.pop_answer import PopAnswer
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
-from client.errors import ClientError, UnansweredError
+from client.errors import ClientError, NoMessageError, UnansweredError
 from client.message import Message
 from client.produce.producer import Producer, ProducerSettings
 from remoting.protocol.pop_handle import PopHandle, PopHandleError
@@ -154,3 +154,36 @@ async def test_a_handle_that_means_nothing_is_an_error(tmp_path: Path) -> None:
             elsewhere = PopHandle.parse("0 1 1 0 0 broker-a 7 99")
             with pytest.raises(ClientError):
                 await consumer.ack(PoppedMessage(message=popped.message, handle=elsewhere))
+
+
+async def test_a_batch_is_acknowledged_and_order_is_kept(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        async with Admin(broker.name_servers) as admin:
+            await admin.create_topic("T", queues=1)
+        async with (
+            PopConsumer("G", broker.name_servers) as consumer,
+            PopConsumer("O", broker.name_servers) as ordered,
+            Producer("PG", broker.name_servers) as producer,
+        ):
+            for number in range(4):
+                await producer.send(Message(topic="T", body=b"%d" % number))
+            got = await pop_until(consumer, 4, invisible_ms=1_500, broker_name="broker-a")
+            with pytest.raises(ValueError, match="one broker group"):
+                await consumer.ack_all([])
+            await consumer.ack_all([got[0], got[3]])
+            again = await pop_until(consumer, 2, invisible_ms=60_000)
+            left = {each.message.uniq_key for each in got[1:3]}
+            assert {each.message.uniq_key for each in again} == left
+            await consumer.ack_all(again)
+            gone = again[0]
+            with pytest.raises(NoMessageError):
+                await consumer.change_invisible(gone, 1_000)
+
+            first = await pop_until(ordered, 2, count_max=2, in_order=True, invisible_ms=60_000)
+            assert [each.message.body for each in first] == [b"0", b"1"]
+            assert await ordered.pop("T", in_order=True) == []
+            await ordered.ack(first[0])
+            assert await ordered.pop("T", in_order=True) == []
+            await ordered.ack_all(first[1:])
+            rest = await pop_until(ordered, 2, in_order=True)
+            assert [each.message.body for each in rest] == [b"2", b"3"]

@@ -7,9 +7,10 @@ first leader restarted; and two whose logs no longer begin at index 1.
 from __future__ import annotations
 
 from tests.verify.delayed_rows import delayed_run
+from tests.verify.pop_runs import popped_run
 from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
-CLEAN = ("clean", "delayed", "installed", "reconfigured", "restarted", "retained")
+CLEAN = ("clean", "delayed", "installed", "popped", "reconfigured", "restarted", "retained")
 
 
 def clean_runs() -> list[SyntheticRun]:
@@ -28,6 +29,7 @@ def clean_runs() -> list[SyntheticRun]:
         SyntheticRun("clean"),
         delayed_run(),
         installed,
+        popped_run("popped"),
         _reconfigured(),
         _restarted(),
         _retained(),

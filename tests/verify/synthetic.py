@@ -24,6 +24,7 @@ Row = dict[str, Any]
 
 NODES = ("n0", "n1", "n2")
 TOPIC = "Orders"
+JOBS = "Jobs"  # what POP groups read, in runs that have any
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -481,12 +482,13 @@ class SyntheticRun:
                 "queue": queue,
                 "min_offset": 0,
                 "max_offset": end,
-                **({"drained": True} if topic == TOPIC else {}),  # only user topics need it
+                **({"drained": True} if topic in {TOPIC, JOBS} else {}),  # only user topics need it
             }
             for (topic, queue), end in sorted(self._ends.items())
         ]
         end = self.tick()
         once = {"kind": "cluster", "at_least_once": True}
+        popped = {"kind": "cluster", "at_least_once": False, "topics": [JOBS], "redelivery_ms": 100}
         return {
             "format": 1,
             "complete": True,
@@ -505,6 +507,9 @@ class SyntheticRun:
                 "pull": once | {"ordered": True},
                 "push": once | {"ordered": False},
                 "drain": {"kind": "broadcast", "at_least_once": True, "ordered": True},
+                "popper": popped | {"ordered": False, "retries_max": 2},
+                "porder": popped | {"ordered": True},
+                "popper-dead": popped | {"ordered": False, "topics": ["%DLQ%popper"]},
             },
             "transactions": {"timeout_ms": 6000, "check_interval_ms": 30000, "check_max": 15},
             "dedupe": {"window_ms": 60000},

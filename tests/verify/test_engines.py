@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.verify.clean_runs import CLEAN, clean_runs
-from tests.verify.plants import PLANTS, Planted
+from tests.verify.plants import PLANTS as EARLIER_PLANTS
+from tests.verify.plants import Planted
+from tests.verify.pop_plants import POP_PLANTS
 from tests.verify.synthetic import SyntheticRun, merge
 from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
@@ -22,6 +24,7 @@ from verify.verdict import CheckResult, Outcome
 
 RULES = read_rules(BUILT_IN_RULES)
 IDS = frozenset(rule.id for rule in RULES)
+PLANTS = [*EARLIER_PLANTS, *POP_PLANTS]
 OURS = [plant for plant in PLANTS if plant.check in IDS]
 
 

@@ -41,7 +41,7 @@ _NS = 1_000_000_000
 
 Ints = npt.NDArray[np.int64]
 _WRITES = pa.array(["send", "half"])
-_READS = pa.array(["poll", "deliver"])
+_READS = pa.array(["poll", "deliver", "pop"])
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 -- promise: G7
 -- needs: ops
 -- wants: log
--- examined: select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver')
+-- examined: select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver', 'pop')
 -- nothing: no operation read anything
 -- holds: Nothing was read that nobody sent.
 -- rule: A value, or a pair of value and uniq_key, that nobody sent, in a read or a committed log.

@@ -18,7 +18,7 @@ with consumed as (
   from reads r
   join run_groups g on r.client_group = g.client_group
   left anti join tried_twice t on r.value = t.value
-  where r.value is not null
+  where r.value is not null and r.f <> 'pop'
 ),
 several as (
   select client_group, member, value

@@ -28,7 +28,7 @@ consumed as (
   from reads r
   join (select client_group from run_groups where ordered) g on r.client_group = g.client_group
   left join held_under h on r.op = h.op
-  where r.type = 'ok'
+  where r.type = 'ok' and r.f <> 'pop'
   group by r.process, r.client_group, h.assign_op, r.value
 ),
 placed as (

@@ -3,13 +3,14 @@
 -- needs: ops
 -- wants: log
 -- applies: select (select coalesce(sum(digests), 0) from op_counts
---     where f in ('poll', 'deliver', 'query'))
+--     where f in ('poll', 'deliver', 'pop', 'query'))
 --   + (select coalesce(sum(digests), 0) from record_counts
 --     where committed and kind in ('message', 'half', 'final')) > 0
 -- examined: select case
 --   when (select coalesce(sum(digests), 0) from op_counts
 --     where f in ('send', 'half', 'delay', 'request')) = 0 then 0
---   else (select coalesce(sum(digests), 0) from op_counts where f in ('poll', 'deliver', 'query'))
+--   else (select coalesce(sum(digests), 0) from op_counts
+--     where f in ('poll', 'deliver', 'pop', 'query'))
 --     + (select coalesce(sum(digests), 0) from record_counts
 --       where committed and kind in ('message', 'half', 'final'))
 --   end

@@ -2,7 +2,7 @@
 -- promise: G2
 -- needs: ops
 -- wants: log
--- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver'))
+-- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver', 'pop'))
 --   + (select coalesce(sum(records), 0) from record_counts where committed and kind in ('message', 'final'))
 -- nothing: no operation read anything
 -- holds: No message stands at two places.

@@ -4,7 +4,7 @@
 -- reaches: yes
 -- applies: select (select coalesce(bool_or(engine = 'raft'), false) from run_settings)
 --   or (select count(*) > 0 from event_counts where event = 'commit')
--- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver') and type = 'ok')
+-- examined: select (select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver', 'pop') and type = 'ok')
 --   + (select coalesce(sum(ops), 0) from op_counts where f = 'max_offset' and type = 'ok')
 -- nothing: no operation read anything
 -- holds: Nothing was shown before it was committed.

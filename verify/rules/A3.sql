@@ -2,7 +2,7 @@
 -- promise: G7
 -- needs: ops
 -- examined: select coalesce(sum(messages), 0) from op_counts
---   where f in ('poll', 'deliver') and type = 'ok'
+--   where f in ('poll', 'deliver', 'pop') and type = 'ok'
 -- nothing: no operation read anything
 -- holds: No reader got a message whose send was reported as failed.
 -- rule: An ok read of a value all of whose attempts failed.

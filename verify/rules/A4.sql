@@ -3,7 +3,7 @@
 -- needs: ops
 -- wants: log
 -- examined: select coalesce(sum(messages), 0) from op_counts
---   where f in ('poll', 'deliver') and type = 'ok'
+--   where f in ('poll', 'deliver', 'pop') and type = 'ok'
 -- nothing: no operation read anything
 -- holds: No message vanished from between others that were read.
 -- rule: A value that must have committed, was never read, and stands before one that was. Offsets

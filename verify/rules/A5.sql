@@ -123,6 +123,6 @@ left join topics t on p.broker_group = t.broker_group and p.topic = t.topic
 cross join (
   select coalesce(sum(ops), 0) as reads
   from op_counts
-  where f in ('poll', 'deliver') and type = 'ok'
+  where f in ('poll', 'deliver', 'pop') and type = 'ok'
 ) c
 where p.lost or p.kept

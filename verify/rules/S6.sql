@@ -1,7 +1,7 @@
 -- S6: phantom read
 -- promise: G1
 -- needs: ops, log
--- examined: select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver')
+-- examined: select coalesce(sum(messages), 0) from op_counts where f in ('poll', 'deliver', 'pop')
 -- nothing: no operation read anything
 -- holds: Nothing was delivered that the committed log does not hold.
 -- rule: A message that was served, and that no replica's committed log has where it was read; where

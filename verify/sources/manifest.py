@@ -82,6 +82,7 @@ class ConsumerGroup:
     rebalance_ms: float = 25_000  # for how long two members may hold one queue after a change
     topics: tuple[str, ...] | None = None  # None: all user topics
     exclusive: bool = False  # a queue is consumed under a lock, by one member at a time
+    redelivery_ms: float = 10_000  # how long after its time a popped message may take to come again
     retries_max: int | None = None  # redeliveries before the dead-letter topic; None: not told
 
 
@@ -395,6 +396,7 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
         topics=reader.optional_texts("topics"),
         exclusive=reader.optional_flag("exclusive"),
         retries_max=reader.optional_integer("retries_max"),
+        redelivery_ms=reader.optional_number("redelivery_ms", 10_000),
     )
 
 

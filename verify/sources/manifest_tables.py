@@ -81,6 +81,7 @@ MANIFEST_TABLES: Final[Mapping[str, pa.Schema]] = {
             ("of_all_topics", _BOOL),
             ("exclusive", _BOOL),
             ("retries_max", _LONG),
+            ("redelivery_ns", _LONG),
         ]
     ),
     "run_group_topics": pa.schema([("client_group", _STRING), ("topic", _STRING)]),
@@ -107,6 +108,7 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
                 "of_all_topics": group.topics is None,
                 "exclusive": group.exclusive,
                 "retries_max": group.retries_max,
+                "redelivery_ns": _ns(group.redelivery_ms),
             }
             for group in manifest.consumer_groups
         ],

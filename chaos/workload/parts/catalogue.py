@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from chaos.workload.parts import requests, sends, timers
+from chaos.workload.parts import pops, requests, sends, timers
 from chaos.workload.parts.part import PartSpec
 
 __all__ = ["PARTS"]
 
-_SPECS: Final[tuple[PartSpec, ...]] = (timers.SPEC, requests.SPEC, sends.SPEC)
+_SPECS: Final[tuple[PartSpec, ...]] = (
+    timers.SPEC,
+    requests.SPEC,
+    sends.SPEC,
+    pops.SPEC,
+)
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
