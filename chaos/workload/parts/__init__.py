@@ -3,5 +3,5 @@
 `part` says what a part is. A part has topics, slots and consumer groups of its own, whose names
 begin with the part's, records all that it did, and names the rules that judge it.
 
-May import: `chaos.workload`.
+May import: `chaos.workload`, `chaos.recording`, `chaos.scenario`, `client`, `remoting`.
 """

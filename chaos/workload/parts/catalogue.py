@@ -9,9 +9,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from chaos.workload.parts import broadcast, litepull, orderly, resets, retries
 from chaos.workload.parts.part import PartSpec
 
 __all__ = ["PARTS"]
 
-_SPECS: Final[tuple[PartSpec, ...]] = ()
+_SPECS: Final[tuple[PartSpec, ...]] = (
+    orderly.SPEC,
+    broadcast.SPEC,
+    retries.SPEC,
+    litepull.SPEC,
+    resets.SPEC,
+)
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
