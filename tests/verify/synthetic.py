@@ -84,6 +84,15 @@ SCHEMAS = {
     ),
 }
 
+_SOME = {"kind": "cluster", "at_least_once": False, "ordered": False}
+CONSUMERS: Row = {
+    "orderly": _SOME | {"exclusive": True, "topics": ["Orderly"]},
+    "broadcast": _SOME | {"kind": "broadcast", "topics": ["Broadcast"]},
+    "retries": _SOME | {"retries_max": 2, "topics": ["Retried"]},
+    "resets": _SOME | {"topics": ["Reset"]},
+}
+"""The groups of `consumer_runs`, which have nothing to do in other runs."""
+
 
 @dataclass
 class Rec:
@@ -481,7 +490,8 @@ class SyntheticRun:
                 "queue": queue,
                 "min_offset": 0,
                 "max_offset": end,
-                **({"drained": True} if topic == TOPIC else {}),  # only user topics need it
+                # Only user topics need it.
+                **({"drained": True} if topic.isalpha() else {}),
             }
             for (topic, queue), end in sorted(self._ends.items())
         ]
@@ -505,6 +515,7 @@ class SyntheticRun:
                 "pull": once | {"ordered": True},
                 "push": once | {"ordered": False},
                 "drain": {"kind": "broadcast", "at_least_once": True, "ordered": True},
+                **CONSUMERS,
             },
             "transactions": {"timeout_ms": 6000, "check_interval_ms": 30000, "check_max": 15},
             "dedupe": {"window_ms": 60000},
@@ -604,6 +615,8 @@ def merge(runs: Iterable[SyntheticRun]) -> SyntheticRun:
         whole.manifest["groups"] |= run.manifest["groups"]
         whole.manifest["queues"] += run.manifest["queues"]
         whole.manifest["left_behind"] += run.manifest["left_behind"]
+        drain = whole.manifest["phases"]["drain"]
+        drain[1] = max(drain[1], run.manifest["phases"]["drain"][1])
     return whole
 
 

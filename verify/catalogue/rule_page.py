@@ -19,6 +19,10 @@ _FAMILIES: Final = {
     "S": "What the replicas hold",
     "T": "Transactions",
     "R": "Consensus, from the replicas' traces",
+    "D": "Delays and timers",
+    "P": "POP",
+    "C": "Consumption",
+    "M": "Management",
 }
 
 
