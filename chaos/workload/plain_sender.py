@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from chaos.recording.history import MessageRow
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.key_reader import KnownKeys
@@ -99,7 +100,9 @@ class PlainSender:
         known: KnownKeys,
         rate: float,
         rng: random.Random,
+        on_acked: Callable[[MessageRow], None] | None = None,
     ) -> None:
+        """Make the process; `on_acked` gets each message whose send was acknowledged."""
         self._context = context
         self._producer = producer
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
@@ -109,6 +112,7 @@ class PlainSender:
         self._known = known
         self._pace = Pace(rate, rng)
         self._rng = rng
+        self._on_acked = on_acked
         self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -163,18 +167,21 @@ class PlainSender:
                 return error.retriable or not error.definite
             acked = result.status is SendStatus.SEND_OK
             # The other statuses mean "stored here, the rest unknown": not an acknowledgement.
+            stored = [
+                row_of_stored(message, result, number) for number, message in enumerate(messages)
+            ]
             operation.complete(
                 "ok" if acked else "info",
-                messages=[
-                    row_of_stored(message, result, number)
-                    for number, message in enumerate(messages)
-                ],
+                messages=stored,
                 status=result.status.value,
                 node=self._context.node(result.address),
             )
         if acked:
             for message in messages:
                 self._known.acknowledged(message, result.queue)
+            if self._on_acked is not None:
+                for row in stored:
+                    self._on_acked(row)
         return acked and self._rng.random() < self._settings.repeat_share
 
     async def _deliver(

@@ -19,18 +19,17 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.recording.history import HistoryWriter, Outcome
-from chaos.workload.actor import Actor, error_text, outcome_of
-from chaos.workload.context import Slot, WorkContext, queue_row
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot, WorkContext
+from chaos.workload.member_observer import MemberObserver
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
 from client.connection.heartbeat import ConsumeFrom
-from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
-from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
 
-__all__ = ["REBALANCE_MS_MAX", "GroupObserver", "PushGroup", "PushReader"]
+__all__ = ["REBALANCE_MS_MAX", "PushGroup", "PushReader"]
 
 BATCH_MAX: Final = 8
 SUSPEND_MS: Final = 2_000
@@ -52,6 +51,10 @@ class PushGroup:
         self.name = name
         self.committed: dict[MessageQueue, int] = {}
         self.owed: set[str] = set()  # values sent back for a retry and not consumed since
+
+    def is_committed(self, queue: MessageQueue, offset: int) -> None:
+        # Not a maximum: after a crash a new owner begins again below what was delivered.
+        self.committed[queue] = offset
 
     def reached(self, ends: dict[MessageQueue, int]) -> bool:
         """Return whether everything below these offsets is committed, and no retry outstanding."""
@@ -114,7 +117,13 @@ class PushReader:
                 retry_delay_level=RETRY_DELAY_LEVEL,
                 instance=self._slot.instance_settings(),
             ),
-            observer=GroupObserver(self._context.history, actor, self._group, client),
+            observer=MemberObserver(
+                self._context.history,
+                actor,
+                group=self._group.name,
+                client=client,
+                on_committed=self._group.is_committed,
+            ),
         )
         for topic in self._context.scenario.workload.topics:
             consumer.subscribe(topic)
@@ -155,76 +164,3 @@ class _Listener:
             return ConsumeStatus.RECONSUME_LATER
         self._group.owed.difference_update(values)
         return ConsumeStatus.CONSUME_SUCCESS
-
-
-class GroupObserver(ConsumerObserver):
-    """Records what the client does besides delivering."""
-
-    def __init__(self, history: HistoryWriter, actor: Actor, group: PushGroup, client: str) -> None:
-        self._history = history
-        self._actor = actor
-        self._group = group
-        self._client = client
-        self._retired: dict[MessageQueue, int] = {}
-
-    def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
-        with self._actor.operation("assign") as operation:
-            operation.complete("ok", assigned=[queue_row(queue) for queue in queues])
-
-    def committed(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        error: ClientError | None,
-        *,
-        t_invoke: int,
-        t_complete: int,
-    ) -> None:
-        if error is None:
-            # Not a maximum: after a crash a new owner begins again below what was delivered.
-            self._group.committed[queue] = offset
-        self._record(
-            "commit_offset", queue, offset, error, t_invoke=t_invoke, t_complete=t_complete
-        )
-
-    def offset_fetched(
-        self,
-        queue: MessageQueue,
-        offset: int | None,
-        error: ClientError | None,
-        *,
-        t_invoke: int,
-        t_complete: int,
-    ) -> None:
-        self._record("fetch_offset", queue, offset, error, t_invoke=t_invoke, t_complete=t_complete)
-
-    def _record(
-        self,
-        f: str,
-        queue: MessageQueue,
-        offset: int | None,
-        error: ClientError | None,
-        *,
-        t_invoke: int,
-        t_complete: int,
-    ) -> None:
-        """Record an operation by a process per queue, which an unknown outcome retires."""
-        retired = self._retired.get(queue, 0)
-        place = f"{queue.topic}.{queue.broker_name}.{queue.queue_id}"
-        outcome: Outcome = "ok" if error is None else outcome_of(error)
-        self._history.record(
-            f,
-            outcome,
-            t_invoke=t_invoke,
-            t_complete=max(t_complete, t_invoke),
-            process=f"{self._client}.{place}" + (f"~{retired}" if retired else ""),
-            client=self._client,
-            client_group=self._group.name,
-            broker_group=queue.broker_name,
-            topic=queue.topic,
-            queue=queue.queue_id,
-            offset=offset,
-            error=None if error is None else error_text(error),
-        )
-        if outcome == "info":
-            self._retired[queue] = retired + 1

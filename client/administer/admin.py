@@ -32,7 +32,7 @@ from remoting.errors import BodyError, RecordError, RemotingError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
-from remoting.protocol.headers import CreateTopicRequestHeader
+from remoting.protocol.headers import CreateTopicRequestHeader, ResetOffsetRequestHeader
 from remoting.protocol.queue_table import parse_queue_name
 from remoting.protocol.route import PERM_READ, PERM_WRITE, ClusterInfo
 from remoting.records.message import decode_records
@@ -228,6 +228,28 @@ class Admin(Lifecycle):
         for answer in await self._ask_leaders(code, fields, names=names):
             offsets |= self._by_queue(answer, _Table[int])
         return offsets
+
+    async def reset_queue(
+        self, group: str, queue: MessageQueue, *, offset: int = -1, timestamp_ms: int = -1
+    ) -> int:
+        """Reset `group` in one queue: to `offset`, or where that is -1 to the first message stored
+        at Unix time `timestamp_ms`; -1: to the end. Returns the new offset."""
+        header = ResetOffsetRequestHeader(
+            topic=self.instance.namespace.wrap(queue.topic),
+            group=self.instance.namespace.wrap(group),
+            timestamp_ms=timestamp_ms,
+            queue_id=queue.queue_id,
+            offset=offset,
+        )
+        (answer,) = await self._ask_leaders(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            header.to_ext_fields(),
+            names=[queue.broker_name],
+        )
+        offsets = self._by_queue(answer, _Table[int])
+        if queue not in offsets:
+            raise MalformedAnswerError(f"the answer does not name {queue}")
+        return offsets[queue]
 
     async def view_message(self, offset_msg_id: str) -> DeliveredMessage:
         """Fetch the message that has this id at a broker (`SendResult.offset_msg_id`).

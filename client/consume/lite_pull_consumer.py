@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from client.connection.heartbeat import ALL_TAGS, ExpressionType
 from client.connection.lifecycle import Lifecycle
-from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage, MessageQueue
 
@@ -68,6 +68,7 @@ class LitePullConsumer(Lifecycle):
         dial: Mapping[str, str] | None = None,
         *,
         settings: LitePullSettings | None = None,
+        observer: ConsumerObserver | None = None,
     ) -> None:
         self.settings = settings or LitePullSettings()
         self._consumer = PushConsumer(
@@ -80,6 +81,7 @@ class LitePullConsumer(Lifecycle):
                 consume_batch_max=self.settings.poll_batch_max,
                 stop_timeout_ms=self.settings.release_timeout_ms,
             ),
+            observer=observer,
         )
         self._laid_out: list[_Batch] = []
         self._handed_out: list[_Batch] = []

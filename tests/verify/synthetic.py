@@ -85,6 +85,15 @@ SCHEMAS = {
     ),
 }
 
+_SOME = {"kind": "cluster", "at_least_once": False, "ordered": False}
+CONSUMERS: Row = {
+    "orderly": _SOME | {"exclusive": True, "topics": ["Orderly"]},
+    "broadcast": _SOME | {"kind": "broadcast", "topics": ["Broadcast"]},
+    "retries": _SOME | {"retries_max": 2, "topics": ["Retried"]},
+    "resets": _SOME | {"topics": ["Reset"]},
+}
+"""The groups of `consumer_runs`, which have nothing to do in other runs."""
+
 
 @dataclass
 class Rec:
@@ -482,7 +491,8 @@ class SyntheticRun:
                 "queue": queue,
                 "min_offset": 0,
                 "max_offset": end,
-                **({"drained": True} if topic in {TOPIC, JOBS} else {}),  # only user topics need it
+                # Only user topics need it.
+                **({"drained": True} if topic.isalpha() else {}),
             }
             for (topic, queue), end in sorted(self._ends.items())
         ]
@@ -510,6 +520,7 @@ class SyntheticRun:
                 "popper": popped | {"ordered": False, "retries_max": 2},
                 "porder": popped | {"ordered": True},
                 "popper-dead": popped | {"ordered": False, "topics": ["%DLQ%popper"]},
+                **CONSUMERS,
             },
             "transactions": {"timeout_ms": 6000, "check_interval_ms": 30000, "check_max": 15},
             "dedupe": {"window_ms": 60000},
@@ -613,6 +624,8 @@ def merge(runs: Iterable[SyntheticRun]) -> SyntheticRun:
         whole.manifest["groups"] |= run.manifest["groups"]
         whole.manifest["queues"] += run.manifest["queues"]
         whole.manifest["left_behind"] += run.manifest["left_behind"]
+        drain = whole.manifest["phases"]["drain"]
+        drain[1] = max(drain[1], run.manifest["phases"]["drain"][1])
     return whole
 
 

@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.verify.clean_runs import CLEAN, clean_runs
-from tests.verify.plants import PLANTS as EARLIER_PLANTS
+from tests.verify.consumer_plants import CONSUMER_PLANTS
+from tests.verify.consumer_runs import consumer_run
+from tests.verify.plants import PLANTS as PLAIN_PLANTS
 from tests.verify.plants import Planted
 from tests.verify.pop_plants import POP_PLANTS
 from tests.verify.synthetic import SyntheticRun, merge
@@ -24,7 +26,7 @@ from verify.verdict import CheckResult, Outcome
 
 RULES = read_rules(BUILT_IN_RULES)
 IDS = frozenset(rule.id for rule in RULES)
-PLANTS = [*EARLIER_PLANTS, *POP_PLANTS]
+PLANTS = [*PLAIN_PLANTS, *POP_PLANTS, *CONSUMER_PLANTS]
 OURS = [plant for plant in PLANTS if plant.check in IDS]
 
 
@@ -41,12 +43,14 @@ def judged(engine: Engine, run: Path) -> Judged:
 
 @pytest.fixture(scope="module")
 def clean_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return merge(clean_runs()).write(tmp_path_factory.mktemp("clean"), files=3)
+    whole = merge([*clean_runs(), consumer_run("consumers")])
+    return whole.write(tmp_path_factory.mktemp("clean"), files=3)
 
 
 @pytest.fixture(scope="module")
 def planted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    whole = merge([*clean_runs(), *(planted.run() for planted in PLANTS)])
+    clean = [*clean_runs(), consumer_run("consumers")]
+    whole = merge([*clean, *(planted.run() for planted in PLANTS)])
     whole.manifest["phases"]["load"] = [0, 60_000_000_000]
     return whole.write(tmp_path_factory.mktemp("planted"))
 
@@ -81,7 +85,7 @@ def test_plant_is_caught(plant: Planted, planted: dict[str, CheckResult]) -> Non
 @pytest.mark.parametrize("check", sorted(IDS))
 def test_nothing_else_is_accused(check: str, planted: dict[str, CheckResult]) -> None:
     told = [json.dumps(witness) for witness in planted[check].witnesses]
-    innocent = set(CLEAN) | {
+    innocent = {*CLEAN, "consumers"} | {
         plant.name for plant in PLANTS if check != plant.check and check not in plant.also
     }
     accused = {

@@ -8,7 +8,8 @@
 -- holds: No group consumed a message twice without a cause.
 -- rule: A second ok read of a value by one group (broadcast: one client) with no cause. Causes: an
 --   earlier read of it with fail or info, reconsume above 0, an assign of a member that names the
---   queue between the two, or a second reader whose last assign names the queue and is not the one
+--   queue between the two, a reset of the queue for the group that may have come into force between
+--   them, or a second reader whose last assign names the queue and is not the one
 --   under which the first read was made. Each ok read is held against the one before it.
 -- source: OpenChaos's consume counts
 with consumed as (
@@ -56,6 +57,10 @@ line as (
     client_group, broker_group, topic, queue, t_invoke as at, 0 as is_repeat, op,
     cast(-1 as int) as place_in_op, t_until
   from assignments
+  union all
+  select
+    client_group, broker_group, topic, queue, t_invoke, 0, op, cast(-1 as int), t_end
+  from group_resets
   union all
   select
     client_group, broker_group, topic, queue, t_complete, 1, op, place_in_op, cast(null as bigint)

@@ -12,12 +12,16 @@
 --   before the fetch ended and did not end before the invoke of another that was acknowledged before
 --   the fetch's invoke; nothing only where none was acknowledged before. What the committed logs
 --   store was written by some commit, and last by one that no later acknowledged one had overwritten.
+--   Queues in which the group was reset are left out.
 -- source: RocketMQ issue 3210
 with fetches as (
   select
     o.client_group, o.broker_group, o.topic, o.queue, o.offset, o.op, o.process, o.node, o.t_invoke,
     o.t_complete
   from ops o left semi join run_groups g on o.client_group = g.client_group
+  left anti join group_resets r
+    on o.client_group = r.client_group and o.broker_group = r.broker_group
+    and o.topic = r.topic and o.queue = r.queue
   where o.f = 'fetch_offset' and o.type = 'ok'
 ),
 -- Commits that had been acknowledged before a fetch began: the latest of their invokes.
@@ -80,6 +84,9 @@ stored_offsets as (
     max(struct(l.index as index, l.slot as slot)) as at,
     max_by(struct(l.index as index, l.slot as slot, l.node as node), struct(l.index, l.slot, l.node)) as row
   from log l left semi join run_groups g on l.client_group = g.client_group
+  left anti join group_resets r
+    on l.client_group = r.client_group and l.broker_group = r.broker_group
+    and l.topic = r.topic and l.queue = r.queue
   where l.committed and l.kind = 'offset'
   group by l.client_group, l.broker_group, l.topic, l.queue, l.queue_offset
 ),
@@ -125,6 +132,9 @@ never_stored as (
   left anti join lasts l
     on q.client_group = l.client_group and q.broker_group = l.broker_group and q.topic = l.topic
     and q.queue = l.queue
+  left anti join group_resets r
+    on q.client_group = r.client_group and q.broker_group = r.broker_group
+    and q.topic = r.topic and q.queue = r.queue
   where q.overwritten_at is not null
 )
 select

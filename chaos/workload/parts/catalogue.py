@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from chaos.workload.parts import pops, requests, sends, timers
+from chaos.workload.parts import (
+    broadcast,
+    litepull,
+    orderly,
+    pops,
+    requests,
+    resets,
+    retries,
+    sends,
+    timers,
+)
 from chaos.workload.parts.part import PartSpec
 
 __all__ = ["PARTS"]
@@ -19,5 +29,10 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     requests.SPEC,
     sends.SPEC,
     pops.SPEC,
+    orderly.SPEC,
+    broadcast.SPEC,
+    retries.SPEC,
+    litepull.SPEC,
+    resets.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

@@ -25,6 +25,7 @@ from chaos.recording.history import Outcome
 from chaos.scenario.part_sections import RequestsSection
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
+from chaos.workload.member_observer import MemberObserver
 from chaos.workload.messages import (
     PROPERTY_VALUE,
     MessageMaker,
@@ -35,7 +36,7 @@ from chaos.workload.messages import (
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
-from chaos.workload.push_reader import REBALANCE_MS_MAX, GroupObserver, PushGroup
+from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
@@ -243,7 +244,13 @@ class _Responder:
                 retry_delay_level=RETRY_DELAY_LEVEL,
                 instance=self._slot.instance_settings(),
             ),
-            observer=GroupObserver(self._context.history, actor, self._group, client),
+            observer=MemberObserver(
+                self._context.history,
+                actor,
+                group=self._group.name,
+                client=client,
+                on_committed=self._group.is_committed,
+            ),
         )
         consumer.subscribe(TOPIC)
         return consumer

@@ -1,0 +1,180 @@
+"""Broadcast consumption: a push group each of whose members gets every message.
+
+Place in the data path: a feed sends to the part's topic; members start at its first message, or go
+on with the offsets that they stored in a file of their own; they refuse some messages, which come
+again from the member's own memory.
+
+Invariants: a member that goes on with its file keeps its client's name, one that begins anew gets a
+new name, so that what a client was shown is what that member was shown since it joined.
+
+Source: RocketMQ's MessageModel.BROADCASTING; rules C5, A5, A12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from chaos.recording.history import MessageRow
+from chaos.scenario.part_sections import BroadcastSection
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot
+from chaos.workload.parts.feed import Feed
+from chaos.workload.parts.owed import Owed
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.push_members import (
+    Deliveries,
+    Member,
+    PushMembers,
+    make_member,
+    rows_of,
+)
+from client.connection.heartbeat import MessageModel
+from client.consume.listener import ConsumeStatus
+from client.message import DeliveredMessage
+
+__all__ = ["SPEC"]
+
+NAME: Final = "broadcast"
+GROUP: Final = f"{NAME}-consumers"
+REBALANCE_MS: Final = 4_000
+CRASH_SHARE: Final = 0.5
+ANEW_SHARE: Final = 0.3  # of the restarts
+BATCH_MAX: Final = 4
+
+
+class _SlotMember:
+    """The member of one slot: its client's name, file and processes, which outlive a restart."""
+
+    def __init__(self, kit: PartKit, slot: Slot) -> None:
+        self._kit = kit
+        self._slot = slot
+        self.renew()
+
+    def renew(self) -> None:
+        self.client = self._slot.next_client()
+        self.deliveries = Deliveries(self._kit, client=self.client, group=GROUP)
+        self.actor = Actor(
+            self._kit.context.history, root=self.client, client=self.client, client_group=GROUP
+        )
+        self.owed = Owed()
+
+
+class BroadcastPart:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._section: BroadcastSection = kit.section
+        self._acked: list[str] = []
+        self._folder = Path()
+        self._feed = Feed(
+            kit, NAME, f"{NAME}-sender", rate=self._section.rate, on_acked=self._stored
+        )
+        names = [f"{NAME}-{i}" for i in range(int(self._section.clients))]
+        self._slot_members = [_SlotMember(kit, kit.slots[name]) for name in names]
+        self._members = [
+            self._members_of(member, kit.slots[name], random.Random(kit.rng.getrandbits(64)))
+            for member, name in zip(self._slot_members, names, strict=True)
+        ]
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        return {
+            GROUP: {
+                "kind": "broadcast",
+                "at_least_once": True,
+                "ordered": False,
+                "rebalance_ms": REBALANCE_MS,
+                "topics": [NAME],
+            }
+        }
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        with tempfile.TemporaryDirectory(prefix="ledgermq-broadcast-") as folder:
+            self._folder = Path(folder)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._feed.run(stop))
+                for members in self._members:
+                    tasks.create_task(members.run(stop, drained))
+
+    async def idle(self) -> None:
+        await self._feed.idle()
+
+    def is_settled(self) -> bool:
+        return True
+
+    def has_read(self) -> bool:
+        return all(member.owed.is_empty for member in self._slot_members)
+
+    def _stored(self, row: MessageRow) -> None:
+        self._acked.append(row.value)
+        for member in self._slot_members:
+            member.owed.acknowledged(row.value)
+
+    def _members_of(self, member: _SlotMember, slot: Slot, rng: random.Random) -> PushMembers:
+        has_begun = False
+
+        def next_client() -> str:
+            nonlocal has_begun
+            if has_begun and rng.random() < ANEW_SHARE:
+                member.renew()
+                for value in self._acked:
+                    member.owed.acknowledged(value)
+            has_begun = True
+            return member.client
+
+        def make(client: str) -> Member:
+            async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+                return self._consume(messages, member, rng)
+
+            return make_member(
+                self._kit,
+                slot,
+                listen,
+                client=client,
+                group=GROUP,
+                topics=[NAME],
+                settings={
+                    "message_model": MessageModel.BROADCASTING,
+                    "consume_batch_max": BATCH_MAX,
+                    "offset_file": self._folder / f"{client}.json",
+                },
+                actor=member.actor,
+            )
+
+        return PushMembers(
+            slot,
+            make,
+            restart_s=self._section.restart_s,
+            crash=lambda: rng.random() < CRASH_SHARE,
+            rng=rng,
+            next_client=next_client,
+        )
+
+    def _consume(
+        self, messages: Sequence[DeliveredMessage], member: _SlotMember, rng: random.Random
+    ) -> ConsumeStatus:
+        rows = rows_of(messages)
+        with member.deliveries.delivery(messages[0].queue, rows) as operation:
+            if rng.random() < self._section.refuse_share:
+                operation.complete("fail")
+                return ConsumeStatus.RECONSUME_LATER
+            operation.complete("ok")
+        member.owed.consumed(row.value for row in rows)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+
+def _slots(section: BroadcastSection) -> Sequence[str]:
+    return [f"{NAME}-sender", *(f"{NAME}-{i}" for i in range(int(section.clients)))]
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="a push group each of whose members gets every message",
+    topics=lambda _: [NAME],
+    slots=_slots,
+    make=BroadcastPart,
+    judged_by=("C5", "A5", "A12"),
+)

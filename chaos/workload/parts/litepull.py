@@ -1,0 +1,237 @@
+"""Lite pull: members of a group that poll, commit, pause queues and seek back in them.
+
+Place in the data path: a feed sends to the part's topic; `client.consume.lite_pull_consumer` shares
+its queues among the members. What a poll returns is recorded as deliveries, one per queue; a seek
+as a reset by the member itself.
+
+Invariants: a member seeks back only, to a message that it was given, so that nothing is skipped;
+what a poll returned counts as consumed at once.
+
+Source: RocketMQ DefaultLitePullConsumer; rules C9, A5, A12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from chaos.scenario.part_sections import LitePullSection
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot
+from chaos.workload.member_observer import MemberObserver
+from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.feed import Feed
+from chaos.workload.parts.owed import Owed
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.push_members import COMMON_SETTINGS, Deliveries, rows_of
+from client.consume.listener import PushConsumerSettings
+from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.message import DeliveredMessage, MessageQueue
+
+__all__ = ["SPEC"]
+
+NAME: Final = "litepull"
+GROUP: Final = f"{NAME}-consumers"
+CRASH_SHARE: Final = 0.5
+REBALANCE_MS: Final = 5_000
+RESTART_PAUSE_S: Final = 0.5
+POLL_MS: Final = 500
+POLL_BATCH_MAX: Final = 8
+ACTION_EVERY_S: Final = 2.0  # commits and pauses
+PAUSE_S_MAX: Final = 1.5
+SEEK_BACK_MAX: Final = 10
+
+
+class LitePullPart:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._section: LitePullSection = kit.section
+        self._owed = Owed()
+        self._feed = Feed(
+            kit,
+            NAME,
+            f"{NAME}-sender",
+            rate=self._section.rate,
+            on_acked=lambda row: self._owed.acknowledged(row.value),
+        )
+        self._members = [
+            _LitePullMembers(
+                kit,
+                kit.slots[f"{NAME}-{i}"],
+                self._owed,
+                rng=random.Random(kit.rng.getrandbits(64)),
+            )
+            for i in range(int(self._section.clients))
+        ]
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        return {
+            GROUP: {
+                "kind": "cluster",
+                "at_least_once": True,
+                "ordered": False,
+                "rebalance_ms": REBALANCE_MS,
+                "topics": [NAME],
+            }
+        }
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._feed.run(stop))
+            for members in self._members:
+                tasks.create_task(members.run(stop, drained))
+
+    async def idle(self) -> None:
+        await self._feed.idle()
+
+    def is_settled(self) -> bool:
+        return True
+
+    def has_read(self) -> bool:
+        return self._owed.is_empty
+
+
+class _LitePullMembers:
+    """One slot's members, one after another."""
+
+    def __init__(self, kit: PartKit, slot: Slot, owed: Owed, *, rng: random.Random) -> None:
+        self._kit = kit
+        self._section: LitePullSection = kit.section
+        self._slot = slot
+        self._owed = owed
+        self._rng = rng
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        """Run members that come and go until `stop`, then one until `drained`."""
+        while not drained.is_set():
+            client = self._slot.next_client()
+            history = self._kit.context.history
+            actor = Actor(history, root=client, client=client, client_group=GROUP)
+            consumer = LitePullConsumer(
+                GROUP,
+                self._kit.context.name_servers,
+                self._slot.dial,
+                settings=LitePullSettings(
+                    poll_batch_max=POLL_BATCH_MAX,
+                    poll_timeout_ms=POLL_MS,
+                    consumer=PushConsumerSettings(
+                        **{**COMMON_SETTINGS, "instance": self._slot.instance_settings()}
+                    ),
+                ),
+                observer=MemberObserver(history, actor, group=GROUP, client=client),
+            )
+            consumer.subscribe(NAME)
+            crashes = False
+            await consumer.start()
+            try:
+                member = _LitePullMember(
+                    self._kit,
+                    consumer,
+                    client=client,
+                    owed=self._owed,
+                    rng=self._rng,
+                )
+                if await member.work(stop, drained):
+                    crashes = self._rng.random() < CRASH_SHARE
+            finally:
+                if crashes:
+                    await consumer.crash()
+                else:
+                    await consumer.stop()
+                    with actor.operation("assign") as operation:
+                        operation.complete("ok", assigned=[])
+            await sleep_until_set(drained, RESTART_PAUSE_S)
+
+
+class _LitePullMember:
+    """One member at work. Its polls, seeks and commits come one after another."""
+
+    def __init__(
+        self,
+        kit: PartKit,
+        consumer: LitePullConsumer,
+        *,
+        client: str,
+        owed: Owed,
+        rng: random.Random,
+    ) -> None:
+        self._section: LitePullSection = kit.section
+        self._consumer = consumer
+        self._deliveries = Deliveries(kit, client=client, group=GROUP)
+        self._owed = owed
+        self._rng = rng
+        self._given: dict[MessageQueue, int] = {}  # the offset given last
+        self._first: dict[MessageQueue, int] = {}  # the lowest offset given
+
+    async def work(self, stop: asyncio.Event, drained: asyncio.Event) -> bool:
+        """Poll until the member's time is up (True), or until `drained` (False)."""
+        loop = asyncio.get_running_loop()
+        life_s = self._section.restart_s
+        end = loop.time() + (max(1.0, self._rng.expovariate(1 / life_s)) if life_s > 0 else 1e9)
+        next_seek = self._next(loop.time(), self._section.seek_s)
+        next_action = self._next(loop.time(), ACTION_EVERY_S)
+        paused: tuple[MessageQueue, float] | None = None
+        while not drained.is_set():
+            now = loop.time()
+            if not stop.is_set() and now >= end:
+                return True
+            self._consume(await self._consumer.poll())
+            if paused is not None and now >= paused[1]:
+                self._consumer.resume([paused[0]])
+                paused = None
+            if stop.is_set():
+                continue
+            if now >= next_seek:
+                await self._seek()
+                next_seek = self._next(now, self._section.seek_s)
+            if now >= next_action:
+                next_action = self._next(now, ACTION_EVERY_S)
+                if self._rng.random() < 0.5:
+                    await self._consumer.commit()
+                elif paused is None and self._consumer.queues:
+                    queue = self._rng.choice(self._consumer.queues)
+                    self._consumer.pause([queue])
+                    paused = (queue, now + self._rng.uniform(0, PAUSE_S_MAX))
+        return False
+
+    def _next(self, now: float, mean_s: float) -> float:
+        return now + (self._rng.expovariate(1 / mean_s) if mean_s > 0 else 1e9)
+
+    def _consume(self, messages: Sequence[DeliveredMessage]) -> None:
+        for queue, batch in itertools.groupby(messages, key=lambda message: message.queue):
+            rows = rows_of(list(batch))
+            with self._deliveries.delivery(queue, rows) as operation:
+                operation.complete("ok")
+            self._owed.consumed(row.value for row in rows)
+            offsets = [row.offset for row in rows if row.offset is not None]
+            self._given[queue] = max(offsets)
+            self._first[queue] = min(*offsets, self._first.get(queue, offsets[0]))
+
+    async def _seek(self) -> None:
+        """Go back in one owned queue, to a message that this member was given."""
+        queues = [queue for queue in self._consumer.queues if queue in self._given]
+        if not queues:
+            return
+        queue = self._rng.choice(queues)
+        lowest = max(self._first[queue], self._given[queue] - SEEK_BACK_MAX)
+        offset = self._rng.randint(lowest, self._given[queue])
+        with self._deliveries.seek(queue, offset) as operation:
+            await self._consumer.seek(queue, offset)
+            operation.complete("ok")
+
+
+def _slots(section: LitePullSection) -> Sequence[str]:
+    return [f"{NAME}-sender", *(f"{NAME}-{i}" for i in range(int(section.clients)))]
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="members of a group that poll, commit, pause queues and seek back in them",
+    topics=lambda _: [NAME],
+    slots=_slots,
+    make=LitePullPart,
+    judged_by=("C9", "A5", "A12", "A22"),
+)

@@ -1,0 +1,178 @@
+"""Orderly consumption: a push group that consumes each queue under its broker's lock.
+
+Place in the data path: a feed with shards sends to the part's topic; members join, leave and crash,
+suspend queues for a while, and refuse some messages, which makes the queue wait a moment.
+
+Invariants: a delivery lasts from the listener's call to its answer, recorded by a process per
+queue, so that two members at one queue show as overlapping operations; a member crashes only in the
+first quarter of the load and at most `crashes` times in a run, since its locks stay for 35 s.
+
+Source: RocketMQ ConsumeMessageOrderlyService; guarantees G3 and G5; rules C3, C4, A5, A13.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from chaos.recording.history import MessageRow
+from chaos.scenario.part_sections import OrderlySection
+from chaos.workload.context import Slot
+from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.feed import Feed
+from chaos.workload.parts.owed import Owed
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.push_members import (
+    Deliveries,
+    Member,
+    PushMembers,
+    make_member,
+    rows_of,
+)
+from client.consume.listener import ConsumeStatus
+from client.consume.push_consumer import PushConsumer
+from client.message import DeliveredMessage
+
+__all__ = ["SPEC"]
+
+NAME: Final = "orderly"
+GROUP: Final = f"{NAME}-consumers"
+CRASH_SHARE: Final = 0.5
+CRASHES_UNTIL: Final = 0.25  # of the load
+SUSPEND_S_MAX: Final = 1.0
+SUSPEND_EVERY_S: Final = 4.0
+REDELIVERY_MS: Final = 200  # how long a refused message makes its queue wait
+
+
+class OrderlyPart:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._section: OrderlySection = kit.section
+        self._owed = Owed()
+        self._crashes_left = int(self._section.crashes)
+        self._crashes_until_s = 0.0
+        self._feed = Feed(
+            kit,
+            NAME,
+            f"{NAME}-sender",
+            rate=self._section.rate,
+            shards=int(self._section.shards),
+            on_acked=self._acked,
+        )
+        self._members = [
+            self._slot_members(kit.slots[f"{NAME}-{i}"], random.Random(kit.rng.getrandbits(64)))
+            for i in range(int(self._section.clients))
+        ]
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        return {
+            GROUP: {
+                "kind": "cluster",
+                "at_least_once": True,
+                "ordered": True,
+                "exclusive": True,
+                "topics": [NAME],
+            }
+        }
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        load_s = self._kit.context.scenario.load.seconds
+        self._crashes_until_s = asyncio.get_running_loop().time() + load_s * CRASHES_UNTIL
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._feed.run(stop))
+            for members in self._members:
+                tasks.create_task(members.run(stop, drained))
+
+    async def idle(self) -> None:
+        await self._feed.idle()
+
+    def is_settled(self) -> bool:
+        return True  # a message is refused in place, nothing is stored for it
+
+    def has_read(self) -> bool:
+        return self._owed.is_empty
+
+    def _acked(self, row: MessageRow) -> None:
+        self._owed.acknowledged(row.value)
+
+    def _draw_crash(self) -> bool:
+        in_time = asyncio.get_running_loop().time() < self._crashes_until_s
+        if not in_time or not self._crashes_left or self._kit.rng.random() >= CRASH_SHARE:
+            return False
+        self._crashes_left -= 1
+        return True
+
+    def _slot_members(self, slot: Slot, rng: random.Random) -> PushMembers:
+        def make(client: str) -> Member:
+            deliveries = Deliveries(self._kit, client=client, group=GROUP)
+
+            async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+                return await self._consume(messages, deliveries, rng)
+
+            return make_member(
+                self._kit,
+                slot,
+                listen,
+                client=client,
+                group=GROUP,
+                topics=[NAME],
+                settings={
+                    "ordered": True,
+                    "consume_batch_max": int(self._section.batch),
+                    "redelivery_ms_min": REDELIVERY_MS,
+                },
+            )
+
+        async def disturb(consumer: PushConsumer, over: asyncio.Event) -> None:
+            await self._suspend_now_and_then(consumer, over, rng)
+
+        return PushMembers(
+            slot,
+            make,
+            restart_s=self._section.restart_s,
+            crash=self._draw_crash,
+            rng=rng,
+            disturb=disturb,
+        )
+
+    async def _consume(
+        self, messages: Sequence[DeliveredMessage], deliveries: Deliveries, rng: random.Random
+    ) -> ConsumeStatus:
+        rows = rows_of(messages)
+        with deliveries.delivery(messages[0].queue, rows) as operation:
+            slow = rng.random() < self._section.slow_share
+            longest_ms = self._section.slow_ms if slow else 2 * self._section.consume_ms
+            await asyncio.sleep(rng.uniform(0, longest_ms / 1000))
+            if rng.random() < self._section.refuse_share:
+                operation.complete("fail")
+                return ConsumeStatus.RECONSUME_LATER
+            operation.complete("ok")
+        self._owed.consumed(row.value for row in rows)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    async def _suspend_now_and_then(
+        self, consumer: PushConsumer, over: asyncio.Event, rng: random.Random
+    ) -> None:
+        while not await sleep_until_set(over, rng.expovariate(1 / SUSPEND_EVERY_S)):
+            if not consumer.queues:
+                continue
+            queue = rng.choice(consumer.queues)
+            consumer.suspend([queue])
+            await sleep_until_set(over, rng.uniform(0, SUSPEND_S_MAX))
+            consumer.resume([queue])
+
+
+def _slots(section: OrderlySection) -> Sequence[str]:
+    return [f"{NAME}-sender", *(f"{NAME}-{i}" for i in range(int(section.clients)))]
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="a push group that consumes each queue in order, under its broker's lock",
+    topics=lambda _: [NAME],
+    slots=_slots,
+    make=OrderlyPart,
+    judged_by=("C3", "C4", "A5", "A12", "A13", "A22"),
+)

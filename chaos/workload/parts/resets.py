@@ -1,0 +1,235 @@
+"""Offset resets: an administrator sends a group back, forth and to its end while its members run.
+
+Place in the data path: a feed sends to the part's topic, a push group reads it, and a tool resets
+one queue at a time: to an offset, to a time, to the end, through INVOKE_BROKER_TO_RESET_OFFSET.
+
+Invariants: a reset whose answer did not come is `info`, and one by time then tells no offset; what
+the group is to read is counted anew from each reset on.
+
+Source: RocketMQ AdminBrokerProcessor.resetOffset; rule C9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from chaos.recording.history import MessageRow
+from chaos.scenario.part_sections import ResetsSection
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot
+from chaos.workload.messages import wall_ms
+from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.feed import Feed
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.push_members import (
+    Deliveries,
+    Member,
+    PushMembers,
+    make_member,
+    rows_of,
+)
+from client.administer.admin import Admin, AdminSettings
+from client.consume.listener import ConsumeStatus
+from client.errors import ClientError
+from client.message import DeliveredMessage, MessageQueue
+
+__all__ = ["SPEC", "DueOffsets"]
+
+NAME: Final = "resets"
+GROUP: Final = f"{NAME}-consumers"
+CRASH_SHARE: Final = 0.5
+REBALANCE_MS: Final = 4_000
+BATCH_MAX: Final = 8
+TIMEOUT_MS: Final = 3_000
+BACK_MS_MAX: Final = 5_000
+END_SHARE: Final = 0.2
+TIME_SHARE: Final = 0.3  # the rest goes to an offset
+
+
+class DueOffsets:
+    """What the group is to be shown of each queue since the last reset of it."""
+
+    def __init__(self) -> None:
+        self._stored: dict[MessageQueue, set[int]] = {}
+        self._owed: dict[MessageQueue, set[int]] = {}
+        self._from: dict[MessageQueue, int] = {}
+        self._shown: dict[MessageQueue, set[int]] = {}
+
+    def acknowledged(self, queue: MessageQueue, offset: int) -> None:
+        self._stored.setdefault(queue, set()).add(offset)
+        shown = self._shown.get(queue, set())
+        if offset >= self._from.get(queue, 0) and offset not in shown:
+            self._owed.setdefault(queue, set()).add(offset)
+
+    def shown(self, queue: MessageQueue, offsets: Sequence[int]) -> None:
+        self._shown.setdefault(queue, set()).update(offsets)
+        self._owed.get(queue, set()).difference_update(offsets)
+
+    def reset(self, queue: MessageQueue, offset: int | None) -> None:
+        """Begin anew at `offset`; None: where the group goes on is not known, nothing is owed."""
+        self._shown[queue] = set()
+        self._from[queue] = offset if offset is not None else 1 << 62
+        stored = self._stored.get(queue, set())
+        self._owed[queue] = {at for at in stored if at >= self._from[queue]}
+
+    def draw(self, queue: MessageQueue, rng: random.Random) -> int:
+        """Return an offset that the queue has, or its end as far as it is known."""
+        return rng.randint(0, max(self._stored.get(queue, {-1})) + 1)
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._owed.values())
+
+
+class ResetsPart:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._section: ResetsSection = kit.section
+        self._rng = random.Random(kit.rng.getrandbits(64))
+        self._queues = {
+            (queue.broker_name, queue.queue_id): queue for queue in kit.context.part_queues[NAME]
+        }
+        self._due = DueOffsets()
+        self._feed = Feed(
+            kit, NAME, f"{NAME}-sender", rate=self._section.rate, on_acked=self._acked
+        )
+        self._resets_done = asyncio.Event()
+        self._members = [
+            self._slot_members(kit.slots[f"{NAME}-{i}"], random.Random(kit.rng.getrandbits(64)))
+            for i in range(int(self._section.clients))
+        ]
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        """A reset may leave messages out, so C9 takes the place of A5."""
+        return {
+            GROUP: {
+                "kind": "cluster",
+                "at_least_once": False,
+                "ordered": False,
+                "rebalance_ms": REBALANCE_MS,
+                "topics": [NAME],
+            }
+        }
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._feed.run(stop))
+            tasks.create_task(self._reset_now_and_then(stop))
+            for members in self._members:
+                tasks.create_task(members.run(stop, drained))
+
+    async def idle(self) -> None:
+        await self._feed.idle()
+        await self._resets_done.wait()
+
+    def is_settled(self) -> bool:
+        return True
+
+    def has_read(self) -> bool:
+        return self._due.is_empty
+
+    def _acked(self, row: MessageRow) -> None:
+        assert row.broker_group is not None
+        assert row.queue is not None
+        assert row.offset is not None
+        queue = self._queues[row.broker_group, row.queue]
+        self._due.acknowledged(queue, row.offset)
+
+    async def _reset_now_and_then(self, stop: asyncio.Event) -> None:
+        slot = self._kit.slots[f"{NAME}-tool"]
+        client = slot.next_client()
+        actor = Actor(self._kit.context.history, root=client, client=client, client_group=GROUP)
+        admin = Admin(
+            self._kit.context.name_servers,
+            slot.dial,
+            settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings()),
+        )
+        try:
+            async with admin:
+                while not await sleep_until_set(
+                    stop, self._rng.expovariate(1 / self._section.reset_s)
+                ):
+                    await self._reset(admin, actor)
+        finally:
+            self._resets_done.set()
+
+    async def _reset(self, admin: Admin, actor: Actor) -> None:
+        queue = self._rng.choice(list(self._queues.values()))
+        luck = self._rng.random()
+        offset = timestamp_ms = -1
+        if luck >= END_SHARE:
+            if luck < END_SHARE + TIME_SHARE:
+                timestamp_ms = wall_ms() - self._rng.randint(0, BACK_MS_MAX)
+            else:
+                offset = self._due.draw(queue, self._rng)
+        with actor.operation(
+            "reset",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            offset=offset if offset >= 0 else None,
+        ) as operation:
+            try:
+                answered = await admin.reset_queue(
+                    GROUP, queue, offset=offset, timestamp_ms=timestamp_ms
+                )
+            except ClientError as error:
+                operation.failed(error)
+                if not error.definite:
+                    self._due.reset(queue, None)
+                return
+            operation.complete("ok", offset=answered)
+        self._due.reset(queue, answered)
+
+    def _slot_members(self, slot: Slot, rng: random.Random) -> PushMembers:
+        def make(client: str) -> Member:
+            deliveries = Deliveries(self._kit, client=client, group=GROUP)
+
+            async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+                return await self._consume(messages, deliveries, rng)
+
+            return make_member(
+                self._kit,
+                slot,
+                listen,
+                client=client,
+                group=GROUP,
+                topics=[NAME],
+                settings={"consume_batch_max": BATCH_MAX},
+            )
+
+        return PushMembers(
+            slot,
+            make,
+            restart_s=self._section.restart_s,
+            crash=lambda: rng.random() < CRASH_SHARE,
+            rng=rng,
+        )
+
+    async def _consume(
+        self, messages: Sequence[DeliveredMessage], deliveries: Deliveries, rng: random.Random
+    ) -> ConsumeStatus:
+        rows = rows_of(messages)
+        with deliveries.delivery(messages[0].queue, rows) as operation:
+            await asyncio.sleep(rng.uniform(0, 2 * self._section.consume_ms / 1000))
+            operation.complete("ok")
+        self._due.shown(messages[0].queue, [row.offset for row in rows if row.offset is not None])
+        return ConsumeStatus.CONSUME_SUCCESS
+
+
+def _slots(section: ResetsSection) -> Sequence[str]:
+    members = [f"{NAME}-{i}" for i in range(int(section.clients))]
+    return [f"{NAME}-sender", f"{NAME}-tool", *members]
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="a push group that is sent back, forth and to the end while its members run",
+    topics=lambda _: [NAME],
+    slots=_slots,
+    make=ResetsPart,
+    judged_by=("C9", "A12", "A22"),
+)

@@ -1,0 +1,236 @@
+"""Retries and dead letters: a push group that refuses some messages once, twice or always.
+
+Place in the data path: a feed sends to the part's topic; refused messages come again through
+`%RETRY%group`, reconsume counts up, and what is refused more than `retries_max` times stands in
+`%DLQ%group`, which is read once all members have ended.
+
+Invariants: how often a message is refused follows from its value alone, so that every member
+refuses it alike; a delivery has one message, so that each is refused for itself; the part is
+settled when nothing that was refused can still come again.
+
+Source: RocketMQ CONSUMER_SEND_MSG_BACK; rules C6, C7, C8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from chaos.recording.history import MessageRow
+from chaos.scenario.part_sections import RetriesSection
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot
+from chaos.workload.parts.feed import Feed
+from chaos.workload.parts.owed import Owed
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.push_members import (
+    Deliveries,
+    Member,
+    PushMembers,
+    make_member,
+    rows_of,
+)
+from chaos.workload.pull_reader import complete_poll
+from client.consume.listener import ConsumeStatus
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
+from client.errors import ClientError, NoRouteError
+from client.message import DeliveredMessage, MessageQueue
+from remoting.protocol.group_topics import DLQ_PREFIX
+
+__all__ = ["SPEC", "refusals_of"]
+
+NAME: Final = "retries"
+GROUP: Final = f"{NAME}-consumers"
+READER_GROUP: Final = f"{NAME}-dead-letters"
+DELAY_LEVEL: Final = 1  # a second; the broker's choice begins with ten, and runs are short
+CRASH_SHARE: Final = 0.5
+REBALANCE_MS: Final = 4_000
+LAST_REFUSAL_MS: Final = 4_000  # a refused message is stored again, or here, within its timeout
+READ_ATTEMPTS: Final = 20
+READ_PAUSE_S: Final = 0.25
+READ_BATCH_MAX: Final = 32
+TIMEOUT_MS: Final = 3_000
+
+
+def refusals_of(value: str, *, retries_max: int, refuse_share: float, poison_share: float) -> int:
+    """Return how often a message is refused; more than `retries_max`: whenever it comes."""
+    luck = zlib.crc32(value.encode()) / 2**32
+    if luck < poison_share:
+        return retries_max + 1_000
+    if luck < poison_share + refuse_share:
+        return 1 + zlib.crc32(value[::-1].encode()) % max(1, retries_max)
+    return 0
+
+
+class RetriesPart:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._section: RetriesSection = kit.section
+        self._owed = Owed()
+        self._waiting: set[str] = set()  # refused, and to come again
+        self._refused_s = 0.0
+        self._feed = Feed(
+            kit,
+            NAME,
+            f"{NAME}-sender",
+            rate=self._section.rate,
+            on_acked=lambda row: self._owed.acknowledged(row.value),
+        )
+        self._members = [
+            self._slot_members(kit.slots[f"{NAME}-{i}"], random.Random(kit.rng.getrandbits(64)))
+            for i in range(int(self._section.clients))
+        ]
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        """A message that is always refused is never read ok, so C6 takes the place of A5."""
+        common = {"kind": "cluster", "at_least_once": False, "ordered": False}
+        return {
+            GROUP: common
+            | {
+                "topics": [NAME],
+                "rebalance_ms": REBALANCE_MS,
+                "retries_max": int(self._section.retries_max),
+            },
+            READER_GROUP: common | {"topics": [DLQ_PREFIX + GROUP]},
+        }
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._feed.run(stop))
+            for members in self._members:
+                tasks.create_task(members.run(stop, drained))
+        await _DeadLetters(self._kit).read()
+
+    async def idle(self) -> None:
+        await self._feed.idle()
+
+    def is_settled(self) -> bool:
+        quiet_s = asyncio.get_running_loop().time() - self._refused_s
+        return not self._waiting and self._owed.is_empty and quiet_s >= LAST_REFUSAL_MS / 1000
+
+    def has_read(self) -> bool:
+        return not self._waiting and self._owed.is_empty
+
+    def _slot_members(self, slot: Slot, rng: random.Random) -> PushMembers:
+        def make(client: str) -> Member:
+            deliveries = Deliveries(self._kit, client=client, group=GROUP)
+
+            async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+                return await self._consume(messages, deliveries, rng)
+
+            return make_member(
+                self._kit,
+                slot,
+                listen,
+                client=client,
+                group=GROUP,
+                topics=[NAME],
+                settings={
+                    "retry_delay_level": DELAY_LEVEL,
+                    "reconsume_times_max": int(self._section.retries_max),
+                },
+            )
+
+        return PushMembers(
+            slot,
+            make,
+            restart_s=self._section.restart_s,
+            crash=lambda: rng.random() < CRASH_SHARE,
+            rng=rng,
+        )
+
+    async def _consume(
+        self, messages: Sequence[DeliveredMessage], deliveries: Deliveries, rng: random.Random
+    ) -> ConsumeStatus:
+        rows = rows_of(messages)
+        with deliveries.delivery(messages[0].queue, rows) as operation:
+            await asyncio.sleep(rng.uniform(0, 2 * self._section.consume_ms / 1000))
+            (row,) = rows
+            refused = messages[0].reconsume_times < self._refusals(row)
+            operation.complete("fail" if refused else "ok")
+        if not refused:
+            self._waiting.discard(row.value)
+            self._owed.consumed([row.value])
+            return ConsumeStatus.CONSUME_SUCCESS
+        self._refused_s = asyncio.get_running_loop().time()
+        if messages[0].reconsume_times < self._section.retries_max:
+            self._waiting.add(row.value)
+        else:  # it goes to the dead letters
+            self._waiting.discard(row.value)
+            self._owed.consumed([row.value])
+        return ConsumeStatus.RECONSUME_LATER
+
+    def _refusals(self, row: MessageRow) -> int:
+        return refusals_of(
+            row.value,
+            retries_max=int(self._section.retries_max),
+            refuse_share=self._section.refuse_share,
+            poison_share=self._section.poison_share,
+        )
+
+
+class _DeadLetters:
+    """The reader of the group's dead letters, at the end of the run."""
+
+    def __init__(self, kit: PartKit) -> None:
+        self._context = kit.context
+        self._slot = kit.slots[f"{NAME}-dead"]
+
+    async def read(self) -> None:
+        """Read every queue of `%DLQ%group` from its beginning; what is unread then shows so."""
+        client = self._slot.next_client()
+        settings = PullConsumerSettings(
+            timeout_ms=TIMEOUT_MS, register=False, instance=self._slot.instance_settings()
+        )
+        actor = Actor(self._context.history, root=client, client=client, client_group=READER_GROUP)
+        async with PullConsumer(
+            READER_GROUP, self._context.name_servers, self._slot.dial, settings=settings
+        ) as consumer:
+            try:
+                queues = await consumer.queues(DLQ_PREFIX + GROUP)
+            except NoRouteError:
+                return  # the topic is made with the first dead letter
+            except ClientError:
+                return  # no name server answers: the log has what was not read here
+            for queue in queues:
+                await self._read_queue(consumer, actor, queue)
+
+    async def _read_queue(self, consumer: PullConsumer, actor: Actor, queue: MessageQueue) -> None:
+        position = failures = 0
+        while failures < READ_ATTEMPTS:
+            with actor.operation(
+                "poll",
+                broker_group=queue.broker_name,
+                topic=queue.topic,
+                queue=queue.queue_id,
+                offset=position,
+            ) as operation:
+                try:
+                    result = await consumer.pull(queue, position, READ_BATCH_MAX)
+                except ClientError as error:
+                    operation.failed(error)
+                    failures += 1
+                    await asyncio.sleep(READ_PAUSE_S)
+                    continue
+                complete_poll(operation, result, self._context)
+            if result.next_begin_offset <= position or not result.messages:
+                return
+            position = result.next_begin_offset
+
+
+def _slots(section: RetriesSection) -> Sequence[str]:
+    members = [f"{NAME}-{i}" for i in range(int(section.clients))]
+    return [f"{NAME}-sender", f"{NAME}-dead", *members]
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="a push group that refuses some messages once, twice or always: retries, dead letters",
+    topics=lambda _: [NAME],
+    slots=_slots,
+    make=RetriesPart,
+    judged_by=("C6", "C7", "C8", "A12"),
+)

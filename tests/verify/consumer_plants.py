@@ -1,0 +1,180 @@
+"""Planted violations of the rules of consumption (C3 to C9): see `tests.verify.plants`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.verify.consumer_runs import (
+    RESET,
+    add,
+    consumer_run,
+    drop,
+    of_group,
+    swap,
+)
+from tests.verify.plants import Plant, Planted
+from tests.verify.synthetic import MS, Row, SyntheticRun
+
+CONSUMER_PLANTS: list[Planted] = []
+
+
+@dataclass(frozen=True)
+class _ConsumerPlanted(Planted):
+    dead: tuple[str, ...] = ("r2",)
+
+    def run(self) -> SyntheticRun:
+        return consumer_run(self.name, self.plant, dead=self.dead)
+
+
+def plant(
+    check: str, *also: str, witness: str, dead: tuple[str, ...] = ("r2",)
+) -> Callable[[Plant], Plant]:
+    def register(function: Plant) -> Plant:
+        name = function.__name__.replace("_", "-")
+        planted = _ConsumerPlanted(
+            check, name, function, False, frozenset(also), witness, sql_only=True, dead=dead
+        )
+        CONSUMER_PLANTS.append(planted)
+        return function
+
+    return register
+
+
+@plant("C3", witness='"queue": 0')
+def two_members_at_once(run: SyntheticRun) -> None:
+    """The listener of the member that left had not returned yet."""
+    last, first = of_group(run, "orderly", "o2")[-1], of_group(run, "orderly", "o3")[0]
+    last["t_complete"] = first["t_invoke"] + 1
+
+
+@plant("C3", witness='"queue": 0')
+def member_that_left_goes_on(run: SyntheticRun) -> None:
+    (theirs,) = of_group(run, "orderly", "o4")
+    ours = add(run, theirs, process=f"{run.name}.m1.listener", client=f"{run.name}.m1")
+    ours |= {"type": "fail", "t_invoke": theirs["t_invoke"] + 1}
+    ours["t_complete"] = ours["t_invoke"] + 1
+
+
+@plant("C4", witness="o5")
+def two_of_a_queue_exchanged(run: SyntheticRun) -> None:
+    swap(of_group(run, "orderly", "o4")[0], of_group(run, "orderly", "o5")[0])
+
+
+@plant("C4", witness="o3")
+def refused_message_is_overtaken(run: SyntheticRun) -> None:
+    """What was refused did not make the queue wait."""
+    swap(of_group(run, "orderly", "o2")[-1], of_group(run, "orderly", "o3")[0])
+
+
+@plant("C5", witness="b2")
+def member_missed_one_between(run: SyntheticRun) -> None:
+    drop(run, of_group(run, "broadcast", "b2")[1])
+
+
+@plant("C5", witness="b4")
+def member_missed_the_last(run: SyntheticRun) -> None:
+    drop(run, of_group(run, "broadcast", "b4")[0])
+
+
+@plant("C5", witness="b3")
+def member_got_nothing_of_a_queue(run: SyntheticRun) -> None:
+    """It had taken the queue long before; the other member was given all."""
+    theirs = [of_group(run, "broadcast", f"b{number}")[1] for number in range(5)]
+    drop(run, *theirs)
+    (taken,) = (
+        op
+        for op in run.ops
+        if op["f"] == "assign" and op["client"] == f"{run.name}.b2" and op["assigned"]
+    )
+    taken |= {name: taken[name] - 30_000 * MS for name in ("t_invoke", "t_complete")}
+
+
+@plant("C6", witness="r1")
+def refused_and_never_again(run: SyntheticRun) -> None:
+    drop(run, of_group(run, "retries", "r1")[-1])
+
+
+@plant("C6", witness="r2", dead=())
+def dead_letter_is_lost(run: SyntheticRun) -> None:
+    """Refused for the last time, and nowhere since."""
+
+
+@plant("C6", witness='"never delivered"')
+def acknowledged_and_withheld(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "retries", "r0"))
+
+
+@plant("C7", witness='"twice"', dead=("r2", "r2"))
+def dead_letter_twice(run: SyntheticRun) -> None:
+    """Refused once for the last time."""
+
+
+@plant("C7", witness="r1", dead=("r2", "r1"))
+def dead_letter_too_early(run: SyntheticRun) -> None:
+    """Refused once, and it had come again."""
+
+
+@plant("C7", witness="r0", dead=("r2", "r0"))
+def dead_letter_that_was_consumed(run: SyntheticRun) -> None:
+    """Consumed at once, and among the dead letters, too."""
+
+
+@plant("C8", witness='"it jumped"')
+def reconsume_count_jumps(run: SyntheticRun) -> None:
+    of_group(run, "retries", "r1")[-1]["messages"][0]["reconsume"] = 2
+
+
+@plant("C8", witness='"beyond the last retry"')
+def came_again_beyond_the_last_retry(run: SyntheticRun) -> None:
+    row = add(run, of_group(run, "retries", "r2")[-1])
+    row["messages"][0]["reconsume"] = 3
+
+
+@plant("C9", witness='"found_offset": 2')
+def reset_is_not_followed(run: SyntheticRun) -> None:
+    drop(run, *_behind_the_reset(run))
+
+
+@plant("C9", witness='"found_offset": 5')
+def reset_is_followed_but_for_the_last(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "resets", "s5")[1:])
+
+
+@plant("C9", witness="went on before it")
+def group_goes_on_before_the_reset(run: SyntheticRun) -> None:
+    """It was sent to the last message, and went on as it had been."""
+    _reset(run)["offset"] = 5
+    for op in run.ops:
+        if op["client"] == f"{run.name}.s1" and op["t_invoke"] > _reset(run)["t_complete"]:
+            op |= {name: op[name] + 11_000 * MS for name in ("t_invoke", "t_complete")}
+
+
+@plant("C9", witness="went on elsewhere")
+def seek_is_not_followed(run: SyntheticRun) -> None:
+    drop(run, of_group(run, "resets", "s4")[-1])
+
+
+@plant("C9", witness="went on elsewhere")
+def seek_is_ignored(run: SyntheticRun) -> None:
+    """The member goes on with what it had prefetched."""
+    for op in run.ops:
+        if op["f"] == "reset" and op["client"] == f"{run.name}.s1":
+            op["offset"] = 3
+
+
+def _reset(run: SyntheticRun) -> Row:
+    """Return the administrator's reset."""
+    return next(op for op in run.ops if op["f"] == "reset" and op["client"].endswith("tool"))
+
+
+def _behind_the_reset(run: SyntheticRun) -> list[Row]:
+    behind = _reset(run)["t_invoke"]
+    return [
+        op
+        for op in run.ops
+        if op["client_group"] == "resets"
+        and op.get("topic") == RESET
+        and op["f"] == "deliver"
+        and op["t_invoke"] > behind
+    ]

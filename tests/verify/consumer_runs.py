@@ -1,0 +1,237 @@
+"""A clean run of consumers, beside what every synthetic run has.
+
+A group under locks, a broadcast one, one with retries and dead letters, and one that is reset and
+whose member seeks.
+
+Own code: nothing of the laboratory or of the broker is used.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+
+from tests.verify.synthetic import MS, Rec, Row, SyntheticRun
+
+ORDERLY, BROADCAST, RETRIED, RESET = "Orderly", "Broadcast", "Retried", "Reset"
+DEAD, AGAIN = "%DLQ%retries", "%RETRY%retries"
+DRAINED_AT = 900_000 * MS
+LEFT_AT = 1_000_000 * MS
+Change = Callable[[SyntheticRun], None]
+
+
+def consumer_run(
+    name: str, *changes: Change, live: Change | None = None, dead: tuple[str, ...] = ("r2",)
+) -> SyntheticRun:
+    """Return the run; `live` acts behind what the consumers did, `changes` afterwards.
+
+    `dead` are the messages that end among the dead letters.
+    """
+
+    def act(run: SyntheticRun) -> None:
+        _work(run, dead)
+        if live is not None:
+            live(run)
+        _read_by_all(run)
+
+    run = SyntheticRun(name, live=act)
+    run.manifest["phases"]["drain"][1] = DRAINED_AT
+    run.now = LEFT_AT
+    for client in ("b1", "b2"):
+        assign(run, client, "broadcast", None)
+        run.ops[-1]["op"] = len(run.ops)
+    for change in changes:
+        change(run)
+    return run
+
+
+def _work(run: SyntheticRun, dead: tuple[str, ...]) -> None:
+    run.tick(6_000)  # what is judged in calm begins five seconds behind the fault
+    _orderly(run)
+    _broadcast(run)
+    _retries(run, dead)
+    _resets(run)
+
+
+def send(run: SyntheticRun, topic: str, name: str) -> None:
+    value = f"{run.name}.{name}"
+    row = run.message(value, 0, topic=topic, keys=[f"key-{value}"])
+
+    def store(_: Row) -> None:
+        row["offset"] = put(run, topic, name).queue_offset
+
+    run.op("w1", "send", topic=topic, queue=0, messages=[row], during=store)
+
+
+def put(run: SyntheticRun, topic: str, name: str, *, reconsume: int = 0) -> Rec:
+    """Store a record; a dead letter, too."""
+    value = f"{run.name}.{name}"
+    rec = Rec("message", topic, 0, value, f"K.{value}", [f"key-{value}"], tags="a")
+    rec.digest, rec.reconsume = zlib.crc32(value.encode()), reconsume
+    run.append([rec])
+    return rec
+
+
+def assign(run: SyntheticRun, client: str, group: str, topic: str | None) -> Row:
+    owned = [] if topic is None else [{"broker_group": run.group, "topic": topic, "queue": 0}]
+    return run.op(client, "assign", client_group=group, broker_group=None, assigned=owned)
+
+
+def deliver(
+    run: SyntheticRun,
+    client: str,
+    group: str,
+    topic: str,
+    name: str,
+    outcome: str = "ok",
+    reconsume: int = 0,
+) -> Row:
+    """Deliver the first record of that value and count in the topic, by the client's listener."""
+    value = f"{run.name}.{name}"
+    rec = next(
+        rec for rec in run.stored(0, topic) if rec.value == value and rec.reconsume == reconsume
+    )
+    return run.op(
+        f"{client}.listener",
+        "deliver",
+        outcome,
+        client=f"{run.name}.{client}",
+        client_group=group,
+        topic=topic,
+        queue=0,
+        messages=[run.shown(rec)],
+    )
+
+
+def reset(run: SyntheticRun, client: str, offset: int | None, outcome: str = "ok") -> Row:
+    return run.op(
+        client,
+        "reset",
+        outcome,
+        client=f"{run.name}.{client}",
+        client_group="resets",
+        topic=RESET,
+        queue=0,
+        offset=offset,
+    )
+
+
+def of_group(run: SyntheticRun, group: str, name: str) -> list[Row]:
+    """Return the group's deliveries of a value."""
+    value = f"{run.name}.{name}"
+    return [
+        op
+        for op in run.ops
+        if op["f"] == "deliver"
+        and op["client_group"] == group
+        and op["messages"][0]["value"] == value
+    ]
+
+
+def drop(run: SyntheticRun, *ops: Row) -> None:
+    run.ops = [op for op in run.ops if not any(op is other for other in ops)]
+
+
+def add(run: SyntheticRun, like: Row, after_ms: int = 1_000, **columns: object) -> Row:
+    """Add a delivery like `like`, invoked so long after it had ended."""
+    began = like["t_complete"] + after_ms * MS
+    messages = [dict(message) for message in like["messages"]]
+    times = {"t_invoke": began, "t_complete": began + MS}
+    row = like | times | {"op": len(run.ops) + 1_000, "messages": messages} | columns
+    run.ops.append(row)
+    return row
+
+
+def swap(one: Row, other: Row) -> None:
+    """Exchange what two deliveries showed."""
+    one["messages"], other["messages"] = other["messages"], one["messages"]
+
+
+def _orderly(run: SyntheticRun) -> None:
+    for number in range(6):
+        send(run, ORDERLY, f"o{number}")
+    assign(run, "m1", "orderly", ORDERLY)
+    for name in ("o0", "o1"):
+        deliver(run, "m1", "orderly", ORDERLY, name)
+    deliver(run, "m1", "orderly", ORDERLY, "o2", "fail")
+    deliver(run, "m1", "orderly", ORDERLY, "o2")
+    assign(run, "m1", "orderly", None)
+    assign(run, "m2", "orderly", ORDERLY)
+    for name in ("o3", "o4", "o5"):
+        deliver(run, "m2", "orderly", ORDERLY, name)
+
+
+def _broadcast(run: SyntheticRun) -> None:
+    for client in ("b1", "b2"):
+        assign(run, client, "broadcast", BROADCAST)
+    for number in range(5):
+        send(run, BROADCAST, f"b{number}")
+    for client in ("b1", "b2"):
+        for number in range(5):
+            deliver(run, client, "broadcast", BROADCAST, f"b{number}")
+
+
+def _retries(run: SyntheticRun, dead: tuple[str, ...]) -> None:
+    """The second message comes once more, the third goes to the dead letters."""
+    for number in range(3):
+        send(run, RETRIED, f"r{number}")
+    assign(run, "r1", "retries", RETRIED)
+    deliver(run, "r1", "retries", RETRIED, "r0")
+    deliver(run, "r1", "retries", RETRIED, "r1", "fail")
+    deliver(run, "r1", "retries", RETRIED, "r2", "fail")
+    for name in ("r1", "r2"):
+        put(run, AGAIN, name, reconsume=1)
+    deliver(run, "r1", "retries", AGAIN, "r1", reconsume=1)
+    deliver(run, "r1", "retries", AGAIN, "r2", "fail", reconsume=1)
+    put(run, AGAIN, "r2", reconsume=2)
+    deliver(run, "r1", "retries", AGAIN, "r2", "fail", reconsume=2)
+    for name in dead:
+        put(run, DEAD, name, reconsume=3)
+
+
+def _resets(run: SyntheticRun) -> None:
+    for number in range(6):
+        send(run, RESET, f"s{number}")
+    assign(run, "s1", "resets", RESET)
+    _deliver_from(run, 0)
+    reset(run, "tool", 2)
+    _deliver_from(run, 2)
+    reset(run, "s1", 4)
+    _deliver_from(run, 4)
+
+
+def _deliver_from(run: SyntheticRun, first: int) -> None:
+    for number in range(first, 6):
+        deliver(run, "s1", "resets", RESET, f"s{number}")
+
+
+def _read_by_all(run: SyntheticRun) -> None:
+    """The groups that read every topic read these."""
+    for topic in (ORDERLY, BROADCAST, RETRIED, RESET):
+        recs = run.stored(0, topic)
+        for rec in recs:
+            run.op(
+                "d1",
+                "deliver",
+                client_group="push",
+                topic=topic,
+                queue=0,
+                messages=[run.shown(rec)],
+            )
+        for process, group in (("c1", "pull"), ("f1", "drain")):
+            _poll(run, process, group, topic, recs)
+
+
+def _poll(run: SyntheticRun, process: str, group: str, topic: str, recs: Iterable[Rec]) -> None:
+    run.op(
+        process,
+        "poll",
+        client_group=group,
+        topic=topic,
+        queue=0,
+        offset=0,
+        messages=[run.shown(rec) for rec in recs],
+        final=group == "drain",
+        node=run.leader,
+        term=run.term,
+    )

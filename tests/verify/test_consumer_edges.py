@@ -1,0 +1,231 @@
+"""Where the rules of consumption (C3 to C9) must stay silent, can't tell, or are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.verify.consumer_runs import (
+    DRAINED_AT,
+    RETRIED,
+    Change,
+    add,
+    assign,
+    consumer_run,
+    drop,
+    of_group,
+    reset,
+)
+from tests.verify.synthetic import MS, SCHEMAS, Row, SyntheticRun
+from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.engines.duckdb import DuckDBEngine
+from verify.judge import judge_run
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
+from verify.verdict import CheckResult, Outcome
+
+SILENT: list[tuple[str, Change, tuple[str, ...]]] = []
+
+
+def results(rule_id: str, run: SyntheticRun, folder: Path) -> list[CheckResult]:
+    """Judge `run` by one rule; a table without a row is not listed."""
+    path = run.write(folder, tables=[name for name in SCHEMAS if getattr(run, name)])
+    return judge_run(
+        DuckDBEngine(folder),
+        LocalFiles(path),
+        load_manifest(LocalFiles(path)),
+        rules=[rule for rule in read_rules(BUILT_IN_RULES) if rule.id == rule_id],
+        stages=read_stages(BUILT_IN_STAGES),
+        say=lambda text: None,
+    ).results
+
+
+def silent(rule_id: str, *dead: str) -> Callable[[Change], Change]:
+    def register(change: Change) -> Change:
+        SILENT.append((rule_id, change, dead or ("r2",)))
+        return change
+
+    return register
+
+
+@silent("C3")
+def call_outlives_its_lock(run: SyntheticRun) -> None:
+    """It began six seconds before the other member's."""
+    last, first = of_group(run, "orderly", "o2")[-1], of_group(run, "orderly", "o3")[0]
+    last |= {
+        "t_invoke": first["t_invoke"] - 6_000 * MS,
+        "t_complete": first["t_invoke"] + 1_000 * MS,
+    }
+
+
+@silent("C3")
+def call_whose_end_nobody_recorded(run: SyntheticRun) -> None:
+    last = of_group(run, "orderly", "o2")[-1]
+    last |= {"type": "info", "t_complete": None}
+
+
+@silent("C3")
+def two_members_of_another_group_at_once(run: SyntheticRun) -> None:
+    one, other = of_group(run, "broadcast", "b1")
+    one["t_complete"] = other["t_complete"]
+
+
+@silent("C4")
+def refused_batch_comes_again_one_by_one(run: SyntheticRun) -> None:
+    refused = of_group(run, "orderly", "o2")[0]
+    refused["messages"] = [*refused["messages"], *of_group(run, "orderly", "o3")[0]["messages"]]
+
+
+@silent("C4")
+def consumed_again_after_a_crash(run: SyntheticRun) -> None:
+    add(run, of_group(run, "orderly", "o1")[0], 30_000)
+
+
+@silent("C5")
+def member_left_before_the_last(run: SyntheticRun) -> None:
+    """Its assign without queues came before the drain's end."""
+    drop(run, of_group(run, "broadcast", "b4")[0])
+    (left,) = (
+        op for op in run.ops if op["client"] == f"{run.name}.b1" and op.get("assigned") == []
+    )
+    left |= {"t_invoke": DRAINED_AT - 2, "t_complete": DRAINED_AT - 1}
+
+
+@silent("C5")
+def member_joined_behind_the_first(run: SyntheticRun) -> None:
+    drop(run, of_group(run, "broadcast", "b0")[0])
+
+
+@silent("C5")
+def member_refused_one(run: SyntheticRun) -> None:
+    of_group(run, "broadcast", "b2")[0]["type"] = "fail"
+
+
+@silent("C5")
+def missed_message_was_not_acknowledged(run: SyntheticRun) -> None:
+    drop(run, of_group(run, "broadcast", "b2")[0])
+    run.find("send", "b2")["type"] = "info"
+
+
+@silent("C5")
+def member_got_nothing_of_what_was_sent_as_it_came(run: SyntheticRun) -> None:
+    drop(run, *(of_group(run, "broadcast", f"b{number}")[0] for number in range(5)))
+
+
+@silent("C6")
+def withheld_in_a_queue_that_was_not_drained(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "retries", "r0"))
+    for queue in run.manifest["queues"]:
+        if queue["topic"] == RETRIED:
+            queue["drained"] = False
+
+
+@silent("C7", "r2", "r2")
+def dead_letter_twice_after_two_refusals(run: SyntheticRun) -> None:
+    add(run, of_group(run, "retries", "r2")[-1])
+
+
+@silent("C7", "r2", "r2")
+def dead_letter_twice_within_a_fault(run: SyntheticRun) -> None:
+    _last_refusal_in_a_fault(run)
+
+
+@silent("C8")
+def member_tries_again_by_itself_within_a_fault(run: SyntheticRun) -> None:
+    _last_refusal_in_a_fault(run)
+    add(run, of_group(run, "retries", "r2")[-1])["messages"][0]["reconsume"] = 3
+
+
+@silent("C8")
+def same_count_comes_twice(run: SyntheticRun) -> None:
+    """It was sent back by the broker's own count, which knows of no retry within the member."""
+    add(run, of_group(run, "retries", "r2")[1])
+
+
+@silent("C9")
+def reset_again_before_it_was_followed(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "resets", "s5")[1:])
+    again = reset(run, "tool", 6)
+    again["op"] = len(run.ops) + 1_000
+
+
+@silent("C9")
+def reset_whose_answer_never_came(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "resets", "s5")[1:])
+    _reset(run).update({"type": "info", "t_complete": None, "offset": None})
+
+
+@silent("C9")
+def commit_of_unknown_outcome_may_have_undone_it(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "resets", "s5")[1:])
+    place = {"client_group": "resets", "topic": "Reset", "queue": 0}
+    run.op("s1.commits", "commit_offset", "info", offset=6, **place)
+    run.ops[-1] |= {"op": len(run.ops) + 1_000, "t_complete": None}
+
+
+@silent("C9")
+def what_was_held_is_delivered_before_the_reset_is_heard_of(run: SyntheticRun) -> None:
+    _reset(run)["offset"] = 5
+
+
+@silent("C9")
+def queue_was_given_anew_after_a_seek(run: SyntheticRun) -> None:
+    drop(run, of_group(run, "resets", "s4")[-1])
+    seek = next(op for op in run.ops if op["f"] == "reset" and op["client"] == f"{run.name}.s1")
+    assign(run, "s1", "resets", "Reset")
+    run.ops[-1]["op"] = seek["op"]
+    seek["op"] -= 0.5
+    _renumber(run)
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "change", "dead"), SILENT, ids=[f"{r}-{c.__name__}" for r, c, _ in SILENT]
+)
+def test_what_is_legal_accuses_nobody(
+    rule_id: str, change: Change, dead: tuple[str, ...], tmp_path: Path
+) -> None:
+    (only,) = results(rule_id, consumer_run("a", change, dead=dead), tmp_path)
+    assert only.verdict is Outcome.PASS, (only.reason, only.witnesses)
+
+
+def test_a_retry_may_have_been_to_come(tmp_path: Path) -> None:
+    run = consumer_run("a", dead=())
+    run.manifest["phases"]["drain"][1] = of_group(run, "retries", "r2")[-1]["t_complete"] + 1
+    (only,) = results("C6", run, tmp_path)
+    assert only.verdict is Outcome.UNKNOWN
+    assert "still to come" in str(only.reason)
+
+
+def test_without_a_log_and_a_read_dead_letters_are_unknown(tmp_path: Path) -> None:
+    run = consumer_run("a")
+    run.manifest["system"] = "another"
+    run.log = run.cq = run.raft = []
+    (only,) = results("C6", run, tmp_path)
+    assert only.verdict is Outcome.UNKNOWN
+    assert "dead letters" in str(only.reason)
+
+
+@pytest.mark.parametrize("rule_id", ["C3", "C4", "C5", "C6", "C7", "C8", "C9"])
+def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: Path) -> None:
+    run = SyntheticRun("a")
+    for name in ("orderly", "broadcast", "drain", "retries", "resets"):
+        del run.manifest["consumer_groups"][name]
+    assert results(rule_id, run, tmp_path) == []
+
+
+def _last_refusal_in_a_fault(run: SyntheticRun) -> None:
+    refused = of_group(run, "retries", "r2")[-1]
+    fault = run.faults[0] | {"fault": 2, "t_start": refused["t_invoke"] - 1}
+    fault |= {"t_effect": refused["t_invoke"], "t_healed": refused["t_complete"] + 1}
+    run.faults.append(fault)
+
+
+def _reset(run: SyntheticRun) -> Row:
+    return next(op for op in run.ops if op["f"] == "reset" and op["client"].endswith("tool"))
+
+
+def _renumber(run: SyntheticRun) -> None:
+    for number, op in enumerate(sorted(run.ops, key=lambda op: float(op["op"]))):
+        op["op"] = number

@@ -1,0 +1,56 @@
+-- C6: refused and lost
+-- promise: G1
+-- needs: ops
+-- wants: log
+-- applies: select (select count(*) from run_groups where retries_max is not null) > 0
+--   and (select coalesce(sum(ops), 0) from op_counts where f = 'deliver') > 0
+-- examined: select coalesce(sum(messages), 0) from op_counts where f = 'deliver'
+-- nothing: nothing was delivered
+-- holds: What a listener refused came again until it was consumed, or stands among the dead letters;
+--   nothing that was acknowledged was withheld from it.
+-- rule: A message that a group with retries_max was delivered, or that was acknowledged in a drained
+--   queue of its topics, that the group never consumed and that does not stand in its dead letters.
+--   A doubt where its last delivery ended less than fifteen seconds before the drain did, or where a
+--   run without a log never read dead letters.
+-- source: RocketMQ CONSUMER_SEND_MSG_BACK
+with delivered as (
+  select
+    client_group, value, max(op) as last_op, max(coalesce(t_complete, t_invoke)) as t_last,
+    max(reconsume) as reconsume, bool_or(not is_refused) as was_consumed, count(*) as deliveries
+  from refusals
+  group by client_group, value
+),
+acknowledged as (
+  select t.client_group, a.value, min(a.op) as acked_op
+  from acked_places a
+  join run_group_topics t on a.topic = t.topic
+  join run_groups g on t.client_group = g.client_group and g.retries_max is not null
+  join queues q
+    on a.broker_group = q.broker_group and a.topic = q.topic and a.queue = q.queue
+  where q.was_drained and a.offset >= q.floor and a.offset < q.max_offset
+  group by t.client_group, a.value
+),
+owed as (
+  select
+    coalesce(d.client_group, a.client_group) as client_group,
+    coalesce(d.value, a.value) as value,
+    a.acked_op, d.last_op, d.t_last, d.reconsume, coalesce(d.deliveries, 0) as deliveries
+  from delivered d
+  full outer join acknowledged a on d.client_group = a.client_group and d.value = a.value
+  where not coalesce(d.was_consumed, false)
+),
+dead_reads as (
+  select count(*) as reads from reads where startswith(topic, '%DLQ%')
+)
+select
+  case when o.deliveries = 0 then 'never delivered' else 'refused, and never came again' end as problem,
+  o.client_group, o.value, o.acked_op, o.last_op, o.t_last, o.deliveries, o.reconsume,
+  case
+    when o.deliveries = 0 then null
+    when o.t_last > s.drain_to - 15000000000 then 'its retry may have been still to come'
+    when not s.has_log and n.reads = 0 then 'neither a log nor a read shows dead letters'
+  end as reason
+from owed o
+left anti join dead_letters d on o.client_group = d.client_group and o.value = d.value
+cross join run_settings s
+cross join dead_reads n
