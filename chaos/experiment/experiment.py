@@ -26,6 +26,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import random
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from chaos.cluster.access import access_of, secured_settings, write_accounts
 from chaos.cluster.cluster import plan_ports
 from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError, lay_out
 from chaos.cluster.processes import ProcessError
@@ -52,7 +54,7 @@ from chaos.recording.run_export import ExportResult, export_run, sources_of
 from chaos.recording.run_manifest import describe_environment, write_manifest
 from chaos.recording.sparse_files import cut_trailing_holes
 from chaos.recording.table_converter import HISTORY_FILE
-from chaos.scenario.scenario import Scenario
+from chaos.scenario.scenario import Scenario, route_expiry_ms
 from chaos.systems.base import SystemFailedError
 from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
@@ -70,6 +72,7 @@ __all__ = [
 ]
 
 START_SECONDS_MAX: Final = 60.0
+ACL_FILE: Final = Path("secrets") / "plain_acl.yml"
 CLIENTS_END_SECONDS_MAX: Final = 60.0
 
 
@@ -133,6 +136,8 @@ def run_experiment(
     except (LayoutError, ProcessError) as error:  # no free ports, for example
         raise NothingBegunError(str(error)) from error
     try:
+        if scenario.cluster.access:
+            write_accounts(run.resolve() / ACL_FILE, secrets.token_hex(16))
         # A copy to run the experiment again with; the manifest has the same text.
         (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
         result = experiment.run()
@@ -193,7 +198,7 @@ class _Experiment:
         self._started = started
         self._on_drain = on_drain
         self._rng = random.Random(seed)
-        self._layout = _lay_out(scenario)
+        self._layout = _lay_out(scenario, run / ACL_FILE)
         self._started_ns = time.monotonic_ns()
         self._phases = Phases(lambda: time.monotonic_ns() - self._started_ns)
         self._queues: list[dict[str, object]] = []
@@ -276,6 +281,7 @@ class _Experiment:
             history=history,
             queues=(),
             nodes={place.address: place.node for place in self._layout.brokers},
+            signer=access_of(self._layout).signer,
         )
         work = self._scenario.workload
         slot = context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64)))
@@ -299,6 +305,7 @@ class _Experiment:
                 name: [queue for queue in queues if queue.topic in each]
                 for name, each in of_parts.items()
             },
+            signer=context.signer,
         )
 
     async def _load(self, parts: _Parts) -> None:
@@ -386,6 +393,7 @@ class _Experiment:
             },
             "dedupe": {"window_ms": scenario.dedupe.window_ms},
             "limits": None if limits is None else dataclasses.asdict(limits),
+            "routes": {"expire_ms": route_expiry_ms(scenario)},
         }
 
 
@@ -421,7 +429,7 @@ def _check_url(url: str) -> None:
         raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
 
 
-def _lay_out(scenario: Scenario) -> ClusterLayout:
+def _lay_out(scenario: Scenario, acl_file: Path = ACL_FILE) -> ClusterLayout:
     cluster = scenario.cluster
     ports = plan_ports(
         groups=cluster.groups,
@@ -437,7 +445,8 @@ def _lay_out(scenario: Scenario) -> ClusterLayout:
         ports=ports,
         engine=cluster.engine,
         raft_settings=scenario.raft_settings,
-        broker_settings=scenario.broker_settings,
+        broker_settings=scenario.broker_settings
+        | (secured_settings(acl_file) if cluster.access else {}),
     )
 
 

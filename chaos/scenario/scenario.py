@@ -45,6 +45,7 @@ __all__ = [
     "WorkloadSection",
     "load_scenario",
     "parse_scenario",
+    "route_expiry_ms",
 ]
 
 SCENARIO_SIZE_MAX: Final = 1 << 20
@@ -52,6 +53,8 @@ FAULTS_MAX: Final = 1000
 SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
 # An index file of 8.4 MB in place of 420: a run has few keys, and more files are more to get wrong.
 _SMALL_INDEX: Final = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
+_REGISTRATION_MS: Final = 30_000  # a broker's default
+_REGISTRATION_MARGIN_MS: Final = 5_000  # a request that times out, and the next one
 _FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
 
 
@@ -64,7 +67,7 @@ class ClusterSection:
     """The cluster under test.
 
     `raft`, `broker`: settings passed to each broker unchanged; `profile` names the times of
-    `raft.profiles`.
+    `raft.profiles`. With `access` brokers refuse whoever they have no account or user of.
     """
 
     groups: int = 1
@@ -72,6 +75,7 @@ class ClusterSection:
     name_servers: int = 2
     engine: str = "raft"
     profile: str = "lan"
+    access: bool = False
     raft: Mapping[str, int | bool] = field(default_factory=dict)
     broker: Mapping[str, int | bool] = field(default_factory=dict)
 
@@ -207,6 +211,15 @@ class Scenario:
         }
 
 
+def route_expiry_ms(scenario: Scenario) -> int:
+    """Return for how long a name server may lack what a healthy leader would register.
+
+    A leader registers once per interval at the latest, and a lost registration is repeated soon.
+    """
+    interval_ms = scenario.cluster.broker.get("registration_interval_ms", _REGISTRATION_MS)
+    return int(interval_ms) + _REGISTRATION_MARGIN_MS
+
+
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario. Raises ScenarioError; OSError where the file can't be read."""
     if path.stat().st_size > SCENARIO_SIZE_MAX:
@@ -340,6 +353,8 @@ def _check_values(scenario: Scenario) -> None:
             problems += number_problems(name, {f.name: getattr(section, f.name) for f in fields})
     for name, part in scenario.parts.items():
         problems += part_problems(name, part)
+    if "accounts" in scenario.parts and not cluster.access:
+        problems.append("workload.accounts needs cluster.access = true: nobody obeys users else")
     total = work.commit_share + work.rollback_share
     if total > 1:
         problems.append("workload.commit_share + workload.rollback_share must be at most 1")

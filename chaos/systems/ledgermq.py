@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from chaos.cluster.access import access_of
 from chaos.cluster.broker_status import BrokerStatus, ask
 from chaos.cluster.cluster import (
     ClusterError,
@@ -30,7 +31,6 @@ from chaos.cluster.cluster import (
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable
 from chaos.systems.base import Part, SystemFailedError
-from remoting.connections.rpc import RemotingClient
 
 __all__ = ["LedgermqProcesses", "LedgermqSystem"]
 
@@ -113,11 +113,12 @@ class LedgermqSystem:
     settings: Final = None
 
     def __init__(self, run: Path, layout: ClusterLayout) -> None:
+        """Make it; nothing runs yet. Raises LayoutError where an account can't be read."""
         self.run: Final = run
         self.layout: Final = layout
         self.processes: Final = LedgermqProcesses(run, layout)
         self.version: Final = importlib.metadata.version("ledgermq")
-        self._statuses = RemotingClient()
+        self._statuses = access_of(layout).client()
 
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
         layout, table = self.layout, self.processes.table

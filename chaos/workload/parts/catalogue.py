@@ -9,9 +9,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from chaos.workload.parts.accounts import ACCOUNTS
+from chaos.workload.parts.deletions import DELETIONS
 from chaos.workload.parts.part import PartSpec
+from chaos.workload.parts.routes import ROUTES
+from chaos.workload.parts.searches import SEARCHES
 
 __all__ = ["PARTS"]
 
-_SPECS: Final[tuple[PartSpec, ...]] = ()
+_SPECS: Final[tuple[PartSpec, ...]] = (DELETIONS, ROUTES, ACCOUNTS, SEARCHES)
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
