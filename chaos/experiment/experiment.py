@@ -37,11 +37,11 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from chaos.cluster.access import access_of, secured_settings, write_accounts
-from chaos.cluster.cluster import plan_ports
-from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError, lay_out
+from chaos.cluster.access import access_of, write_accounts
+from chaos.cluster.layout import ENGINES, LayoutError
 from chaos.cluster.processes import ProcessError
 from chaos.cluster.stop_signals import heeded_stop_signals
+from chaos.experiment.cluster_plan import ACL_FILE, lay_out_cluster
 from chaos.experiment.load import TOOL_SLOT, Workload, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
@@ -72,7 +72,6 @@ __all__ = [
 ]
 
 START_SECONDS_MAX: Final = 60.0
-ACL_FILE: Final = Path("secrets") / "plain_acl.yml"
 CLIENTS_END_SECONDS_MAX: Final = 60.0
 
 
@@ -198,7 +197,7 @@ class _Experiment:
         self._started = started
         self._on_drain = on_drain
         self._rng = random.Random(seed)
-        self._layout = _lay_out(scenario, run / ACL_FILE)
+        self._layout = lay_out_cluster(scenario, run / ACL_FILE)
         self._started_ns = time.monotonic_ns()
         self._phases = Phases(lambda: time.monotonic_ns() - self._started_ns)
         self._queues: list[dict[str, object]] = []
@@ -427,27 +426,6 @@ def _check_url(url: str) -> None:
         usable = False
     if not usable:
         raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
-
-
-def _lay_out(scenario: Scenario, acl_file: Path = ACL_FILE) -> ClusterLayout:
-    cluster = scenario.cluster
-    ports = plan_ports(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        namesrv_port=0,
-        base_port=0,
-    )
-    return lay_out(
-        groups=cluster.groups,
-        replicas=cluster.replicas,
-        name_servers=cluster.name_servers,
-        ports=ports,
-        engine=cluster.engine,
-        raft_settings=scenario.raft_settings,
-        broker_settings=scenario.broker_settings
-        | (secured_settings(acl_file) if cluster.access else {}),
-    )
 
 
 async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:

@@ -3,5 +3,5 @@
 `ledgermq` is this project's brokers and name servers as processes of this host, `watch` who leads,
 queried of every node past the links.
 
-May import: `chaos.cluster`, `remoting`.
+May import: `chaos.cluster`.
 """

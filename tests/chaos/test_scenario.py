@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chaos.experiment.experiment import _lay_out
+from chaos.experiment.cluster_plan import lay_out_cluster
 from chaos.experiment.load import slot_names
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.scenario import scenario as sections
@@ -193,7 +193,7 @@ def test_whatever_a_file_says_it_is_refused_or_can_be_run(changes: dict[str, obj
     if refusal_of(text) is not None:
         return
     scenario = parse_scenario(text, name="x")
-    layout = _lay_out(scenario)
+    layout = lay_out_cluster(scenario)
     assert len(layout.brokers) == scenario.cluster.groups * scenario.cluster.replicas
     assert len(set(slot_names(scenario))) == len(slot_names(scenario))
 

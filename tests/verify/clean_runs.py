@@ -1,19 +1,21 @@
 """Runs that broke no rule.
 
-The plain one; one whose voters changed; one whose first leader restarted; and two whose logs no
-longer begin at index 1.
+The plain one; one whose topics, routes and users changed; one whose voters changed; one whose first
+leader restarted; and two whose logs no longer begin at index 1.
 """
 
 from __future__ import annotations
 
+from tests.verify.management import manage
 from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
-CLEAN = ("clean", "installed", "reconfigured", "restarted", "retained")
+CLEAN = ("clean", "installed", "managed", "reconfigured", "restarted", "retained")
 
 
 def clean_runs() -> list[SyntheticRun]:
     """A plain run; one with a follower that was installed, and a consumer whose queues went to
-    another; one whose voters changed; one with a restart; one cut by retention everywhere."""
+    another; one with changes of topics and users; one whose voters changed; one with a restart;
+    one cut by retention everywhere."""
     installed = SyntheticRun("installed")
     install(installed, "n2", 24)
     installed.assign("d2", "push", (0, 1))
@@ -23,7 +25,16 @@ def clean_runs() -> list[SyntheticRun]:
     installed.ops[-1]["op"] = len(installed.ops)
     installed.poll("c1", "pull", 0, 0)
     installed.ops[-1]["op"] = len(installed.ops)
-    return [SyntheticRun("clean"), installed, _reconfigured(), _restarted(), _retained()]
+    managed = SyntheticRun("managed")
+    manage(managed)
+    return [
+        SyntheticRun("clean"),
+        installed,
+        managed,
+        _reconfigured(),
+        _restarted(),
+        _retained(),
+    ]
 
 
 def install(run: SyntheticRun, node: str, index: int, *, synced: bool = True) -> None:

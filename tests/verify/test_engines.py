@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.verify import plants_management  # noqa: F401 - it registers its plants
 from tests.verify.clean_runs import CLEAN, clean_runs
 from tests.verify.plants import PLANTS, Planted
 from tests.verify.synthetic import SyntheticRun, merge

@@ -7,37 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.verify.one_rule import judged, result
 from tests.verify.plants import appended, share_a_queue
-from tests.verify.synthetic import MS, SCHEMAS, TOPIC, Row, SyntheticRun
-from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
-from verify.engines.duckdb import DuckDBEngine
-from verify.judge import Judged, judge_run
-from verify.sources.manifest import load_manifest
-from verify.sources.run_files import LocalFiles
-from verify.verdict import CheckResult, Outcome
+from tests.verify.synthetic import MS, TOPIC, Row, SyntheticRun
+from verify.verdict import Outcome
 
 Change = Callable[[SyntheticRun], None]
 SILENT: list[tuple[str, Change]] = []
 UNKNOWN: list[tuple[str, str, Change]] = []
 LEFT_OUT: list[tuple[str, Change]] = []
-
-
-def judged(rule_id: str, run: SyntheticRun, folder: Path) -> Judged:
-    """`run` in the sight of one rule; a table without a row is not listed."""
-    path = run.write(folder, tables=[name for name in SCHEMAS if getattr(run, name)])
-    return judge_run(
-        DuckDBEngine(folder),
-        LocalFiles(path),
-        load_manifest(LocalFiles(path)),
-        rules=[rule for rule in read_rules(BUILT_IN_RULES) if rule.id == rule_id],
-        stages=read_stages(BUILT_IN_STAGES),
-        say=lambda text: None,
-    )
-
-
-def result(judged: Judged) -> CheckResult:
-    (only,) = judged.results
-    return only
 
 
 def silent(rule_id: str) -> Callable[[Change], Change]:

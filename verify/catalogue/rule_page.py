@@ -19,6 +19,7 @@ _FAMILIES: Final = {
     "S": "What the replicas hold",
     "T": "Transactions",
     "R": "Consensus, from the replicas' traces",
+    "M": "Topics, routes, users, searches and offsets",
 }
 
 
