@@ -67,6 +67,13 @@ def name_server_lacks_a_topic(run: SyntheticRun) -> None:
     ask_all(run, queues=())
 
 
+@plant("M3", witness="other queues")
+def name_server_keeps_queues_though_a_creation_is_unknown(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic", "info")
+    run.tick(1)
+    ask_all(run, queues=(0, 1, 2, 3))
+
+
 @plant("M3", witness="another leader")
 def name_server_keeps_an_old_leader(run: SyntheticRun) -> None:
     ask_all(run, members="n0 n1 n2")

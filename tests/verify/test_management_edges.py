@@ -12,6 +12,7 @@ from tests.verify.management import (
     ask_all,
     change_topic,
     delete_route,
+    managed,
     search,
     send_as_user,
     stored_ms,
@@ -89,6 +90,22 @@ def failed_change_changes_nothing(run: SyntheticRun) -> None:
     change_topic(run, "create_topic")
     change_topic(run, "create_topic", "fail", perm="2")
     view(run, "n1")
+
+
+@silent("M2")
+def send_may_have_made_its_topic_anew(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    change_topic(run, "delete_topic")
+    send_as_user(run, "fail")["topic"] = managed(run)
+    view(run, "n1")
+
+
+@silent("M3")
+def changes_of_unknown_outcome_may_come_at_any_time(run: SyntheticRun) -> None:
+    """The topic may have gone and come back between the leader's answers."""
+    change_topic(run, "delete_topic", "info")["t_complete"] = None
+    change_topic(run, "create_topic", "info")["t_complete"] = None
+    ask_all(run, queues=())
 
 
 @silent("M3")

@@ -10,7 +10,8 @@
 -- rule: A leader that had led before and after, asked in the drain, has other queues or another
 --   permission of a topic than its last change made, which was acknowledged before, or has it though
 --   it was deleted. Only where no change of another kind may have come in between: every other one
---   ended before that last one was invoked.
+--   ended before that last one was invoked, and where it was a deletion, every send to the topic, too,
+--   since a send may make its topic anew.
 -- source: promise G5; RocketMQ TopicConfigManager
 with asked as (
   select v.*
@@ -32,6 +33,16 @@ unsure as (
   join asked a on l.op = a.op
   join topic_changes c on a.broker_group = c.broker_group and a.topic = c.topic
   where c.op <> l.change_op and c.t_end >= l.t_changed and c.t_invoke < a.t_complete
+  union
+  -- A send may make its topic anew.
+  select l.op
+  from lasts l
+  join asked a on l.op = a.op
+  join ops o on a.topic = o.topic and a.broker_group = coalesce(o.broker_group, a.broker_group)
+  join topic_changes c on l.change_op = c.op
+  where c.f = 'delete_topic' and o.f in ('send', 'half', 'delay', 'request')
+    and o.t_invoke < a.t_complete
+    and case when o.type = 'info' then cast(9223372036854775807 as bigint) else o.t_complete end >= l.t_changed
 ),
 compared as (
   select

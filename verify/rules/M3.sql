@@ -48,15 +48,21 @@ steady as (
     and coalesce(min(o.members), '') = coalesce(max(o.members), '')
     and count(o.members) in (0, count(*))
 ),
+-- A change that was answered in that time; or two of unknown outcome, either way, which may come
+-- at any time: one alone would stay, and the leader's next answer would show it.
 moved as (
-  select distinct a.op
+  select a.op
   from asked a
   join steady s on a.op = s.op
   join ops c on a.topic = c.topic and a.broker_group = coalesce(c.broker_group, a.broker_group)
   where c.f in ('create_topic', 'delete_topic') and c.type <> 'fail'
     and (c.broker_group is not null or c.node = a.node)
     and c.t_invoke < s.t_last
-    and case when c.type = 'ok' then c.t_complete else cast(9223372036854775807 as bigint) end >= s.t_first
+  group by a.op, s.t_first
+  having count_if(c.type = 'ok' and c.t_complete >= s.t_first) > 0
+    or count_if(c.type = 'info' and coalesce(c.t_complete, c.t_invoke) >= s.t_first) > 0
+    or count(distinct case when c.type = 'info' and c.broker_group is not null then c.f end) > 1
+    or count_if(c.type = 'info' and c.broker_group is null) > 0
 ),
 deleted as (
   select broker_group, topic, max(t_end) as t_deleted

@@ -41,6 +41,7 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.route import (
     MASTER_ID,
+    PERM_READ,
     TopicConfig,
     TopicRouteData,
     decode_route,
@@ -134,7 +135,8 @@ class _Routes:
         rng = random.Random(self._kit.rng.getrandbits(64))
         while not await sleep_until_set(stop, rng.expovariate(1 / self._section.change_s)):
             await admin.create(drained, rng.choice(_PERMS))
-        await admin.create(drained)
+        # In the end it is none that a name server was told at first, and queues can be read.
+        await admin.create(drained, PERM_READ)
         self._change_done()
 
     async def _come_and_go(

@@ -47,6 +47,7 @@ COUNT_MAX: Final = 32
 MESSAGES_PER_KEY: Final = 8
 KNOWN_MAX: Final = 256
 _AROUND_MS: Final = 400
+_EXACT_SHARE: Final = 0.6
 _RANGE_ANSWERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 
 
@@ -66,6 +67,7 @@ class _Searches:
         self._section = section
         self._queues = list(kit.context.part_queues["searches"])
         self._known: deque[_Known] = deque(maxlen=KNOWN_MAX)
+        self._times: deque[_Known] = deque(maxlen=KNOWN_MAX)  # with exact times of storing
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -113,12 +115,16 @@ class _Searches:
         client = slot.next_client()
         actor = Actor(kit.context.history, root=client, client=client, client_group=TOOLS)
         async with make_tool(kit.context, slot) as tool:
-            asked = _Questions(tool.instance, actor)
+            asked = _Questions(tool.instance, actor, self._times)
             while await pace.wait(stop):
                 if not self._known:
                     continue
                 known = rng.choice(self._known)
                 at_ms = known.at_ms + rng.randint(-_AROUND_MS, _AROUND_MS)
+                if self._times and rng.random() < _EXACT_SHARE:
+                    # At the very time, or next to it: where searches are off by one.
+                    known = rng.choice(self._times)
+                    at_ms = known.at_ms + rng.randint(-1, 1)
                 match rng.randrange(8):
                     case 0:
                         await asked.earliest(known.queue)
@@ -127,16 +133,18 @@ class _Searches:
                     case 4 | 5:
                         await asked.by_time(known.queue, at_ms, upper=True)
                     case _:
-                        length_ms = rng.randrange(4 * _AROUND_MS)
+                        length_ms = rng.choice((0, rng.randrange(4 * _AROUND_MS)))
                         await asked.by_key(known, at_ms, at_ms + length_ms)
 
 
 class _Questions:
     """The process that searches."""
 
-    def __init__(self, instance: ClientInstance, actor: Actor) -> None:
+    def __init__(self, instance: ClientInstance, actor: Actor, times: deque[_Known]) -> None:
+        """Make it; what queries show is put into `times`."""
         self._instance = instance
         self._actor = actor
+        self._times = times
 
     async def by_time(self, queue: MessageQueue, at_ms: int, *, upper: bool) -> None:
         """Search the first message stored at a time or later; with `upper` the last until then."""
@@ -210,6 +218,10 @@ class _Questions:
                 operation.failed(error)
                 return
             operation.complete("ok", messages=[row_of_delivered(each) for each in messages])
+        self._times.extend(
+            _Known(queue=each.queue, at_ms=each.store_timestamp_ms, key=known.key)
+            for each in messages
+        )
 
     async def _ask(
         self,
