@@ -95,12 +95,11 @@ class UserProcessor:
         self._check_super(request, "create", user)
         table = self._replica.state.users
         known = table.get(name)
-        if known == user:  # tools send the same request to every replica
-            request.reply(ResponseCode.SUCCESS)
-            return
-        if known is not None:
+        # Tools send the same request to every replica. It is proposed again even so: a leader that
+        # was deposed without knowing it has not seen the user deleted meanwhile.
+        if known not in {None, user}:
             raise refusal("The user is existed")
-        if len(table.users) >= USERS_MAX:
+        if known is None and len(table.users) >= USERS_MAX:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, f"there are {USERS_MAX} users already")
         self._changes.commit(request, [_command(user)])
 
@@ -125,10 +124,10 @@ class UserProcessor:
         name = _checked_name(header.username)
         self._changes.check()
         known = self._replica.state.users.get(name)
-        if known is None:
-            request.reply(ResponseCode.SUCCESS)
-            return
-        self._check_super(request, "update", known)
+        # One that seems to be gone may have been created under another leader, of which a deposed
+        # one does not know yet: only a committed entry proves that there is none.
+        if known is not None:
+            self._check_super(request, "update", known)
         self._changes.commit(request, [DeleteUserCommand(name)])
 
     def get(self, header: UserRequestHeader, request: Request) -> None:

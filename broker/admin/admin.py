@@ -106,17 +106,16 @@ class AdminProcessor:
         fresh = sum(topic.name not in state for topic in changed)
         if len(state) + fresh > replica.state.limits.topics_max:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "this broker has its most topics already")
-        if changed:
-            commit(
-                leadership,
-                request,
-                [topic.command() for topic in changed],
-                answer=lambda: self._desk.when_routes_told(
-                    partial(request.reply, ResponseCode.SUCCESS)
-                ),
-            )
-        else:
-            request.reply(ResponseCode.SUCCESS)
+        # What seems to be so already is proposed, too: a leader that was deposed without knowing it
+        # has not seen the topic changed or deleted meanwhile.
+        commit(
+            leadership,
+            request,
+            [topic.command() for topic in changed or topics.values()],
+            answer=lambda: self._desk.when_routes_told(
+                partial(request.reply, ResponseCode.SUCCESS)
+            ),
+        )
 
     def delete_topic(self, header: DeleteTopicRequestHeader, request: Request) -> None:
         """Delete a topic and its consumer offsets (DELETE_TOPIC_IN_BROKER); a new topic of that

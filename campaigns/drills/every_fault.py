@@ -96,7 +96,7 @@ class Drill:
     async def run(self, names: list[str], report: dict[str, Figure]) -> None:
         """Try the faults; stop early where one leaves the cluster unhealed."""
         spec = WORLDS["local"]
-        layout = spec.lay_out(self.scenario, {})
+        layout = spec.lay_out(self.scenario, self.root, {})
         world = spec.make_host(1, {}).make_world(
             WorldOptions(
                 run=self.root,

@@ -3,11 +3,16 @@
 Place in the data path: `chaos.cluster.cluster` and `chaos.cluster.members` request status and
 membership changes from brokers; these requests meet the brokers' demands on any client.
 
+The laboratory's own secured clusters have one account in their file, an administrator's: it is
+the brokers' among themselves and that of all the laboratory's clients.
+
 Invariant: follows the brokers' own settings, so a running cluster can always be queried.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +26,9 @@ from remoting.connections.tls import TlsError, client_context
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["PLAIN", "Access", "access_of"]
+__all__ = ["LABORATORY_KEY", "PLAIN", "Access", "access_of", "secured_settings", "write_accounts"]
+
+LABORATORY_KEY: Final = "laboratory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +36,12 @@ class Access:
     """TLS and account of the requests. `hint` is added to reports of nodes without an answer."""
 
     tls: ssl.SSLContext | None = None
-    sign: Callable[[RemotingCommand], None] | None = None
+    signer: Signer | None = None
     hint: str = ""
+
+    @property
+    def sign(self) -> Callable[[RemotingCommand], None] | None:
+        return None if self.signer is None else self.signer.sign
 
     def client(self) -> RemotingClient:
         return RemotingClient(tls=self.tls, sign=self.sign)
@@ -49,7 +60,7 @@ def access_of(layout: ClusterLayout) -> Access:
     wants_account = settings.get("acl_enable") is True
     return Access(
         tls=_tls(layout) if settings.get("tls_mode") == "enforcing" else None,
-        sign=_signer(Path(str(settings.get("acl_file", ""))), key)
+        signer=_signer(Path(str(settings.get("acl_file", ""))), key)
         if wants_account and key
         else None,
         hint="; access control is on, and acl_inner_access_key names no account to ask with"
@@ -74,11 +85,29 @@ def _tls(layout: ClusterLayout) -> ssl.SSLContext:
         raise LayoutError(str(error)) from error
 
 
-def _signer(acl_file: Path, key: str) -> Callable[[RemotingCommand], None]:
+def _signer(acl_file: Path, key: str) -> Signer:
     try:
         account = parse_table(acl_file.read_text(encoding="utf-8")).accounts.get(key)
     except (OSError, UnicodeDecodeError, AclFileError) as error:
         raise LayoutError(f"acl_file: {acl_file}: {error}") from error
     if account is None:
         raise LayoutError(f"acl_inner_access_key: {acl_file} has no account {key!r}")
-    return Signer(key, account.secret).sign
+    return Signer(key, account.secret)
+
+
+def secured_settings(acl_file: Path) -> dict[str, bool | str]:
+    """Return the settings of brokers that obey the accounts which `write_accounts` wrote."""
+    return {
+        "acl_enable": True,
+        "acl_file": str(acl_file),
+        "acl_inner_access_key": LABORATORY_KEY,
+    }
+
+
+def write_accounts(acl_file: Path, secret: str) -> None:
+    """Write a plain_acl.yml with the laboratory's account. Raises FileExistsError."""
+    accounts = [{"accessKey": LABORATORY_KEY, "secretKey": secret, "admin": "true"}]
+    acl_file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(acl_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump({"accounts": accounts}, file)  # JSON is YAML too

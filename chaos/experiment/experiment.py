@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from chaos.cluster.access import access_of, write_accounts
 from chaos.cluster.layout import ENGINES, LayoutError
 from chaos.cluster.processes import ProcessError
 from chaos.experiment.load import TOOL_SLOT, Workload, part_manifest, part_topics, slot_names
@@ -38,6 +40,7 @@ from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
 from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.experiment.scenario_layout import ACL_FILE
 from chaos.experiment.world_catalogue import WORLDS, WorldSettingsError
 from chaos.links.base import LinksError
 from chaos.nemesis.catalogue import CATALOGUE
@@ -47,7 +50,7 @@ from chaos.recording.run_export import ExportResult, export_run, sources_of
 from chaos.recording.run_manifest import describe_environment, write_manifest
 from chaos.recording.sparse_files import cut_trailing_holes
 from chaos.recording.table_converter import HISTORY_FILE
-from chaos.scenario.scenario import Scenario
+from chaos.scenario.scenario import Scenario, route_expiry_ms
 from chaos.systems.base import SystemFailedError
 from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
@@ -130,6 +133,8 @@ def run_experiment(
     except (LayoutError, ProcessError, WorldSettingsError) as error:  # no free ports, for example
         raise NothingBegunError(str(error)) from error
     try:
+        if scenario.cluster.access:
+            write_accounts(run.resolve() / ACL_FILE, secrets.token_hex(16))
         # A copy to run the experiment again with; the manifest has the same text.
         (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
         result = experiment.run()
@@ -193,7 +198,7 @@ class _Experiment:
         self._rng = random.Random(seed)
         spec = WORLDS[world]
         self._world_settings = spec.settings_with(world_settings)
-        self._layout = spec.lay_out(scenario, self._world_settings)
+        self._layout = spec.lay_out(scenario, run, self._world_settings)
         self._host = spec.make_host(seed, self._world_settings)
         self._started_ns = self._host.now_ns()
         self._phases = Phases(lambda: self._host.now_ns() - self._started_ns)
@@ -283,6 +288,7 @@ class _Experiment:
             nodes={
                 place.address: place.node for place in (*self._layout.brokers, *self._layout.spares)
             },
+            signer=access_of(self._layout).signer,
         )
         work = self._scenario.workload
         slot = context.slot(TOOL_SLOT, random.Random(self._rng.getrandbits(64)))
@@ -306,6 +312,7 @@ class _Experiment:
                 name: [queue for queue in queues if queue.topic in each]
                 for name, each in of_parts.items()
             },
+            signer=context.signer,
         )
 
     async def _load(self, parts: _Parts) -> None:
@@ -400,6 +407,7 @@ class _Experiment:
             "dedupe": {"window_ms": scenario.dedupe.window_ms} if self._dedupes else None,
             "limits": scenario.limits and dataclasses.asdict(scenario.limits),
             **part_manifest(scenario),
+            "routes": {"expire_ms": route_expiry_ms(scenario)},
         }
 
 

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import random
 import secrets
+from pathlib import Path
+from typing import Final
 
+from chaos.cluster.access import secured_settings
 from chaos.cluster.cluster import plan_ports
 from chaos.cluster.layout import ClusterLayout, lay_out, with_spares
 from chaos.cluster.processes import free_ports
 from chaos.scenario.scenario import Scenario
 
-__all__ = ["lay_out_scenario"]
+__all__ = ["ACL_FILE", "broker_settings", "lay_out_scenario"]
+
+ACL_FILE: Final = Path("secrets") / "plain_acl.yml"
+"""The accounts of a secured cluster, below the run directory."""
 
 
-def lay_out_scenario(scenario: Scenario) -> ClusterLayout:
+def broker_settings(scenario: Scenario, run: Path) -> dict[str, int | bool | str]:
+    """Return the section [broker] of each broker; a secured one finds its accounts in `run`."""
+    secured = secured_settings(run / ACL_FILE) if scenario.cluster.access else {}
+    return {**scenario.broker_settings, **secured}
+
+
+def lay_out_scenario(scenario: Scenario, run: Path) -> ClusterLayout:
     """Lay out the scenario's cluster on free ports. Raises LayoutError, ProcessError."""
     cluster = scenario.cluster
     ports = plan_ports(
@@ -35,7 +47,7 @@ def lay_out_scenario(scenario: Scenario) -> ClusterLayout:
         ports=ports,
         engine=cluster.engine,
         raft_settings=scenario.raft_settings,
-        broker_settings=scenario.broker_settings,
+        broker_settings=broker_settings(scenario, run),
     )
     count = cluster.groups * cluster.spares
     if not count:

@@ -17,7 +17,7 @@ from typing import Final
 
 from chaos.cluster.external_file import ExternalCluster, ExternalFileError, read_file
 from chaos.cluster.layout import ClusterLayout, fixed_ports, lay_out
-from chaos.experiment.scenario_layout import lay_out_scenario
+from chaos.experiment.scenario_layout import broker_settings, lay_out_scenario
 from chaos.links.base import LinkEffect
 from chaos.links.external import ExternalLinks
 from chaos.links.proxies import ProxyLinks
@@ -44,7 +44,8 @@ class WorldSpec:
 
     `missing` returns what this host lacks, None: nothing. `parts`, `effects`: what its system and
     its links can have. `settings`: name = default of what a person may set of the world, as text.
-    `make_host` takes the experiment's seed; it and `lay_out` raise WorldSettingsError.
+    `lay_out` takes the run directory too, `make_host` the experiment's seed; they raise
+    WorldSettingsError.
     """
 
     name: str
@@ -52,7 +53,7 @@ class WorldSpec:
     missing: Callable[[], str | None]
     parts: frozenset[Part]
     effects: frozenset[LinkEffect]
-    lay_out: Callable[[Scenario, Mapping[str, str]], ClusterLayout]
+    lay_out: Callable[[Scenario, Path, Mapping[str, str]], ClusterLayout]
     make_host: Callable[[int, Mapping[str, str]], Host]
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,11 +77,11 @@ def _nothing_missing() -> None:
     return None
 
 
-def _on_free_ports(scenario: Scenario, _: Mapping[str, str]) -> ClusterLayout:
-    return lay_out_scenario(scenario)
+def _on_free_ports(scenario: Scenario, run: Path, _: Mapping[str, str]) -> ClusterLayout:
+    return lay_out_scenario(scenario, run)
 
 
-def _on_simulated_machines(scenario: Scenario, _: Mapping[str, str]) -> ClusterLayout:
+def _on_simulated_machines(scenario: Scenario, run: Path, _: Mapping[str, str]) -> ClusterLayout:
     cluster = scenario.cluster
     layout = lay_out(
         groups=cluster.groups,
@@ -95,7 +96,7 @@ def _on_simulated_machines(scenario: Scenario, _: Mapping[str, str]) -> ClusterL
         ),
         engine=cluster.engine,
         raft_settings=scenario.raft_settings,
-        broker_settings=scenario.broker_settings,
+        broker_settings=broker_settings(scenario, run),
     )
     return at_simulated_addresses(layout)
 
@@ -113,7 +114,7 @@ def _local(options: WorldOptions) -> World:
     return World("local", system, links, options.client_slots)
 
 
-def _external_layout(_: Scenario, settings: Mapping[str, str]) -> ClusterLayout:
+def _external_layout(_: Scenario, _run: Path, settings: Mapping[str, str]) -> ClusterLayout:
     return _external_cluster(settings).layout
 
 

@@ -72,6 +72,8 @@ OPS_SCHEMA: Final = pa.schema(
         pa.field("error", pa.string()),
         pa.field("due", pa.int64()),
         pa.field("ref", pa.string()),
+        pa.field("from_ms", pa.int64()),
+        pa.field("to_ms", pa.int64()),
     ]
 )
 FAULTS_SCHEMA: Final = pa.schema(

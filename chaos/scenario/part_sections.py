@@ -17,7 +17,9 @@ from typing import Any, Final
 
 __all__ = [
     "PART_SECTIONS",
+    "AccountsSection",
     "BroadcastSection",
+    "DeletionsSection",
     "LitePullSection",
     "OrderlySection",
     "PartSection",
@@ -25,6 +27,8 @@ __all__ = [
     "RequestsSection",
     "ResetsSection",
     "RetriesSection",
+    "RoutesSection",
+    "SearchesSection",
     "SendsSection",
     "TimersSection",
     "number",
@@ -196,6 +200,51 @@ class ResetsSection(PartSection):
     consume_ms: int = number(5, 0, 2_000)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionsSection(PartSection):
+    """Topics that are made, used, deleted and made again.
+
+    A topic lives `life_s` on average and is gone for `gone_s`; `send_rate` and `poll_rate` are per
+    second over all of them.
+    """
+
+    topics: int = number(2, 1, 64)
+    life_s: float = number(4.0, 0.2, 3600)
+    gone_s: float = number(0.5, 0.0, 3600)
+    send_rate: float = number(4.0, 0.01, 10_000)
+    poll_rate: float = number(2.0, 0.01, 10_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RoutesSection(PartSection):
+    """Questions for routes, one round every `every_s`, and topics whose routes change meanwhile,
+    every `change_s` on average."""
+
+    every_s: float = number(2.0, 0.1, 3600)
+    change_s: float = number(3.0, 0.1, 3600)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AccountsSection(PartSection):
+    """Users of the cluster's access control, each with a client of its own.
+
+    `change_s` is the mean time between two changes of one user, `send_rate` is per second over all
+    users. `users` is how many there are at a time.
+    """
+
+    users: int = number(2, 1, 64)
+    change_s: float = number(1.5, 0.05, 3600)
+    send_rate: float = number(4.0, 0.01, 10_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SearchesSection(PartSection):
+    """Searches by time, and by key within a time, of messages that the part sends itself."""
+
+    send_rate: float = number(3.0, 0.01, 10_000)
+    search_rate: float = number(2.0, 0.01, 10_000)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -207,6 +256,10 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "retries": RetriesSection,
         "litepull": LitePullSection,
         "resets": ResetsSection,
+        "deletions": DeletionsSection,
+        "routes": RoutesSection,
+        "accounts": AccountsSection,
+        "searches": SearchesSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

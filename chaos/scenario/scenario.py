@@ -56,6 +56,7 @@ __all__ = [
     "fault_parameters",
     "load_scenario",
     "parse_scenario",
+    "route_expiry_ms",
 ]
 
 SCENARIO_SIZE_MAX: Final = 1 << 20
@@ -67,6 +68,8 @@ _SMALL_INDEX: Final = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
 _OF_FAULTS: Final = ("faults", "schedule", "sequences", "phases")
 _SEQUENCE_KEYS: Final = ("at_s", "steps", "group", "repeat", "every_s", "beyond_majority")
 _SEQUENCE_STEP_KEYS: Final = ("name", "duration_s", "wait_s", "hold")
+_REGISTRATION_MS: Final = 30_000  # a broker's default
+_REGISTRATION_MARGIN_MS: Final = 5_000  # a request that times out, and the next one
 _FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
 
 
@@ -79,7 +82,9 @@ class ClusterSection:
     """The cluster under test.
 
     `spares`: places per group for nodes that faults add. `raft`, `broker`: settings passed to each
-    broker unchanged; `profile` names the times of `raft.profiles`.
+    broker unchanged; `profile` names the times of `raft.profiles`. With `access` brokers refuse
+    whoever they have no account or user of. With `failpoints` they start with their failpoints,
+    which faults of points, disks, power and clocks need.
     """
 
     groups: int = 1
@@ -89,6 +94,7 @@ class ClusterSection:
     engine: str = "raft"
     failpoints: bool = False
     profile: str = "lan"
+    access: bool = False
     raft: Mapping[str, int | bool] = field(default_factory=dict)
     broker: Mapping[str, int | bool] = field(default_factory=dict)
 
@@ -232,6 +238,15 @@ class Scenario:
             **_SMALL_INDEX,
             **self.cluster.broker,
         }
+
+
+def route_expiry_ms(scenario: Scenario) -> int:
+    """Return for how long a name server may lack what a healthy leader would register.
+
+    A leader registers once per interval at the latest, and a lost registration is repeated soon.
+    """
+    interval_ms = scenario.cluster.broker.get("registration_interval_ms", _REGISTRATION_MS)
+    return int(interval_ms) + _REGISTRATION_MARGIN_MS
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -430,6 +445,8 @@ def _check_values(scenario: Scenario) -> None:
             problems += number_problems(name, {f.name: getattr(section, f.name) for f in fields})
     for name, part in scenario.parts.items():
         problems += part_problems(name, part)
+    if "accounts" in scenario.parts and not cluster.access:
+        problems.append("workload.accounts needs cluster.access = true: nobody obeys users else")
     total = work.commit_share + work.rollback_share
     if total > 1:
         problems.append("workload.commit_share + workload.rollback_share must be at most 1")

@@ -128,7 +128,8 @@ class LedgermqSystem:
     ) -> None:
         """Describe it. `ends_with_us`: its processes end with this one, however this one ends;
         `traces`: brokers that are started later write Raft traces, as the first ones do;
-        `failpoints`: brokers are started with failpoints, which power and clocks need too."""
+        `failpoints`: brokers are started with failpoints, which power and clocks need too.
+        Raises LayoutError where an account can't be read."""
         self.run: Final = run
         self._shared = SharedLayout(run, layout, traces=traces)
         self.processes: Final = LedgermqProcesses(run, layout, ends_with_us=ends_with_us)

@@ -18,6 +18,7 @@ from chaos.worlds.world import World
 from client.connection.instance import InstanceSettings
 from client.connection.routes import RouteSettings
 from client.message import MessageQueue
+from remoting.protocol.acl_signature import Signer
 
 __all__ = ["Slot", "WorkContext", "queue_row"]
 
@@ -26,19 +27,26 @@ ROUTE_POLL_MS = 5_000  # RocketMQ polls every 30 s; runs are short
 
 @dataclass(slots=True, kw_only=True)
 class Slot:
-    """A place from which clients dial. `next_client` returns a new instance name each time."""
+    """A place from which clients dial. `next_client` returns a new instance name each time.
+
+    `signer`: the account of its clients; None where the cluster has no access control.
+    """
 
     name: str
     dial: Mapping[str, str]
     rng: random.Random
+    signer: Signer | None = None
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def next_client(self) -> str:
         return f"{self.name}.{next(self.numbers)}"
 
-    def instance_settings(self) -> InstanceSettings:
+    def instance_settings(self, signer: Signer | None = None) -> InstanceSettings:
+        """Return a new client's settings; `signer`: an account of its own."""
         return InstanceSettings(
-            routes=RouteSettings(poll_interval_ms=ROUTE_POLL_MS), seed=self.rng.getrandbits(32)
+            routes=RouteSettings(poll_interval_ms=ROUTE_POLL_MS),
+            seed=self.rng.getrandbits(32),
+            signer=signer or self.signer,
         )
 
 
@@ -47,7 +55,7 @@ class WorkContext:
     """The shared context.
 
     `queues`: those of the workload's own topics, in one order; `part_queues`: those of each part's
-    topics; `nodes`: voter by table address.
+    topics; `nodes`: voter by table address; `signer`: the account of all clients.
     """
 
     scenario: Scenario
@@ -56,6 +64,7 @@ class WorkContext:
     queues: Sequence[MessageQueue]
     nodes: Mapping[str, str]
     part_queues: Mapping[str, Sequence[MessageQueue]] = field(default_factory=dict)
+    signer: Signer | None = None
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -66,7 +75,8 @@ class WorkContext:
         return [*self.queues, *(q for queues in self.part_queues.values() for q in queues)]
 
     def slot(self, name: str, rng: random.Random) -> Slot:
-        return Slot(name=name, dial=self.world.dial_table(name), rng=rng)
+        dial = self.world.dial_table(name)
+        return Slot(name=name, dial=dial, rng=rng, signer=self.signer)
 
     def node(self, address: str) -> str | None:
         return self.nodes.get(address)

@@ -18,7 +18,8 @@ from broker.queues.message_filter import FilterError, parse_tags
 from broker.request.clients import Clients, ClientsFullError, Subscription
 from broker.send.known_properties import KnownProperties
 from broker.send.send import SendProcessor
-from campaigns.rig.waiting import turns
+from campaigns.rig.waiting import turns, until
+from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import tags_code
 from remoting.records.properties import parse_properties_text
@@ -358,6 +359,28 @@ async def test_bad_topics_are_refused(rig, fields, remark):
     answer = await rig.ask(admin.update_topic, RequestCode.UPDATE_AND_CREATE_TOPIC, good | fields)
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert remark in (answer.remark or "")
+
+
+async def test_leader_that_was_deposed_unknowingly_confirms_no_topic(rig):
+    """Another leader may have deleted the topic since: only a committed entry is an answer."""
+    fields = {
+        "topic": "again",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "1",
+        "writeQueueNums": "1",
+        "perm": "6",
+    }
+    admin, code = rig.make(AdminProcessor), RequestCode.UPDATE_AND_CREATE_TOPIC
+    for _ in range(2):
+        assert (await rig.ask(admin.update_topic, code, fields)).code == ResponseCode.SUCCESS
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    rig.give(admin.update_topic, code, fields, b"", connection)
+    await turns(5)
+    assert not connection.sent
+    rig.log.depose(ProposalStatus.LOST_LEADERSHIP)
+    await until(lambda: connection.sent)
+    assert "outcome unknown" in connection.sent[0].remark
 
 
 async def test_status_tells_how_the_replica_stands(rig):

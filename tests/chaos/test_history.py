@@ -48,6 +48,10 @@ OPS_TYPES = {
     "term": "int64",
     "status": "string",
     "error": "string",
+    "due": "int64",
+    "ref": "string",
+    "from_ms": "int64",
+    "to_ms": "int64",
 }
 FAULTS_TYPES = {
     "fault": "int64",

@@ -194,7 +194,7 @@ def test_whatever_a_file_says_it_is_refused_or_can_be_run(changes: dict[str, obj
     if refusal_of(text) is not None:
         return
     scenario = parse_scenario(text, name="x")
-    layout = WORLDS["local"].lay_out(scenario, {})
+    layout = WORLDS["local"].lay_out(scenario, Path("/nowhere"), {})
     assert len(layout.brokers) == scenario.cluster.groups * scenario.cluster.replicas
     assert len(set(slot_names(scenario))) == len(slot_names(scenario))
 

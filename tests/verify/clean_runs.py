@@ -1,21 +1,33 @@
 """Runs that broke no rule.
 
-The plain one; one with delayed messages, recalls and requests; one whose voters changed; one whose
-first leader restarted; and two whose logs no longer begin at index 1.
+The plain one; one with delayed messages, recalls and requests; one with popped messages; one whose
+topics, routes and users changed; one whose voters changed; one whose first leader restarted; and
+two whose logs no longer begin at index 1.
 """
 
 from __future__ import annotations
 
 from tests.verify.delayed_rows import delayed_run
+from tests.verify.management import manage
 from tests.verify.pop_runs import popped_run
 from tests.verify.synthetic import HALF, NODES, OP, TOPIC, Rec, Row, SyntheticRun
 
-CLEAN = ("clean", "delayed", "installed", "popped", "reconfigured", "restarted", "retained")
+CLEAN = (
+    "clean",
+    "delayed",
+    "installed",
+    "managed",
+    "popped",
+    "reconfigured",
+    "restarted",
+    "retained",
+)
 
 
 def clean_runs() -> list[SyntheticRun]:
     """A plain run; one with a follower that was installed, and a consumer whose queues went to
-    another; one whose voters changed; one with a restart; one cut by retention everywhere."""
+    another; one with changes of topics and users; one whose voters changed; one with a restart;
+    one cut by retention everywhere."""
     installed = SyntheticRun("installed")
     install(installed, "n2", 24)
     installed.assign("d2", "push", (0, 1))
@@ -25,10 +37,13 @@ def clean_runs() -> list[SyntheticRun]:
     installed.ops[-1]["op"] = len(installed.ops)
     installed.poll("c1", "pull", 0, 0)
     installed.ops[-1]["op"] = len(installed.ops)
+    managed = SyntheticRun("managed")
+    manage(managed)
     return [
         SyntheticRun("clean"),
         delayed_run(),
         installed,
+        managed,
         popped_run("popped"),
         _reconfigured(),
         _restarted(),

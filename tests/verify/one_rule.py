@@ -12,6 +12,8 @@ from verify.sources.manifest import load_manifest
 from verify.sources.run_files import LocalFiles
 from verify.verdict import CheckResult
 
+__all__ = ["judged", "result"]
+
 
 def judged(rule_id: str, run: SyntheticRun, folder: Path) -> Judged:
     """`run` in the sight of one rule; a table without a row is not listed."""

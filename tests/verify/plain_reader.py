@@ -304,6 +304,7 @@ def _record(payload: bytes, offset: int) -> Row:
         "keys": None if op else (properties.get("KEYS", "").split() or None),
         "digest": None if op else digest(body, flag, sys_flag, properties),
         "tx": properties.get("lmq_tx"),
+        "stored_ms": stored_ms,
         "half_offset": half_offset,
     }
 

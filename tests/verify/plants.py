@@ -424,14 +424,14 @@ def _stored_offsets(run: SyntheticRun, queue: int) -> list[Row]:
     return [row for row in run.log if row["kind"] == "offset" and row["queue"] == queue]
 
 
-@plant("S5", witness="had been overwritten")
+@plant("S5", "M6", witness="had been overwritten")
 def last_stored_offset_is_an_old_one(run: SyntheticRun) -> None:
     rows = _stored_offsets(run, 0)
     for row in rows:
         row["queue_offset"] = min(other["queue_offset"] for other in rows)
 
 
-@plant("S5", witness="no log stores any offset")
+@plant("S5", "M6", witness="no log stores any offset")
 def acknowledged_offset_is_in_no_log(run: SyntheticRun) -> None:
     for row in _stored_offsets(run, 1):
         row |= {"kind": "command", "client_group": None, "topic": None, "queue": None}
@@ -904,7 +904,7 @@ def _commit_late(run: SyntheticRun, index: int, op: Row) -> None:
             row["t"] = op["t_complete"] + 1
 
 
-@plant("A20", "A21", witness='"t_committed": null')
+@plant("A20", "A21", "M6", witness='"t_committed": null')
 def send_answered_and_never_committed(run: SyntheticRun) -> None:
     """Nobody ever tells a commit at or above the last entry that a send was answered for."""
     index = run.logged("v13", "message")[0]["index"]

@@ -30,6 +30,7 @@ OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
 RETRY = "%RETRY%push"
 MS = 1_000_000
+STARTED_MS = 1_700_000_000_000  # Unix time at the run's start
 
 _MESSAGE = pa.struct(
     [
@@ -60,7 +61,7 @@ SCHEMAS = {
     "ops": _schema(
         "op:l process:s client:s client_group:s f:s type:s t_invoke:l t_complete:l broker_group:s "
         "topic:s queue:i offset:l messages:x assigned:x key:s tx:s decision:s final:b node:s "
-        "term:l status:s error:s due:l ref:s",
+        "term:l status:s error:s due:l ref:s from_ms:l to_ms:l",
         messages=pa.list_(_MESSAGE),
         assigned=pa.list_(_OWNED),
     ),
@@ -77,7 +78,7 @@ SCHEMAS = {
     "log": _schema(
         "broker_group:s node:s index:l term:l slot:i chain:l position:l size:i tag_hash:l kind:s "
         "topic:s queue:i queue_offset:l client_group:s value:s uniq_key:s keys:x digest:l tx:s "
-        "decision:s committed:b cq_ok:b",
+        "decision:s committed:b cq_ok:b stored_ms:l",
         keys=pa.list_(pa.string()),
     ),
     "cq": _schema(
@@ -117,6 +118,7 @@ class Rec:
     position: int = 0
     size: int | None = None
     tag_hash: int | None = None
+    stored_ms: int | None = None
 
 
 @dataclass
@@ -211,6 +213,7 @@ class SyntheticRun:
                 rec.queue_offset = self._ends.get(at, 0)
                 self._ends[at] = rec.queue_offset + 1
                 rec.position, rec.size = place, 100 + len(rec.value or "")
+                rec.stored_ms = STARTED_MS + self.now // MS
                 rec.tag_hash = 0 if rec.tags is None else len(rec.tags)
                 place += rec.size
         told = f"{entry.index} {entry.term} {before.chain if before else 0} {recs}"
@@ -526,6 +529,7 @@ class SyntheticRun:
             "dedupe": {"window_ms": 60000},
             "delays": {"early_ms": 1, "recall_ms": 0, "lost_ms": 1},
             "limits": {"rto_ms": 5000, "gap_ms": 5000, "lag_ms": 5000, "late_ms": 5000},
+            "routes": {"expire_ms": 5},
             "tables": {},
         }
 

@@ -22,7 +22,7 @@ _FAMILIES: Final = {
     "D": "Delays and timers",
     "P": "POP",
     "C": "Consumption",
-    "M": "Management",
+    "M": "Topics, routes, users, searches and offsets",
 }
 
 

@@ -36,7 +36,13 @@ TALLIES: Final[Mapping[str, pa.Schema]] = {
         ]
     ),
     "record_counts": pa.schema(
-        [("kind", _STRING), ("committed", _BOOL), ("records", _LONG), ("digests", _LONG)]
+        [
+            ("kind", _STRING),
+            ("committed", _BOOL),
+            ("records", _LONG),
+            ("digests", _LONG),
+            ("timed", _LONG),
+        ]
     ),
     "unit_counts": pa.schema([("units", _LONG)]),
     "event_counts": pa.schema([("event", _STRING), ("role", _STRING), ("events", _LONG)]),

@@ -208,6 +208,7 @@ class _LogRows:
                 "tx": found.tx,
                 "decision": _decisions(found, records.entry, payloads),
                 "cq_ok": pa.array(owned, mask=above),
+                "stored_ms": pa.array(records.stored_ms),
             },
         )
         return self._joined(rows, found)

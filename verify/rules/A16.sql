@@ -9,13 +9,14 @@
 -- rule: Writes (send, half, decide) against the run's limits: two ok answers of one client further
 --   apart than gap_ms while the load runs; the first ok send to a broker group from the effect of a
 --   fault on, answered more than rto_ms after it; the share of sends outside of fault windows that
---   were ok. What several faults waited for is one finding. A run without a fault, or without a
+--   were ok. Sends with a ref may be refused by right, and are left out. What several faults waited
+--   for is one finding. A run without a fault, or without a
 --   write acknowledged after the last one healed, shows nothing of recovery.
 -- source: Redpanda's availability measure
 with writes as (
   select op, client, f, type, broker_group, t_invoke, t_complete
   from ops
-  where f in ('send', 'half', 'decide')
+  where f in ('send', 'half', 'decide') and not (f = 'send' and ref is not null)
 ),
 answers as (
   select w.client, w.t_complete as t

@@ -3,14 +3,14 @@
 -- needs: ops
 -- wants: log
 -- applies: select (select coalesce(sum(digests), 0) from op_counts
---     where f in ('poll', 'deliver', 'pop', 'query'))
+--     where f in ('poll', 'deliver', 'pop', 'query', 'search'))
 --   + (select coalesce(sum(digests), 0) from record_counts
 --     where committed and kind in ('message', 'half', 'final')) > 0
 -- examined: select case
 --   when (select coalesce(sum(digests), 0) from op_counts
 --     where f in ('send', 'half', 'delay', 'request')) = 0 then 0
 --   else (select coalesce(sum(digests), 0) from op_counts
---     where f in ('poll', 'deliver', 'pop', 'query'))
+--     where f in ('poll', 'deliver', 'pop', 'query', 'search'))
 --     + (select coalesce(sum(digests), 0) from record_counts
 --       where committed and kind in ('message', 'half', 'final'))
 --   end
@@ -36,7 +36,7 @@ shown as (
   union all
   select m.value, m.digest, m.op, null, null, null
   from messages m join sent s on m.value = s.value
-  where m.f = 'query' and m.digest <> s.digest
+  where m.f in ('query', 'search') and m.digest <> s.digest
   union all
   select r.value, r.digest, null, r.node, r.index, r.slot
   from records r join sent s on r.value = s.value

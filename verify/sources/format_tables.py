@@ -4,7 +4,7 @@ Place in the data path: the files read must have these columns, and the rules se
 columns that a run adds are dropped. Engines derive their own types from these.
 
 Invariants: a missing column makes the run unknown, except one of `ADDED`, which becomes null.
-`digest`, `due` and `ref` came into the format later; `damage` is not a column of the format: in a
+All of `ADDED` but `damage` came into the format later; `damage` is not a column of the format: in a
 log that is read from a store, it says why nothing could be read at `position`, in a row of kind
 `damaged` whose index is that of the first missing entry.
 
@@ -32,7 +32,7 @@ _KINDS: Final = {
     "bool": pa.bool_(),
     "strings": pa.list_(pa.string()),
 }
-ADDED: Final = frozenset({"digest", "damage", "due", "ref"})
+ADDED: Final = frozenset({"digest", "damage", "due", "ref", "from_ms", "to_ms", "stored_ms"})
 
 
 def _columns(text: str, **special: pa.DataType) -> pa.Schema:
@@ -53,7 +53,8 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
         "op:long process:string client:string client_group:string f:string type:string "
         "t_invoke:long t_complete:long broker_group:string topic:string queue:int offset:long "
         "messages:messages assigned:owned key:string tx:string decision:string final:bool "
-        "node:string term:long status:string error:string due:long ref:string",
+        "node:string term:long status:string error:string due:long ref:string "
+        "from_ms:long to_ms:long",
         messages=pa.list_(_MESSAGE),
         owned=pa.list_(_OWNED),
     ),
@@ -70,7 +71,7 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
         "broker_group:string node:string index:long term:long slot:int chain:long position:long "
         "size:int tag_hash:long kind:string topic:string queue:int queue_offset:long "
         "client_group:string value:string uniq_key:string keys:strings digest:long tx:string "
-        "decision:string committed:bool cq_ok:bool damage:string"
+        "decision:string committed:bool cq_ok:bool damage:string stored_ms:long"
     ),
     "cq": _columns(
         "broker_group:string node:string topic:string queue:int queue_offset:long position:long "

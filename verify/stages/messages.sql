@@ -9,7 +9,7 @@ exploded as (
   select
     o.op, o.process, o.client, o.client_group, o.f, o.type, o.t_invoke, o.t_complete,
     o.offset as op_offset, o.key, o.decision, coalesce(o.final, false) as final, o.node, o.term,
-    o.status, o.error, o.due, o.ref, place_in_op,
+    o.status, o.error, o.due, o.ref, o.from_ms, o.to_ms, place_in_op,
     m.value as value, m.uniq_key as uniq_key, m.keys as keys, m.offset as offset,
     coalesce(m.broker_group, o.broker_group) as broker_group,
     coalesce(m.topic, o.topic) as topic,

@@ -5,6 +5,7 @@ with told as (
   select
     broker_group, node, index, term, slot, chain, position, size, tag_hash, kind, topic, queue,
     queue_offset as offset, value, uniq_key, keys, digest, tx, decision, cq_ok,
+    stored_ms,
     coalesce(value, uniq_key) as named
   from log
   where committed and kind in ('message', 'half', 'op', 'final')

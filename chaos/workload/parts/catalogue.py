@@ -20,7 +20,11 @@ from chaos.workload.parts import (
     sends,
     timers,
 )
+from chaos.workload.parts.accounts import ACCOUNTS
+from chaos.workload.parts.deletions import DELETIONS
 from chaos.workload.parts.part import PartSpec
+from chaos.workload.parts.routes import ROUTES
+from chaos.workload.parts.searches import SEARCHES
 
 __all__ = ["PARTS"]
 
@@ -34,5 +38,9 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     retries.SPEC,
     litepull.SPEC,
     resets.SPEC,
+    DELETIONS,
+    ROUTES,
+    ACCOUNTS,
+    SEARCHES,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

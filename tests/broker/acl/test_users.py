@@ -272,3 +272,23 @@ async def test_every_replica_computes_the_same_users(users, tmp_path):
     await users.create("other", userType="Super", userStatus="disable")
     await users.ask(RequestCode.AUTH_DELETE_USER, username="other")
     assert users.rig.replay(tmp_path / "n1").users == users.rig.state.users
+
+
+@pytest.mark.parametrize("what", ["the same user created again", "a user that is gone deleted"])
+async def test_leader_that_was_deposed_unknowingly_confirms_nothing(users, what):
+    """What it has not heard of may have changed the user: only a committed entry is an answer."""
+    rig, created = users.rig, what.startswith("the same")
+    if created:
+        await users.create()
+        code, body = RequestCode.AUTH_CREATE_USER, json.dumps({"password": "secret"}).encode()
+    else:
+        code, body = RequestCode.AUTH_DELETE_USER, b""
+    rig.log.auto_commit = False
+    connection = FakeConnection()
+    command = RemotingCommand(code=code, ext_fields={"username": "who"}, body=body)
+    users.handlers[code](Request(connection, command))
+    await turns(5)
+    assert not connection.sent
+    rig.log.depose(ProposalStatus.LOST_LEADERSHIP)
+    await until(lambda: connection.sent)
+    assert "outcome unknown" in connection.sent[0].remark

@@ -1,0 +1,84 @@
+"""Requests of administrators to a group's leader, one attempt at a time.
+
+Place in the data path: parts that change topics and users; `client.connection.broker_call` would
+repeat an attempt that went unanswered. Here none is repeated: an attempt that was given up may
+still arrive, and undo what was acknowledged after it.
+
+Invariant: at most one attempt of a call can have been carried out; after an unanswered one the call
+ends with its error, which is not definite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container
+from typing import Final
+
+from client.connection.broker_call import learn, request_once
+from client.connection.instance import ClientInstance
+from client.errors import ClientError, DeadlineError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.headers import CreateTopicRequestHeader
+
+__all__ = ["DEFAULT_TOPIC", "ask_leader", "create_topic_command", "delete_topic_command"]
+
+DEFAULT_TOPIC: Final = "TBW102"  # its route names every group
+_PAUSE_S: Final = 0.05
+_SUCCESS: Final = frozenset({0})
+
+
+async def ask_leader(
+    instance: ClientInstance,
+    broker_group: str,
+    make: Callable[[], RemotingCommand],
+    *,
+    timeout_ms: int,
+    accept: Container[int] = _SUCCESS,
+) -> tuple[RemotingCommand, str]:
+    """Return the leader's answer with a code in `accept`, and the address it came from.
+
+    Raises ClientError: definite where nothing can have been carried out.
+    """
+    deadline = instance.now_ms() + timeout_ms
+    last: ClientError | None = None
+    while (left_ms := deadline - instance.now_ms()) > 0:
+        address = None
+        try:
+            leader = instance.routes.leader(broker_group)
+            if leader is None or leader.address is None:
+                await instance.routes.refresh(DEFAULT_TOPIC)
+            else:
+                address = leader.address
+                answer = await request_once(
+                    instance, broker_group, address, make(), left_ms, accept=accept
+                )
+                return answer, address
+        except ClientError as error:
+            learn(instance, broker_group, address, error)
+            if not (error.definite and error.retriable):
+                raise
+            last = error
+        await asyncio.sleep(_PAUSE_S)
+    raise DeadlineError(f"no leader of {broker_group} within {timeout_ms} ms", last) from last
+
+
+def create_topic_command(topic: str, *, queues: int, perm: int) -> RemotingCommand:
+    header = CreateTopicRequestHeader(
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=perm,
+        topic_filter_type="SINGLE_TAG",
+    )
+    return RemotingCommand(
+        code=RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.to_ext_fields()
+    )
+
+
+def delete_topic_command(topic: str, *, at_name_server: bool = False) -> RemotingCommand:
+    code = RequestCode.DELETE_TOPIC_IN_BROKER
+    if at_name_server:
+        code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+    return RemotingCommand(code=code, ext_fields={"topic": topic})

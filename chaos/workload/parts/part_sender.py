@@ -1,0 +1,75 @@
+"""A process that sends single messages of a part and records how each send ended.
+
+Place in the data path: `client.produce.producer`, one process of a part.
+
+Invariants: a message is sent once; what is retried meanwhile is the client's affair. `ref` says who
+may lawfully refuse the send, which is then no loss of availability.
+
+Source: the run format (ops: send).
+"""
+
+from __future__ import annotations
+
+import random
+
+from chaos.workload.actor import Actor
+from chaos.workload.context import WorkContext
+from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored, wall_ms
+from client.errors import BrokerRefusedError, ClientError
+from client.message import Message, MessageQueue, SendStatus
+from client.produce.producer import Producer
+
+__all__ = ["PartSender"]
+
+
+class PartSender:
+    """The sends of one process. `ref` goes into each of its operations."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        producer: Producer,
+        *,
+        root: str,
+        ref: str | None,
+        rng: random.Random,
+    ) -> None:
+        self._context = context
+        self._producer = producer
+        self._ref = ref
+        self._actor = Actor(context.history, root=root, client=root, client_group=producer.group)
+        self._maker = MessageMaker(
+            prefix=root, body_bytes=context.scenario.workload.body_bytes, rng=rng
+        )
+
+    def make(self, topic: str) -> Message:
+        return self._maker.make(topic, uniq_key=self._producer.instance.next_uniq_key(wall_ms()))
+
+    async def send(self, message: Message, queue: MessageQueue) -> bool:
+        """Send as one operation; return whether it was acknowledged."""
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        with self._actor.operation(
+            "send",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            messages=[row],
+            ref=self._ref,
+        ) as operation:
+            try:
+                result = await self._producer.send(message, queue=queue)
+            except BrokerRefusedError as error:
+                node = self._context.node(error.address)
+                operation.failed(error, status=str(error.code), node=node)
+                return False
+            except ClientError as error:
+                operation.failed(error)
+                return False
+            acked = result.status is SendStatus.SEND_OK
+            operation.complete(
+                "ok" if acked else "info",
+                messages=[row_of_stored(message, result)],
+                status=result.status.value,
+                node=self._context.node(result.address),
+            )
+        return acked

@@ -1,0 +1,317 @@
+"""The part `routes`: asks every name server, and the leaders themselves, what routes there are.
+
+Place in the data path: GET_ROUTEINFO_BY_TOPIC at each name server through the part's own proxies;
+GET_TOPIC_CONFIG at each group's ready leader, whose status is read past every proxy. Meanwhile the
+permissions of one topic change, and another topic comes and goes, deleted in the end. The topics of
+the part `deletions` are asked for too, where the scenario has them.
+
+Invariants: one operation per name server and broker group tells what the answer says of that group;
+a leader's own answer counts only where it led before and after it; once senders have stopped,
+rounds go on until all agree, or for as long as a wrong route may lawfully stay, and once more after
+the cluster is whole.
+
+Source: the run format (route; M2, M3); RocketMQ RouteInfoManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from chaos.recording.history import QueueRow
+from chaos.scenario.part_sections import RoutesSection
+from chaos.scenario.scenario import route_expiry_ms
+from chaos.systems.base import SystemFailedError
+from chaos.workload.actor import Actor, Operation, error_text
+from chaos.workload.offset_reader import make_tool
+from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.topic_admin import TOOLS, TopicAdmin, queue_rows
+from client.connection.answers import error_of, error_of_remoting
+from client.connection.instance import ClientInstance
+from client.errors import ClientError, MalformedAnswerError
+from remoting.errors import BodyError, RemotingError
+from remoting.protocol import fastjson
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.route import (
+    MASTER_ID,
+    PERM_READ,
+    TopicConfig,
+    TopicRouteData,
+    decode_route,
+)
+
+__all__ = ["ROUTES", "members_text"]
+
+GONE_TOPIC: Final = "routes-gone"
+PERM_TOPIC: Final = "routes-perm"
+OWNER: Final = "owner"
+TIMEOUT_MS: Final = 2_000
+AGAIN_S: Final = 0.3
+CALM_S: Final = 1.0
+_MARGIN_S: Final = 2.0
+_PERMS: Final = (2, 4, 6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What an answer says of a topic at one broker group."""
+
+    queues: tuple[int, ...]
+    perm: int | None
+    members: str | None
+
+
+class _Routes:
+    def __init__(self, kit: PartKit) -> None:
+        section: RoutesSection = kit.section
+        self._kit = kit
+        self._section = section
+        others = {queue.topic for queue in kit.context.part_queues.get("deletions", ())}
+        self._topics = [PERM_TOPIC, GONE_TOPIC, *sorted(others)]
+        self._changing = 2
+        self._idle = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._draining = False
+        self._agreed = False
+        self._give_up_s: float | None = None
+        self._rounds_left = 2
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        return {}
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        context = self._kit.context
+        admin_slot, ask_slot = self._kit.slots["routes-admin"], self._kit.slots["routes-ask"]
+        admin, asker = admin_slot.next_client(), ask_slot.next_client()
+        async with (
+            make_tool(context, admin_slot) as tool,
+            make_tool(context, ask_slot) as asking,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for number, topic in enumerate((PERM_TOPIC, GONE_TOPIC)):
+                change = self._change_perm if topic == PERM_TOPIC else self._come_and_go
+                changed = TopicAdmin(
+                    context,
+                    tool.instance,
+                    topic=topic,
+                    root=f"{admin}.p{number}",
+                    client=admin,
+                )
+                tasks.create_task(change(changed, stop, drained))
+            questions = _Questions(self._kit, asking.instance, asker)
+            tasks.create_task(self._ask(questions, stop, drained))
+
+    async def idle(self) -> None:
+        await self._idle.wait()
+
+    def is_settled(self) -> bool:
+        """Return whether all agree, or a wrong route has stayed for longer than it may."""
+        if self._changing:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        if self._give_up_s is None:
+            expire_s = route_expiry_ms(self._kit.context.scenario) / 1000
+            self._give_up_s = now_s + expire_s + _MARGIN_S
+            self._wake.set()
+        return self._agreed or now_s >= self._give_up_s
+
+    def has_read(self) -> bool:
+        """Return whether two rounds have been begun since the first call."""
+        if not self._draining:
+            self._draining = True
+            self._wake.set()
+        return self._rounds_left <= 0
+
+    async def _change_perm(
+        self, admin: TopicAdmin, stop: asyncio.Event, drained: asyncio.Event
+    ) -> None:
+        rng = random.Random(self._kit.rng.getrandbits(64))
+        while not await sleep_until_set(stop, rng.expovariate(1 / self._section.change_s)):
+            await admin.create(drained, rng.choice(_PERMS))
+        # In the end it is none that a name server was told at first, and queues can be read.
+        await admin.create(drained, PERM_READ)
+        self._change_done()
+
+    async def _come_and_go(
+        self, admin: TopicAdmin, stop: asyncio.Event, drained: asyncio.Event
+    ) -> None:
+        rng = random.Random(self._kit.rng.getrandbits(64))
+        while not await sleep_until_set(stop, rng.expovariate(1 / self._section.change_s)):
+            await admin.create(drained)
+            await sleep_until_set(stop, rng.expovariate(1 / self._section.change_s))
+            await admin.delete(drained)
+        self._change_done()
+
+    def _change_done(self) -> None:
+        self._changing -= 1
+        if not self._changing:
+            self._idle.set()
+
+    async def _ask(
+        self, questions: _Questions, stop: asyncio.Event, drained: asyncio.Event
+    ) -> None:
+        while not drained.is_set():
+            after_changes = not self._changing
+            draining = self._draining
+            agreed = True
+            for topic in self._topics:
+                agreed &= await questions.round(topic)
+            self._agreed = after_changes and agreed
+            if draining:
+                self._rounds_left -= 1
+            if not stop.is_set():
+                await sleep_until_set(stop, self._section.every_s)
+                continue
+            hurries = not self._agreed or (self._draining and self._rounds_left > 0)
+            await sleep_until_set(self._wake, AGAIN_S if hurries else CALM_S)
+            self._wake.clear()
+
+
+class _Questions:
+    """The process that asks."""
+
+    def __init__(self, kit: PartKit, instance: ClientInstance, client: str) -> None:
+        self._context = kit.context
+        self._instance = instance
+        self._actor = Actor(kit.context.history, root=client, client=client, client_group=TOOLS)
+
+    async def round(self, topic: str) -> bool:
+        """Ask all who know the topic; return whether they agree with the leaders."""
+        agreed = True
+        layout = self._context.world.layout
+        for group in layout.groups:
+            owned = await self._ask_owner(topic, group)
+            for server in layout.name_servers:
+                shown = await self._ask_name_server(topic, group, server.name, server.address)
+                agreed &= owned is not None and shown == owned
+        return agreed
+
+    async def _ask_owner(self, topic: str, group: str) -> _Shown | None:
+        """Ask the group's ready leader what it has; None where it did not lead all the while."""
+        with self._actor.operation(
+            "route", broker_group=group, topic=topic, key=OWNER
+        ) as operation:
+            try:
+                found = await self._owner_answer(topic, group)
+            except (ClientError, SystemFailedError) as error:
+                operation.complete("info", error=error_text(error))
+                return None
+            if found is None:
+                operation.complete("info", error="no node leads all the while")
+                return None
+            node, shown = found
+            self._complete(operation, group, topic, shown, node=node)
+        return shown
+
+    async def _owner_answer(self, topic: str, group: str) -> tuple[str, _Shown] | None:
+        system = self._context.world.system
+        for place in system.layout.groups[group]:
+            before = await system.status(place.name)
+            if before is None or not before.ready:
+                continue
+            config = await self._topic_config(topic, place.address)
+            after = await system.status(place.name)
+            if after is None or not after.ready or after.term != before.term:
+                return None
+            members = members_text(place.node, {*after.voters, *after.learners})
+            if config is None:
+                return place.node, _Shown(queues=(), perm=None, members=None)
+            count = max(config.read_queue_nums, config.write_queue_nums)
+            queues = tuple(range(count))
+            return place.node, _Shown(queues=queues, perm=config.perm, members=members)
+        return None
+
+    async def _topic_config(self, topic: str, address: str) -> TopicConfig | None:
+        command = RemotingCommand(code=RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic})
+        answer = await self._request(address, command)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != 0:
+            raise error_of(answer.code, answer.remark, address)
+        try:
+            return fastjson.decode(answer.body, TopicConfig)
+        except (BodyError, msgspec.ValidationError) as error:
+            raise MalformedAnswerError(f"topic {topic} at {address}: {error}") from error
+
+    async def _ask_name_server(
+        self, topic: str, group: str, name: str, address: str
+    ) -> _Shown | None:
+        with self._actor.operation(
+            "route", broker_group=group, topic=topic, node=name
+        ) as operation:
+            try:
+                shown = await self._name_server_answer(topic, group, address)
+            except ClientError as error:
+                operation.failed(error)
+                return None
+            self._complete(operation, group, topic, shown, node=name)
+        return shown
+
+    async def _name_server_answer(self, topic: str, group: str, address: str) -> _Shown:
+        command = RemotingCommand(
+            code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic}
+        )
+        answer = await self._request(address, command)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return _Shown(queues=(), perm=None, members=None)
+        if answer.code != 0:
+            raise error_of(answer.code, answer.remark, address)
+        try:
+            data = decode_route(answer.body)
+        except BodyError as error:
+            raise MalformedAnswerError(f"route of {topic} at {address}: {error}") from error
+        return self._of_group(data, group)
+
+    def _of_group(self, data: TopicRouteData, group: str) -> _Shown:
+        queues = next((each for each in data.queue_datas if each.broker_name == group), None)
+        if queues is None:
+            return _Shown(queues=(), perm=None, members=None)
+        brokers = next((each for each in data.broker_datas if each.broker_name == group), None)
+        addresses = {} if brokers is None else brokers.broker_addrs
+        nodes = {at: self._context.node(address) or address for at, address in addresses.items()}
+        count = max(queues.read_queue_nums, queues.write_queue_nums)
+        return _Shown(
+            queues=tuple(range(count)),
+            perm=queues.perm,
+            members=members_text(nodes.get(MASTER_ID), set(nodes.values())),
+        )
+
+    def _complete(
+        self, operation: Operation, group: str, topic: str, shown: _Shown, *, node: str
+    ) -> None:
+        queues: Sequence[QueueRow] = queue_rows(group, topic, len(shown.queues))
+        operation.complete(
+            "ok",
+            assigned=queues,
+            status=None if shown.perm is None else str(shown.perm),
+            ref=shown.members,
+            node=node,
+        )
+
+    async def _request(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        try:
+            return await self._instance.rpc.request(address, command, TIMEOUT_MS)
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+
+
+def members_text(leader: str | None, members: set[str]) -> str:
+    """Return the leader, or "-", and all other members in order, with blanks between."""
+    return " ".join([leader or "-", *sorted(members - {leader})])
+
+
+ROUTES: Final = PartSpec(
+    name="routes",
+    summary="what name servers say of topics, against what the leaders have",
+    topics=lambda section: (PERM_TOPIC,),
+    slots=lambda section: ("routes-admin", "routes-ask"),
+    make=_Routes,
+    judged_by=("M2", "M3"),
+)

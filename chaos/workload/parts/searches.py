@@ -1,0 +1,275 @@
+"""The part `searches`: messages sent, then searched for by time, and by key within a time.
+
+Place in the data path: SEARCH_OFFSET_BY_TIMESTAMP, GET_EARLIEST_MSG_STORETIME and QUERY_MESSAGE
+with a range, at the leader, through the part's own proxies.
+
+Invariants: what was asked and what came is recorded as it is: nothing is left out of an answer.
+Times are those that brokers store, in Unix milliseconds; `from_ms` and `to_ms` are never compared
+with the run's own clock.
+
+Source: the run format (search; M5); RocketMQ AdminBrokerProcessor, QueryMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.scenario.part_sections import SearchesSection
+from chaos.workload.actor import Actor
+from chaos.workload.messages import row_of_delivered, wall_ms
+from chaos.workload.offset_reader import make_tool
+from chaos.workload.pace import Pace
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.part_sender import PartSender
+from client.connection.broker_call import call_group
+from client.connection.instance import ClientInstance
+from client.connection.retry import RetryPolicy
+from client.delivery import delivered_message
+from client.errors import ClientError, MalformedAnswerError
+from client.message import DeliveredMessage, MessageQueue
+from client.produce.producer import Producer, ProducerSettings
+from remoting.errors import RecordError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import decode_records
+
+__all__ = ["SEARCHES"]
+
+TOPIC: Final = "searches"
+TOOLS: Final = "search-tools"
+TIMEOUT_MS: Final = 4_000
+COUNT_MAX: Final = 32
+MESSAGES_PER_KEY: Final = 8
+KNOWN_MAX: Final = 256
+_AROUND_MS: Final = 400
+_EXACT_SHARE: Final = 0.6
+_RANGE_ANSWERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """An acknowledged message: about when it was stored, and under which key."""
+
+    queue: MessageQueue
+    at_ms: int
+    key: str
+
+
+class _Searches:
+    def __init__(self, kit: PartKit) -> None:
+        section: SearchesSection = kit.section
+        self._kit = kit
+        self._section = section
+        self._queues = list(kit.context.part_queues["searches"])
+        self._known: deque[_Known] = deque(maxlen=KNOWN_MAX)
+        self._times: deque[_Known] = deque(maxlen=KNOWN_MAX)  # with exact times of storing
+        self._idle = asyncio.Event()
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        return {}
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send(stop))
+            tasks.create_task(self._search(stop))
+
+    async def idle(self) -> None:
+        await self._idle.wait()
+
+    def is_settled(self) -> bool:
+        return True
+
+    def has_read(self) -> bool:
+        return True
+
+    async def _send(self, stop: asyncio.Event) -> None:
+        kit, slot = self._kit, self._kit.slots["searches-send"]
+        rng = random.Random(kit.rng.getrandbits(64))
+        client = slot.next_client()
+        settings = ProducerSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings())
+        producer = Producer(
+            "searches-producers", kit.context.name_servers, slot.dial, settings=settings
+        )
+        pace, count = Pace(self._section.send_rate, rng), 0
+        async with producer:
+            sender = PartSender(kit.context, producer, root=client, ref=None, rng=rng)
+            while await pace.wait(stop):
+                queue = rng.choice(self._queues)
+                message = sender.make(TOPIC)
+                key = f"shared-{count // MESSAGES_PER_KEY}"
+                message.keys = (*message.keys, key)
+                count += 1
+                if await sender.send(message, queue):
+                    self._known.append(_Known(queue=queue, at_ms=wall_ms(), key=key))
+        self._idle.set()
+
+    async def _search(self, stop: asyncio.Event) -> None:
+        kit, slot = self._kit, self._kit.slots["searches-ask"]
+        rng = random.Random(kit.rng.getrandbits(64))
+        pace = Pace(self._section.search_rate, rng)
+        client = slot.next_client()
+        actor = Actor(kit.context.history, root=client, client=client, client_group=TOOLS)
+        async with make_tool(kit.context, slot) as tool:
+            asked = _Questions(tool.instance, actor, self._times)
+            while await pace.wait(stop):
+                if not self._known:
+                    continue
+                known = rng.choice(self._known)
+                at_ms = known.at_ms + rng.randint(-_AROUND_MS, _AROUND_MS)
+                if self._times and rng.random() < _EXACT_SHARE:
+                    # At the very time, or next to it: where searches are off by one.
+                    known = rng.choice(self._times)
+                    at_ms = known.at_ms + rng.randint(-1, 1)
+                match rng.randrange(8):
+                    case 0:
+                        await asked.earliest(known.queue)
+                    case 1 | 2 | 3:
+                        await asked.by_time(known.queue, at_ms, upper=False)
+                    case 4 | 5:
+                        await asked.by_time(known.queue, at_ms, upper=True)
+                    case _:
+                        length_ms = rng.choice((0, rng.randrange(4 * _AROUND_MS)))
+                        await asked.by_key(known, at_ms, at_ms + length_ms)
+
+
+class _Questions:
+    """The process that searches."""
+
+    def __init__(self, instance: ClientInstance, actor: Actor, times: deque[_Known]) -> None:
+        """Make it; what queries show is put into `times`."""
+        self._instance = instance
+        self._actor = actor
+        self._times = times
+
+    async def by_time(self, queue: MessageQueue, at_ms: int, *, upper: bool) -> None:
+        """Search the first message stored at a time or later; with `upper` the last until then."""
+        fields = _of_queue(queue) | {
+            "timestamp": str(at_ms),
+            "boundaryType": "UPPER" if upper else "LOWER",
+        }
+        with self._actor.operation(
+            "search",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            ref="last" if upper else "first",
+            from_ms=at_ms,
+        ) as operation:
+            try:
+                answer = await self._ask(
+                    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue.broker_name, fields
+                )
+                offset = _number(answer, "offset")
+            except ClientError as error:
+                operation.failed(error)
+                return
+            operation.complete("ok", offset=offset)
+
+    async def earliest(self, queue: MessageQueue) -> None:
+        """Ask when the queue's first message was stored."""
+        with self._actor.operation(
+            "search",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            ref="earliest",
+        ) as operation:
+            try:
+                answer = await self._ask(
+                    RequestCode.GET_EARLIEST_MSG_STORETIME, queue.broker_name, _of_queue(queue)
+                )
+                at_ms = _number(answer, "timestamp")
+            except ClientError as error:
+                operation.failed(error)
+                return
+            operation.complete("ok", from_ms=at_ms)
+
+    async def by_key(self, known: _Known, from_ms: int, to_ms: int) -> None:
+        """Query the messages of a key that were stored within a time, both ends included."""
+        group = known.queue.broker_name
+        fields = {
+            "topic": known.queue.topic,
+            "key": known.key,
+            "maxNum": str(COUNT_MAX),
+            "beginTimestamp": str(from_ms),
+            "endTimestamp": str(to_ms),
+            "bname": group,
+        }
+        with self._actor.operation(
+            "search",
+            broker_group=group,
+            topic=known.queue.topic,
+            key=known.key,
+            ref="range",
+            from_ms=from_ms,
+            to_ms=to_ms,
+        ) as operation:
+            try:
+                answer = await self._ask(
+                    RequestCode.QUERY_MESSAGE, group, fields, accept=_RANGE_ANSWERS
+                )
+                messages = _messages(answer, group)
+            except ClientError as error:
+                operation.failed(error)
+                return
+            operation.complete("ok", messages=[row_of_delivered(each) for each in messages])
+        self._times.extend(
+            _Known(queue=each.queue, at_ms=each.store_timestamp_ms, key=known.key)
+            for each in messages
+        )
+
+    async def _ask(
+        self,
+        code: RequestCode,
+        group: str,
+        fields: Mapping[str, str],
+        accept: frozenset[int] = frozenset({0}),
+    ) -> RemotingCommand:
+        answer, _ = await call_group(
+            self._instance,
+            group,
+            lambda: RemotingCommand(code=code, ext_fields=dict(fields)),
+            topic=TOPIC,
+            timeout_ms=TIMEOUT_MS,
+            policy=RetryPolicy(attempt_timeout_ms=TIMEOUT_MS),
+            accept=accept,
+        )
+        return answer
+
+
+def _of_queue(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}
+
+
+def _number(answer: RemotingCommand, field: str) -> int:
+    """Return a number of an answer's header. Raises MalformedAnswerError."""
+    text = answer.ext_fields.get(field, "")
+    try:
+        return int(text)
+    except ValueError as error:
+        raise MalformedAnswerError(f"{field} is {text[:40]!r}, no number") from error
+
+
+def _messages(answer: RemotingCommand, group: str) -> list[DeliveredMessage]:
+    try:
+        return [
+            delivered_message(record, MessageQueue(record.topic, group, record.queue_id))
+            for record in (decode_records(answer.body) if answer.body else ())
+        ]
+    except RecordError as error:
+        raise MalformedAnswerError(f"records of {group}: {error}") from error
+
+
+SEARCHES: Final = PartSpec(
+    name="searches",
+    summary="searches by time, and by key within a time",
+    topics=lambda section: (TOPIC,),
+    slots=lambda section: ("searches-send", "searches-ask"),
+    make=_Searches,
+    judged_by=("M5",),
+)

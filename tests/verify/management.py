@@ -1,0 +1,142 @@
+"""Changes of topics, routes, users and searches in a synthetic run, after all else is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.verify.synthetic import STARTED_MS, TOPIC, Row, SyntheticRun
+
+USER = "user-1"
+MEMBERS = "n1 n0 n2"
+
+
+def managed(run: SyntheticRun) -> str:
+    """A topic of this run alone: what name servers delete names no broker group."""
+    return f"Managed-{run.name}"
+
+
+def manage(run: SyntheticRun) -> None:
+    """A topic that was deleted and made again, what all say of it, a user, searches."""
+    change_topic(run, "create_topic")
+    change_topic(run, "delete_topic")
+    delete_route(run, "ns-0")
+    change_topic(run, "create_topic")
+    ask_all(run)
+    account(run, "create", "deny")
+    account(run, "grant", "allow")
+    send_as_user(run, "ok")
+    account(run, "revoke", "deny")
+    send_as_user(run, "fail")
+    search_all(run)
+
+
+def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **columns: Any) -> Row:
+    """An operation of a run whose operations have been numbered already."""
+    row = run.op(process, f, outcome, **columns)
+    row["op"] = len(run.ops) - 1
+    return row
+
+
+def change_topic(run: SyntheticRun, f: str, outcome: str = "ok", perm: str = "6") -> Row:
+    made: Row = {}
+    if f == "create_topic":
+        made = {"assigned": _queues(run, (0, 1)), "status": perm}
+    return later(run, "a1", f, outcome, client_group="tools", topic=managed(run), **made)
+
+
+def delete_route(run: SyntheticRun, name_server: str) -> Row:
+    row = later(
+        run, "a1", "delete_topic", client_group="tools", topic=managed(run), node=name_server
+    )
+    row["broker_group"] = None
+    return row
+
+
+def view(
+    run: SyntheticRun,
+    node: str,
+    queues: tuple[int, ...] = (0, 1),
+    perm: str | None = "6",
+    members: str | None = MEMBERS,
+) -> Row:
+    """What a name server, or n1, which leads, says of the topic."""
+    if not queues:
+        perm = members = None
+    return later(
+        run,
+        "a2",
+        "route",
+        client_group="tools",
+        topic=managed(run),
+        node=node,
+        key="owner" if node == "n1" else None,
+        assigned=_queues(run, queues),
+        status=perm,
+        ref=members,
+    )
+
+
+def ask_all(run: SyntheticRun, **shown: Any) -> None:
+    """The leader, long enough before the name server, which shows this, and once more."""
+    view(run, "n1")
+    run.tick(10)
+    view(run, "ns-0", **shown)
+    view(run, "n1")
+
+
+def account(run: SyntheticRun, change: str, decision: str, outcome: str = "ok") -> Row:
+    named = {"key": f"{run.name}.{USER}", "ref": change, "decision": decision}
+    return later(run, "a3", "account", outcome, client_group="tools", topic=TOPIC, **named)
+
+
+def send_as_user(run: SyntheticRun, outcome: str) -> Row:
+    """The user sends again what the run has stored, or something that nobody stores."""
+    value = f"{run.name}.v0" if outcome == "ok" else f"{run.name}.refused-{len(run.ops)}"
+    messages = [run.message(value, 0)]
+    if outcome == "ok":
+        messages = [dict(run.find("send", "v0")["messages"][0])]
+    status = "SEND_OK" if outcome == "ok" else "16"
+    return later(
+        run,
+        "u1",
+        "send",
+        outcome,
+        topic=TOPIC,
+        queue=0,
+        messages=messages,
+        ref=f"{run.name}.{USER}",
+        status=status,
+    )
+
+
+def stored_ms(run: SyntheticRun, offset: int, queue: int = 0) -> int:
+    at = run.stored(queue)[offset].stored_ms
+    assert at is not None
+    return at
+
+
+def search(run: SyntheticRun, ref: str, **columns: Any) -> Row:
+    columns = {"queue": 0} | columns
+    return later(run, "s1", "search", client_group="tools", topic=TOPIC, ref=ref, **columns)
+
+
+def search_all(run: SyntheticRun) -> None:
+    """Every kind of search, rightly answered, at the edges of what there is."""
+    end = len(run.stored(0))
+    search(run, "first", from_ms=stored_ms(run, 2), offset=2)
+    search(run, "first", from_ms=stored_ms(run, 2) + 1, offset=3)
+    search(run, "first", from_ms=0, offset=0)
+    search(run, "first", from_ms=STARTED_MS + 10**9, offset=end)
+    search(run, "last", from_ms=stored_ms(run, 2), offset=2)
+    search(run, "last", from_ms=stored_ms(run, 2) - 1, offset=1)
+    search(run, "last", from_ms=0, offset=0)
+    search(run, "earliest", from_ms=stored_ms(run, 0))
+    key = f"key-{run.name}.v2"
+    found = [run.shown(run.stored(0)[1])]
+    at = stored_ms(run, 1)
+    search(run, "range", queue=None, key=key, from_ms=at, to_ms=at, messages=found)
+    search(run, "range", queue=None, key=key, from_ms=at + 1, to_ms=at + 9, messages=[])
+
+
+def _queues(run: SyntheticRun, numbers: tuple[int, ...]) -> list[Row]:
+    return [{"broker_group": run.group, "topic": managed(run), "queue": queue} for queue in numbers]

@@ -1,0 +1,211 @@
+"""Planted violations of the rules on topics, routes, users, searches and offsets (M)."""
+
+from __future__ import annotations
+
+from tests.verify.management import (
+    account,
+    ask_all,
+    change_topic,
+    delete_route,
+    search,
+    send_as_user,
+    stored_ms,
+    view,
+)
+from tests.verify.plants import plant
+from tests.verify.synthetic import TOPIC, Row, SyntheticRun
+
+
+def _deleted(run: SyntheticRun, t_invoke: int) -> None:
+    """The topic of all messages was deleted then."""
+    row = change_topic(run, "delete_topic")
+    row |= {"topic": TOPIC, "t_invoke": t_invoke, "t_complete": t_invoke + 1}
+
+
+@plant("M1", witness="v7")
+def read_though_its_topic_was_deleted(run: SyntheticRun) -> None:
+    _deleted(run, run.find("send", "v7")["t_complete"] + 1)
+
+
+@plant("M1", witness='"f": "query"')
+def found_by_its_key_though_its_topic_was_deleted(run: SyntheticRun) -> None:
+    """Its topic was deleted in the drain, behind all reads, and then a query shows it."""
+    _deleted(run, run.tick())
+    query = run.find("query")
+    query |= {"t_invoke": run.tick(3), "t_complete": run.tick()}
+
+
+@plant("M2", witness="gone though it was made")
+def created_topic_is_gone(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    view(run, "n1", ())
+
+
+@plant("M2", witness="there though it was deleted")
+def deleted_topic_is_there(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    change_topic(run, "delete_topic")
+    view(run, "n1")
+
+
+@plant("M2", witness="another permission")
+def changed_permission_is_lost(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    change_topic(run, "create_topic", perm="4")
+    view(run, "n1")
+
+
+@plant("M2", witness="gone though it was made")
+def failed_deletion_took_the_topic(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    change_topic(run, "delete_topic", "fail")
+    view(run, "n1", ())
+
+
+@plant("M3", witness="lacks the topic")
+def name_server_lacks_a_topic(run: SyntheticRun) -> None:
+    ask_all(run, queues=())
+
+
+@plant("M3", witness="other queues")
+def name_server_keeps_queues_though_a_creation_is_unknown(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic", "info")
+    run.tick(1)
+    ask_all(run, queues=(0, 1, 2, 3))
+
+
+@plant("M3", witness="another leader")
+def name_server_keeps_an_old_leader(run: SyntheticRun) -> None:
+    ask_all(run, members="n0 n1 n2")
+
+
+@plant("M3", witness="other members")
+def name_server_keeps_a_broker_that_is_gone(run: SyntheticRun) -> None:
+    ask_all(run, members="n1 n0 n2 n7")
+
+
+@plant("M3", witness="another permission")
+def name_server_keeps_an_old_permission(run: SyntheticRun) -> None:
+    ask_all(run, perm="2")
+
+
+@plant("M3", witness="deleted topic")
+def name_server_shows_a_deleted_topic(run: SyntheticRun) -> None:
+    change_topic(run, "delete_topic")
+    delete_route(run, "ns-0")
+    view(run, "n1", ())
+    run.tick(10)
+    view(run, "ns-0")
+    view(run, "n1", ())
+
+
+@plant("M4", witness="may not send")
+def revoked_user_still_sends(run: SyntheticRun) -> None:
+    account(run, "grant", "allow")
+    account(run, "revoke", "deny")
+    send_as_user(run, "ok")
+
+
+@plant("M4", witness="may not send")
+def deleted_user_still_sends(run: SyntheticRun) -> None:
+    account(run, "grant", "allow")
+    account(run, "delete", "deny")
+    account(run, "grant", "allow", "fail")
+    send_as_user(run, "ok")
+
+
+@plant("M4", witness="though it may send")
+def granted_user_is_refused(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    account(run, "grant", "allow")
+    send_as_user(run, "fail")
+
+
+@plant("M5", witness="stored then too")
+def search_answers_too_far_on(run: SyntheticRun) -> None:
+    search(run, "first", from_ms=stored_ms(run, 2), offset=3)
+
+
+@plant("M5", witness="an older message")
+def search_answers_too_far_back(run: SyntheticRun) -> None:
+    search(run, "first", from_ms=stored_ms(run, 2), offset=1)
+
+
+@plant("M5", witness="a newer message")
+def search_upwards_goes_too_far(run: SyntheticRun) -> None:
+    search(run, "last", from_ms=stored_ms(run, 2), offset=3)
+
+
+@plant("M5", witness="stored before, too")
+def search_upwards_ends_too_early(run: SyntheticRun) -> None:
+    search(run, "last", from_ms=stored_ms(run, 2), offset=1)
+
+
+@plant("M5", witness="there is no such place")
+def search_answers_beyond_the_end(run: SyntheticRun) -> None:
+    search(run, "first", from_ms=stored_ms(run, 2) + 10**9, offset=len(run.stored(0)) + 1)
+
+
+@plant("M5", witness="another time")
+def first_message_has_another_time(run: SyntheticRun) -> None:
+    search(run, "earliest", from_ms=stored_ms(run, 0) - 1)
+
+
+@plant("M5", witness="there was a message")
+def queue_is_called_empty(run: SyntheticRun) -> None:
+    search(run, "earliest", from_ms=-1)
+
+
+@plant("M5", witness="it was left out")
+def query_within_a_time_leaves_a_message_out(run: SyntheticRun) -> None:
+    at = stored_ms(run, 1)
+    key = f"key-{run.name}.v2"
+    search(run, "range", queue=None, key=key, from_ms=at, to_ms=at, messages=[])
+
+
+@plant("M5", witness="stored at another time")
+def query_shows_what_was_stored_later(run: SyntheticRun) -> None:
+    at = stored_ms(run, 1)
+    shown = [run.shown(run.stored(0)[1])]
+    key = f"key-{run.name}.v2"
+    search(run, "range", queue=None, key=key, from_ms=at - 9, to_ms=at - 1, messages=shown)
+
+
+def _first_commit(run: SyntheticRun) -> tuple[Row, int]:
+    """The first commit of an offset, and the index of its record."""
+    op = next(op for op in run.ops if op["f"] == "commit_offset")
+    row = next(
+        row
+        for row in run.log
+        if row["kind"] == "offset" and row["queue_offset"] == op["offset"] and row["queue"] == 0
+    )
+    return op, row["index"]
+
+
+@plant("M6", witness="committed later")
+def offset_answered_before_its_commit(run: SyntheticRun) -> None:
+    op, index = _first_commit(run)
+    for row in run.raft:
+        if row["event"] in {"commit", "apply"} and row["index"] == index:
+            row["t"] = op["t_complete"] + 1
+
+
+@plant("M6", witness="in no log")
+def offset_acknowledged_and_never_stored(run: SyntheticRun) -> None:
+    """Its record is that of another group."""
+    _, index = _first_commit(run)
+    for row in run.log:
+        if row["kind"] == "offset" and row["index"] == index:
+            row["client_group"] = "nobody"
+
+
+@plant("M7", "S5", witness='"offset": 2')
+def failed_commit_of_an_offset_is_stored(run: SyntheticRun) -> None:
+    op, _ = _first_commit(run)
+    op["type"] = "fail"
+
+
+@plant("M7", "S5", witness=f'"{TOPIC}"')
+def refused_offset_is_stored_in_the_end(run: SyntheticRun) -> None:
+    commits = [op for op in run.ops if op["f"] == "commit_offset"]
+    commits[-1]["type"] = "fail"

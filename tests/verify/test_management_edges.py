@@ -1,0 +1,256 @@
+"""Where the rules on topics, routes, users and offsets (M) stay silent or are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.verify.management import (
+    account,
+    ask_all,
+    change_topic,
+    delete_route,
+    managed,
+    search,
+    send_as_user,
+    stored_ms,
+    view,
+)
+from tests.verify.one_rule import judged, result
+from tests.verify.synthetic import MS, STARTED_MS, TOPIC, SyntheticRun
+from verify.verdict import Outcome
+
+Change = Callable[[SyntheticRun], None]
+SILENT: list[tuple[str, Change]] = []
+
+
+def silent(rule_id: str) -> Callable[[Change], Change]:
+    def register(change: Change) -> Change:
+        SILENT.append((rule_id, change))
+        return change
+
+    return register
+
+
+def _delete_all(run: SyntheticRun, t_invoke: int, outcome: str = "ok") -> None:
+    row = change_topic(run, "delete_topic", outcome)
+    row |= {"topic": TOPIC, "t_invoke": t_invoke, "t_complete": t_invoke + 1}
+
+
+@silent("M1")
+def deletion_was_invoked_before_the_last_answer(run: SyntheticRun) -> None:
+    """Which of its sends came first nobody knows: the last may stand in the topic made anew."""
+    sends = [op for op in run.ops if op["f"] == "send" and op["type"] == "ok"]
+    _delete_all(run, min(op["t_complete"] for op in sends) - 1)
+
+
+@silent("M1")
+def deletion_of_another_group(run: SyntheticRun) -> None:
+    _delete_all(run, run.find("send", "v13")["t_complete"] + 1)
+    run.ops[-1]["broker_group"] = "another"
+
+
+@silent("M1")
+def deleted_message_was_read_before_the_drain(run: SyntheticRun) -> None:
+    """A replica that is behind may still show it."""
+    _delete_all(run, run.find("send", "v7")["t_complete"] + 1)
+    run.manifest["phases"]["drain"] = [run.now + MS, run.now + 2 * MS]
+
+
+@silent("M1")
+def deletion_whose_outcome_is_unknown(run: SyntheticRun) -> None:
+    change_topic(run, "delete_topic")  # of another topic, so that there is something to examine
+    _delete_all(run, run.find("send", "v7")["t_complete"] + 1, "info")
+
+
+@silent("M1")
+def replica_was_left_behind(run: SyntheticRun) -> None:
+    _delete_all(run, run.find("send", "v7")["t_complete"] + 1)
+    run.manifest["left_behind"] = [{"broker_group": run.group, "node": "n2"}]
+
+
+@silent("M2")
+def deletion_of_unknown_outcome_may_have_come_last(run: SyntheticRun) -> None:
+    change_topic(run, "delete_topic", "info")["t_complete"] = None
+    change_topic(run, "create_topic")
+    view(run, "n1", ())
+
+
+@silent("M2")
+def two_changes_at_once(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    change_topic(run, "delete_topic")["t_invoke"] = run.ops[-2]["t_complete"]
+    view(run, "n1")
+
+
+@silent("M2")
+def failed_change_changes_nothing(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    change_topic(run, "create_topic", "fail", perm="2")
+    view(run, "n1")
+
+
+@silent("M2")
+def send_may_have_made_its_topic_anew(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic")
+    change_topic(run, "delete_topic")
+    send_as_user(run, "fail")["topic"] = managed(run)
+    view(run, "n1")
+
+
+@silent("M3")
+def changes_of_unknown_outcome_may_come_at_any_time(run: SyntheticRun) -> None:
+    """The topic may have gone and come back between the leader's answers."""
+    change_topic(run, "delete_topic", "info")["t_complete"] = None
+    change_topic(run, "create_topic", "info")["t_complete"] = None
+    ask_all(run, queues=())
+
+
+@silent("M3")
+def route_is_wrong_for_a_moment(run: SyntheticRun) -> None:
+    view(run, "n1", ())
+    run.tick(10)
+    view(run, "n1")
+    view(run, "ns-0", ())
+    view(run, "n1")
+
+
+@silent("M3")
+def route_is_wrong_while_the_leader_changes(run: SyntheticRun) -> None:
+    view(run, "n1")
+    run.tick(10)
+    view(run, "ns-0", members="n0 n1 n2")
+    view(run, "n1", members="n2 n0 n1")
+
+
+@silent("M3")
+def route_is_wrong_during_a_fault(run: SyntheticRun) -> None:
+    t_start = run.now
+    ask_all(run, queues=())
+    window = {"t_start": t_start, "t_effect": t_start, "t_heal": run.now, "t_healed": run.now}
+    run.faults.append(run.faults[0] | {"fault": 2} | window)
+
+
+@silent("M3")
+def topic_comes_while_it_is_asked_for(run: SyntheticRun) -> None:
+    view(run, "n1")
+    run.tick(10)
+    change_topic(run, "delete_topic")
+    view(run, "ns-0", ())
+    change_topic(run, "create_topic")
+    view(run, "n1")
+
+
+@silent("M3")
+def name_server_was_not_told_of_the_deletion(run: SyntheticRun) -> None:
+    delete_route(run, "ns-0")  # before the leader deleted it, so that it may have come back
+    change_topic(run, "delete_topic")
+    delete_route(run, "ns-1")
+    view(run, "n1", ())
+    run.tick(10)
+    view(run, "ns-0")
+    view(run, "n1", ())
+
+
+@silent("M4")
+def change_under_way_may_have_come_first(run: SyntheticRun) -> None:
+    account(run, "grant", "allow")
+    revoked = account(run, "revoke", "deny")
+    send_as_user(run, "ok")["t_invoke"] = revoked["t_complete"]
+
+
+@silent("M4")
+def change_of_unknown_outcome(run: SyntheticRun) -> None:
+    account(run, "grant", "allow", "info")["t_complete"] = None
+    account(run, "revoke", "deny")
+    send_as_user(run, "ok")
+
+
+@silent("M4")
+def replica_refuses_that_is_behind(run: SyntheticRun) -> None:
+    """The fault is over for less than five seconds."""
+    account(run, "grant", "allow")
+    send_as_user(run, "fail")
+
+
+@silent("M4")
+def user_is_refused_for_another_reason(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    account(run, "grant", "allow")
+    send_as_user(run, "fail")["status"] = "215"
+
+
+@silent("M5")
+def end_of_the_queue_has_moved_since(run: SyntheticRun) -> None:
+    """Nothing that young was there: the answer was the end, where an older one came to stand."""
+    op = search(run, "first", from_ms=STARTED_MS + 10**9, offset=3)
+    sent = run.find("send", "v6")
+    op |= {"t_invoke": sent["t_invoke"] - 2, "t_complete": sent["t_invoke"] - 1}
+
+
+@silent("M5")
+def nothing_was_there_yet(run: SyntheticRun) -> None:
+    sent = run.find("send", "v0")
+    for row in (
+        search(run, "earliest", from_ms=-1),
+        search(run, "last", from_ms=stored_ms(run, 5), offset=0),
+        search(run, "range", queue=None, key=f"key-{run.name}.v0", from_ms=0, to_ms=1 << 60),
+    ):
+        row |= {"t_invoke": sent["t_invoke"] - 2, "t_complete": sent["t_invoke"] - 1}
+
+
+@silent("M6")
+def offset_was_committed_before_by_another(run: SyntheticRun) -> None:
+    """Twice the same offset: each has its own record."""
+    first = next(op for op in run.ops if op["f"] == "commit_offset")
+    again = {"t_invoke": first["t_invoke"] - 9, "t_complete": first["t_complete"]}
+    run.ops.append(first | again | {"op": len(run.ops), "process": "another"})
+
+
+@silent("M7")
+def offset_failed_and_was_committed_then(run: SyntheticRun) -> None:
+    first = next(op for op in run.ops if op["f"] == "commit_offset")
+    run.ops.append(first | {"op": len(run.ops), "type": "fail", "process": "another"})
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "change"), SILENT, ids=lambda case: getattr(case, "__name__", None)
+)
+def test_stays_silent(rule_id: str, change: Change, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    change(run)
+    found = result(judged(rule_id, run, tmp_path))
+    assert found.verdict is Outcome.PASS, (found.reason, found.witnesses)
+    assert found.examined > 0
+
+
+@pytest.mark.parametrize("rule_id", ["M1", "M2", "M3", "M4", "M5"])
+def test_is_left_out_where_nothing_of_it_was_done(rule_id: str, tmp_path: Path) -> None:
+    found = judged(rule_id, SyntheticRun(), tmp_path)
+    assert [rule.id for rule in found.left_out] == [rule_id]
+
+
+def test_without_times_of_storing_searches_are_not_judged(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    search(run, "first", from_ms=stored_ms(run, 2), offset=1)
+    for row in run.log:
+        row["stored_ms"] = None
+    assert judged("M5", run, tmp_path).left_out
+
+
+def test_without_a_time_routes_are_not_judged(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    ask_all(run, queues=())
+    del run.manifest["routes"]
+    assert judged("M3", run, tmp_path).left_out
+
+
+def test_sends_that_may_be_refused_break_no_limit(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    run.manifest["limits"] = run.manifest["limits"] | {"acked_share_min": 0.9}
+    run.manifest["phases"]["load"] = [0, run.now]
+    for _ in range(20):
+        send_as_user(run, "fail")
+    assert result(judged("A16", run, tmp_path)).verdict is Outcome.PASS
