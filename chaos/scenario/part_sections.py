@@ -40,7 +40,11 @@ def number(default: float, low: float, high: float) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OrderlySection(PartSection):
-    """`rate`: sends per second. `crashes`: how many members die in a run, at its beginning."""
+    """`rate`: sends per second. `crashes`: how many members die in a run, at its beginning.
+
+    A call of the listener takes up to twice `consume_ms`; `slow_share` of them up to `slow_ms`, so
+    that some are at work whenever a queue goes to another member.
+    """
 
     rate: float = number(8.0, 0.001, 10_000)
     shards: int = number(8, 1, 1_000_000)
@@ -49,6 +53,8 @@ class OrderlySection(PartSection):
     crashes: int = number(1, 0, 1_000)
     refuse_share: float = number(0.05, 0, 0.9)
     consume_ms: int = number(10, 0, 2_000)
+    slow_share: float = number(0.1, 0, 1)
+    slow_ms: int = number(1_500, 0, 4_000)
     batch: int = number(2, 1, 1_000)
 
 
@@ -92,8 +98,8 @@ class ResetsSection(PartSection):
 
     rate: float = number(5.0, 0.001, 10_000)
     clients: int = number(2, 1, 64)
-    restart_s: float = number(10.0, 0, 86_400)
-    reset_s: float = number(3.0, 0.01, 86_400)
+    restart_s: float = number(15.0, 0, 86_400)
+    reset_s: float = number(2.0, 0.01, 86_400)
     consume_ms: int = number(5, 0, 2_000)
 
 

@@ -142,7 +142,9 @@ class OrderlyPart:
     ) -> ConsumeStatus:
         rows = rows_of(messages)
         with deliveries.delivery(messages[0].queue, rows) as operation:
-            await asyncio.sleep(rng.uniform(0, 2 * self._section.consume_ms / 1000))
+            slow = rng.random() < self._section.slow_share
+            longest_ms = self._section.slow_ms if slow else 2 * self._section.consume_ms
+            await asyncio.sleep(rng.uniform(0, longest_ms / 1000))
             if rng.random() < self._section.refuse_share:
                 operation.complete("fail")
                 return ConsumeStatus.RECONSUME_LATER

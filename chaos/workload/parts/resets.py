@@ -36,7 +36,7 @@ from client.consume.listener import ConsumeStatus
 from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
 
-__all__ = ["SPEC"]
+__all__ = ["SPEC", "DueOffsets"]
 
 NAME: Final = "resets"
 GROUP: Final = f"{NAME}-consumers"
@@ -49,17 +49,17 @@ END_SHARE: Final = 0.2
 TIME_SHARE: Final = 0.3  # the rest goes to an offset
 
 
-class _Due:
+class DueOffsets:
     """What the group is to be shown of each queue since the last reset of it."""
 
     def __init__(self) -> None:
-        self._stored: dict[MessageQueue, dict[int, str]] = {}
+        self._stored: dict[MessageQueue, set[int]] = {}
         self._owed: dict[MessageQueue, set[int]] = {}
         self._from: dict[MessageQueue, int] = {}
         self._shown: dict[MessageQueue, set[int]] = {}
 
-    def acknowledged(self, queue: MessageQueue, offset: int, value: str) -> None:
-        self._stored.setdefault(queue, {})[offset] = value
+    def acknowledged(self, queue: MessageQueue, offset: int) -> None:
+        self._stored.setdefault(queue, set()).add(offset)
         shown = self._shown.get(queue, set())
         if offset >= self._from.get(queue, 0) and offset not in shown:
             self._owed.setdefault(queue, set()).add(offset)
@@ -72,12 +72,12 @@ class _Due:
         """Begin anew at `offset`; None: where the group goes on is not known, nothing is owed."""
         self._shown[queue] = set()
         self._from[queue] = offset if offset is not None else 1 << 62
-        stored = self._stored.get(queue, {})
+        stored = self._stored.get(queue, set())
         self._owed[queue] = {at for at in stored if at >= self._from[queue]}
 
     def draw(self, queue: MessageQueue, rng: random.Random) -> int:
         """Return an offset that the queue has, or its end as far as it is known."""
-        return rng.randint(0, max(self._stored.get(queue, {-1: ""})) + 1)
+        return rng.randint(0, max(self._stored.get(queue, {-1})) + 1)
 
     @property
     def is_empty(self) -> bool:
@@ -92,7 +92,7 @@ class ResetsPart:
         self._queues = {
             (queue.broker_name, queue.queue_id): queue for queue in kit.context.part_queues[NAME]
         }
-        self._due = _Due()
+        self._due = DueOffsets()
         self._feed = Feed(
             kit, NAME, f"{NAME}-sender", rate=self._section.rate, on_acked=self._acked
         )
@@ -136,7 +136,7 @@ class ResetsPart:
         assert row.queue is not None
         assert row.offset is not None
         queue = self._queues[row.broker_group, row.queue]
-        self._due.acknowledged(queue, row.offset, row.value)
+        self._due.acknowledged(queue, row.offset)
 
     async def _reset_now_and_then(self, stop: asyncio.Event) -> None:
         slot = self._kit.slots[f"{NAME}-tool"]
