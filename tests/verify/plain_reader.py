@@ -16,7 +16,8 @@ import msgspec
 import xxhash
 import zstandard
 
-from verify.export.store_files import QueueFile, Store
+from verify.export.messages.queue_units import QueueFile
+from verify.export.store_files import Store
 
 Row = dict[str, Any]
 
