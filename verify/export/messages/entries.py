@@ -1,7 +1,8 @@
 """Entries of a log as arrays, and the bytes that are none.
 
-Place in the data path: readers of files (`verify.export.segment_entries`) make them,
-`verify.export.messages.log_rows` turns them into rows.
+Place in the data path: readers of files (`verify.export.segment_entries`,
+`verify.export.rocketmq.log_files`) make them, `verify.export.messages.log_rows` turns them into
+rows.
 
 Invariant: positions are those in the log, `start` and `end` those in the bytes of one file.
 """

@@ -1,7 +1,8 @@
 """Rows of the table `log`, from entries and payloads, and those of the table `cq`, from units.
 
-Place in the data path: what reads a replica's files (`verify.export.replica`) passes them on,
-file by file; `verify.export.tables` writes the tables that come out.
+Place in the data path: what reads a replica's files (`verify.export.replica`,
+`verify.export.rocketmq.replica`) passes them on, file by file; `verify.export.tables` writes the
+tables that come out.
 
 Invariants: rows come in the order of the log. `cq_ok` is null above the applied index and for rows
 without a unit. An op record has value, keys and transaction of its half, null if that is not found

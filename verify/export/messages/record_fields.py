@@ -1,7 +1,8 @@
 """The fixed fields of message records and the places of their body, topic and properties, in bulk.
 
-Place in the data path: readers of payloads (`verify.export.payloads`) say where
-records begin; `records` derives columns from what is read here.
+Place in the data path: readers of payloads (`verify.export.payloads`,
+`verify.export.rocketmq.replica`) say where records begin; `records` derives columns from what is
+read here.
 
 Invariant: each region of a sound record lies within that record, and regions of one kind rise from
 record to record.
