@@ -12,8 +12,7 @@ from it who dials whom, `chaos.systems.rocketmq` writes configurations from it.
 | controller-all | 2 or more | the same | when all that are in sync have it |
 
 With `-flush` behind the name (sync-master-flush) a broker answers once it has it on its disk
-(SYNC_FLUSH); without it writes to the disk later (ASYNC_FLUSH). DLedger knows no such choice. With
-`@4.9.7` behind all that it is another release than the default one.
+(SYNC_FLUSH); without it writes to the disk later (ASYNC_FLUSH). DLedger knows no such choice.
 
 Ports: a broker listens at two below its own too (its "fast" port), and for its slaves one above; a
 controller one above the name server that it is in. A place's `raft_address` is where its replicas
@@ -41,15 +40,12 @@ __all__ = [
     "lay_out_rocketmq",
     "mode_of",
     "ports_beside",
-    "version_of",
 ]
 
 HOST: Final = "127.0.0.1"
-DEFAULT_VERSION: Final = "5.3.3"
 HA_PORT_OFFSET: Final = 1
 _FAST_PORT_OFFSET: Final = -2
 _CONTROLLER_PORT_OFFSET: Final = 1
-_VERSION_MARK: Final = "@"
 _REPLICAS_MAX: Final = 9
 
 
@@ -93,13 +89,8 @@ MODES: Final[Mapping[str, Mode]] = _modes()
 
 
 def mode_of(engine: str) -> Mode | None:
-    """Return the mode of an engine's name, with or without a release; None: it is no mode."""
-    return MODES.get(engine.partition(_VERSION_MARK)[0])
-
-
-def version_of(engine: str) -> str:
-    """Return the release of an engine's name, the default one where it names none."""
-    return engine.partition(_VERSION_MARK)[2] or DEFAULT_VERSION
+    """Return the mode of an engine's name; None: it is no mode of RocketMQ."""
+    return MODES.get(engine)
 
 
 def lay_out_rocketmq(

@@ -22,7 +22,6 @@ from typing import Final
 from chaos.cluster.broker_status import BrokerStatus
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError
-from chaos.cluster.rocketmq_layout import version_of
 from chaos.systems.base import Part, SystemFailedError
 from chaos.systems.ledgermq import LedgermqProcesses
 from chaos.systems.rocketmq.jars import RocketmqJarsError, require_jars, require_java
@@ -57,6 +56,7 @@ class RocketmqSystem:
     """One cluster in one run directory."""
 
     name: Final = "rocketmq"
+    dedupes: Final = False
     parts: Final = frozenset({Part.PROCESSES})
     stores: Final = None
     failpoints: Final = None
@@ -64,14 +64,14 @@ class RocketmqSystem:
     members: Final = None
     settings: Final = None
 
-    def __init__(self, run: Path, layout: ClusterLayout) -> None:
-        """Find the release that the layout's engine names.
+    def __init__(self, run: Path, layout: ClusterLayout, *, version: str) -> None:
+        """Find the release.
 
         Raises SystemFailedError where it can't be run on this machine.
         """
         self.run: Final = run
         self.layout: Final = layout
-        self.version: Final = version_of(layout.engine)
+        self.version: Final = version
         try:
             java, jars = require_java(), require_jars(self.version)
         except RocketmqJarsError as error:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster.layout import ClusterLayout, LayoutError
+from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError
 from chaos.cluster.rocketmq_layout import (
     MODES,
     controller_address,
     lay_out_rocketmq,
     mode_of,
     ports_beside,
-    version_of,
 )
 from chaos.links.proxy_plan import Protocol, plan_proxies
 from chaos.systems.rocketmq import jars
@@ -48,18 +47,8 @@ def of_broker(layout: ClusterLayout, node: int, dial: dict[str, str]) -> dict[st
     return properties(broker_properties(layout, place, store=Path("/run/store"), dial=dial))
 
 
-@pytest.mark.parametrize(
-    ("engine", "mode", "version"),
-    [
-        ("dledger", "dledger", "5.3.3"),
-        ("sync-master-flush@4.9.7", "sync-master-flush", "4.9.7"),
-    ],
-)
-def test_an_engine_names_mode_and_release(engine: str, mode: str, version: str) -> None:
-    found = mode_of(engine)
-    assert found is not None
-    assert (found.name, version_of(engine)) == (mode, version)
-    assert mode_of("raft") is None
+def test_the_engines_of_other_systems_are_no_modes() -> None:
+    assert not any(mode_of(engine) for engine in ENGINES)
 
 
 @pytest.mark.parametrize(
