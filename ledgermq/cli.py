@@ -261,7 +261,7 @@ def chaos_run(
         str | None,
         typer.Option(
             help="raft or pysyncobj; in the world rocketmq dledger, sync-master, async-master,"
-            " controller... (MODE@VERSION: another release). Default: the scenario's."
+            " controller... Default: the scenario's."
         ),
     ] = None,
     toxiproxy_url: Annotated[

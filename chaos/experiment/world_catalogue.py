@@ -53,7 +53,8 @@ class WorldSpec:
 
     `missing` returns what this host lacks, None: nothing. `parts`, `effects`: what its system and
     its links can have. `settings`: name = default of what a person may set of the world, as text.
-    `engines`: what its system can replicate with. `make_host` takes the experiment's seed; it and `lay_out` raise WorldSettingsError.
+    `engines`: what its system can replicate with. `make_host` takes the experiment's seed; it and
+    `lay_out` raise WorldSettingsError.
     """
 
     name: str

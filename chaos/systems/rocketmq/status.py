@@ -30,7 +30,7 @@ from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["ask_rocketmq", "parse_status", "term_of"]
+__all__ = ["ask_rocketmq", "parse_status", "tell_master", "term_of"]
 
 _SLAVE: Final = "SLAVE"
 
@@ -49,6 +49,29 @@ async def ask_rocketmq(
     except RemotingError:
         return None  # down, paused or overloaded: the process state tells the caller which
     return parse_status(place, term_of(store), *bodies, pid=pid)
+
+
+async def tell_master(
+    client: RemotingClient, slave: str, *, master: str, replication: str, timeout_ms: int
+) -> bool:
+    """Tell the broker at `slave` where its master is; return whether it answered.
+
+    `replication`: where to copy the log from. RocketMQ 4.9 does not know the request, and needs
+    none: it answers all the same.
+    """
+    request = RemotingCommand(
+        code=RequestCode.EXCHANGE_BROKER_HA_INFO,
+        ext_fields={
+            "masterHaAddress": replication,
+            "masterAddress": master,
+            "masterFlushOffset": "0",
+        },
+    )
+    try:
+        await client.request(slave, request, timeout_ms)
+    except RemotingError:
+        return False  # asked again with the next status
+    return True
 
 
 def parse_status(

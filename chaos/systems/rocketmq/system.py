@@ -20,22 +20,23 @@ from pathlib import Path
 from typing import Final
 
 from chaos.cluster.broker_status import BrokerStatus
-from chaos.cluster.layout import ClusterLayout
+from chaos.cluster.layout import BrokerPlace, ClusterLayout
 from chaos.cluster.processes import ProcessError
+from chaos.cluster.rocketmq_layout import mode_of
 from chaos.systems.base import Part, SystemFailedError
 from chaos.systems.ledgermq import LedgermqProcesses
 from chaos.systems.rocketmq.jars import RocketmqJarsError, require_jars, require_java
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
-from chaos.systems.rocketmq.status import ask_rocketmq
+from chaos.systems.rocketmq.status import ask_rocketmq, tell_master
 from remoting.connections.rpc import RemotingClient
 
 __all__ = ["RocketmqProcesses", "RocketmqSystem"]
 
 # A broker alone starts in about 10 s and stops in 5; several share two processors with much else.
-READY_TIMEOUT_S: Final = 120.0
+READY_TIMEOUT_S: Final = 240.0
 STOP_TIMEOUT_S: Final = 60.0
 ABORT_TIMEOUT_S: Final = 3.0
-STATUS_TIMEOUT_MS: Final = 2_000
+STATUS_TIMEOUT_MS: Final = 3_000
 POLL_S: Final = 0.2
 
 
@@ -78,8 +79,11 @@ class RocketmqSystem:
             raise SystemFailedError(str(error)) from error
         self.processes: Final = RocketmqProcesses(run, layout, java=java, jars=jars)
         self._statuses = RemotingClient()
+        self._dial: Mapping[str, Mapping[str, str]] = {}
+        self._told_master: dict[str, int] = {}  # by slave, the pid of the process that was told
 
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
+        self._dial = dial
         try:
             write_files(self.run, self.layout, dial)
             for name in self._names():
@@ -113,13 +117,38 @@ class RocketmqSystem:
         pid = self.processes.pid(node)
         if pid is None:
             return None
-        return await ask_rocketmq(
+        status = await ask_rocketmq(
             self._statuses,
             place,
             self.layout.store_directory(self.run, place),
             pid=pid,
             timeout_ms=STATUS_TIMEOUT_MS,
         )
+        if status is not None and self._told_master.get(node) != pid:
+            await self._tell_its_master(place, pid)
+        return status
+
+    async def _tell_its_master(self, place: BrokerPlace, pid: int) -> None:
+        """Tell a slave of RocketMQ 5 whom to copy from, once it answers.
+
+        It loses the haMasterAddress of its configuration, which it reads before it has a client for
+        it (BrokerController.initialize, DefaultMessageStore.start), and then asks no name server.
+        """
+        mode = mode_of(self.layout.engine)
+        master = self.layout.groups[place.group][0]
+        assert mode is not None
+        if mode.is_dledger or mode.has_controllers or place == master:
+            self._told_master[place.name] = pid
+            return
+        address = self._dial.get(place.name, {}).get(master.raft_address, master.raft_address)
+        if await tell_master(
+            self._statuses,
+            place.address,
+            master=master.address,
+            replication=address,
+            timeout_ms=STATUS_TIMEOUT_MS,
+        ):
+            self._told_master[place.name] = pid
 
     def _names(self) -> list[str]:
         servers = [server.name for server in self.layout.name_servers]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,7 +23,10 @@ from chaos.links.proxy_plan import Protocol, plan_proxies
 from chaos.systems.rocketmq import jars
 from chaos.systems.rocketmq.configurations import broker_properties, name_server_properties
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
-from chaos.systems.rocketmq.status import parse_status, term_of
+from chaos.systems.rocketmq.status import parse_status, tell_master, term_of
+from remoting.connections.rpc import RemotingClient
+from remoting.errors import RequestTimeoutError
+from remoting.protocol.command import RemotingCommand
 
 SETTINGS = {"transaction_timeout_ms": 2_000, "transaction_check_max": 5, "dedupe_window_ms": 1}
 
@@ -167,6 +171,37 @@ def test_a_broker_of_id_0_that_is_no_slave_leads(broker_id: int, role: str, *, l
 def test_other_answers_are_no_status(config: bytes, runtime: bytes) -> None:
     place = laid_out("dledger", 3).brokers[0]
     assert parse_status(place, 0, config, runtime, pid=3) is None
+
+
+class OneAnswer:
+    """A client that gets this answer to whatever it requests."""
+
+    def __init__(self, answer: RemotingCommand | None) -> None:
+        self.answer = answer
+        self.requests: list[RemotingCommand] = []
+
+    async def request(self, address: str, command: RemotingCommand, _: float) -> RemotingCommand:
+        self.requests.append(command)
+        if self.answer is None:
+            raise RequestTimeoutError(f"no answer from {address}")
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [RemotingCommand(code=0), RemotingCommand(code=3), None])
+async def test_a_slave_is_told_until_it_answers(answer: RemotingCommand | None) -> None:
+    """RocketMQ 4.9 answers that it does not know the request, which is enough."""
+    client = OneAnswer(answer)
+    told = await tell_master(
+        cast("RemotingClient", client),
+        "127.0.0.1:3",
+        master="127.0.0.1:1",
+        replication="127.0.0.1:2",
+        timeout_ms=100,
+    )
+    assert told is (answer is not None)
+    (request,) = client.requests
+    assert request.code == 906
+    assert request.ext_fields["masterHaAddress"] == "127.0.0.1:2"
 
 
 def test_the_term_is_that_of_the_store(tmp_path: Path) -> None:
