@@ -8,6 +8,5 @@ load, `phases` and `progress` tell of it. What it leaves is judged elsewhere.
 
 May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.nemesis.catalogue`,
   `chaos.recording`, `chaos.scenario`, `chaos.sim.world`, `chaos.systems`, `chaos.systems.rocketmq`,
-  `chaos.workload`,
-  `chaos.workload.parts`, `chaos.worlds`, `client`.
+  `chaos.workload`, `chaos.workload.parts`, `chaos.worlds`, `client`.
 """
