@@ -259,7 +259,11 @@ def chaos_run(
     ] = None,
     seed: Annotated[int | None, typer.Option()] = None,
     engine: Annotated[
-        str | None, typer.Option(help="raft or pysyncobj; default: the scenario's.")
+        str | None,
+        typer.Option(
+            help="raft or pysyncobj; in the world rocketmq dledger, sync-master, async-master,"
+            " controller... Default: the scenario's."
+        ),
     ] = None,
     toxiproxy_url: Annotated[
         str | None, typer.Option("--toxiproxy", help="URL of a real Toxiproxy.")

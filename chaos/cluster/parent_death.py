@@ -2,7 +2,9 @@
 
 Place in the data path: `chaos.cluster.processes` marks the environment of a process that must not
 outlive its parent (`environment_of`); `ledgermq.__main__` calls `die_with_parent` before anything
-else. Clusters that were started detached are not marked: they live on by themselves.
+else. A program that is not ours is started through `python -m chaos.cluster.parent_death PROGRAM
+ARGUMENTS`, which becomes it and hands the request on. Clusters that were started detached are not
+marked: they live on by themselves.
 
 The kernel sends the signal (PR_SET_PDEATHSIG), so that a stopped process (SIGSTOP) ends as well,
 which no code of its own could bring about. The signal follows the death of the *thread* that
@@ -19,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -53,3 +56,9 @@ def end_with_parent(parent: int) -> None:
         raise OSError(number, f"prctl(PR_SET_PDEATHSIG): {os.strerror(number)}")
     if os.getppid() != parent:  # it died before the request
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    # The kernel keeps the request for the program that this process becomes.
+    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606 (no shell is needed)

@@ -33,7 +33,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chaos.cluster.access import access_of, write_accounts
-from chaos.cluster.layout import ENGINES, LayoutError
+from chaos.cluster.layout import LayoutError
 from chaos.cluster.processes import ProcessError
 from chaos.experiment.load import TOOL_SLOT, Workload, part_manifest, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
@@ -413,10 +413,13 @@ class _Experiment:
 
 def _check_possible(engine: str, world: str, toxiproxy_url: str | None) -> None:
     """Raise NothingBegunError where this installation or this host can't run it."""
-    if engine not in ENGINES:
-        raise NothingBegunError(f"unknown engine {engine!r}: known are {', '.join(ENGINES)}")
     if world not in WORLDS:
         raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
+    engines = WORLDS[world].engines
+    if engine not in engines:
+        raise NothingBegunError(
+            f"unknown engine {engine!r} of the world {world}: known are {', '.join(engines)}"
+        )
     lacking = WORLDS[world].missing()
     if lacking is not None:
         raise NothingBegunError(f"the world {world} can't be had here: {lacking}")

@@ -9,14 +9,22 @@ process is started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from chaos.cluster.external_file import ExternalCluster, ExternalFileError, read_file
-from chaos.cluster.layout import ClusterLayout, fixed_ports, lay_out
+from chaos.cluster.layout import ENGINES, ClusterLayout, fixed_ports, lay_out
+from chaos.cluster.rocketmq_layout import MODES
+from chaos.experiment.rocketmq_world import (
+    DEFAULT_VERSION,
+    lay_out_rocketmq_scenario,
+    make_rocketmq_world,
+    missing_for_rocketmq,
+)
 from chaos.experiment.scenario_layout import broker_settings, lay_out_scenario
 from chaos.links.base import LinkEffect
 from chaos.links.external import ExternalLinks
@@ -28,6 +36,7 @@ from chaos.sim.world.simulated_system import SimulatedSystem
 from chaos.systems.base import Part
 from chaos.systems.external import ExternalSystem
 from chaos.systems.ledgermq import LedgermqSystem
+from chaos.systems.rocketmq.system import RocketmqSystem
 from chaos.worlds.host import Host, RealHost, WorldOptions
 from chaos.worlds.world import World
 
@@ -44,8 +53,8 @@ class WorldSpec:
 
     `missing` returns what this host lacks, None: nothing. `parts`, `effects`: what its system and
     its links can have. `settings`: name = default of what a person may set of the world, as text.
-    `lay_out` takes the run directory too, `make_host` the experiment's seed; they raise
-    WorldSettingsError.
+    `engines`: what its system can replicate with. `lay_out` takes the run directory too,
+    `make_host` the experiment's seed; they raise WorldSettingsError.
     """
 
     name: str
@@ -56,6 +65,7 @@ class WorldSpec:
     lay_out: Callable[[Scenario, Path, Mapping[str, str]], ClusterLayout]
     make_host: Callable[[int, Mapping[str, str]], Host]
     settings: Mapping[str, str] = field(default_factory=dict)
+    engines: Sequence[str] = ENGINES
 
     def settings_with(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return all settings. Raises WorldSettingsError for one that the world does not have."""
@@ -139,6 +149,10 @@ def _external_cluster(settings: Mapping[str, str]) -> ExternalCluster:
         raise WorldSettingsError(f"{settings['file']}: {error.strerror or error}") from error
 
 
+def _rocketmq_host(_: int, settings: Mapping[str, str]) -> Host:
+    return RealHost(functools.partial(make_rocketmq_world, version=settings["version"]))
+
+
 def _simulated_host(seed: int, _: Mapping[str, str]) -> Host:
     return SimulatedHost(f"experiment/{seed}")
 
@@ -175,6 +189,18 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 lay_out=_external_layout,
                 make_host=_external_host,
                 settings={"file": ""},
+            ),
+            WorldSpec(
+                name="rocketmq",
+                summary="Apache RocketMQ's brokers and name servers as processes of this host, a"
+                " Toxiproxy proxy on every link that RocketMQ lets one choose",
+                missing=missing_for_rocketmq,
+                parts=RocketmqSystem.parts,
+                effects=ProxyLinks.effects,
+                lay_out=lambda scenario, _run, _settings: lay_out_rocketmq_scenario(scenario),
+                make_host=_rocketmq_host,
+                settings={"version": DEFAULT_VERSION},
+                engines=tuple(MODES),
             ),
         )
     }

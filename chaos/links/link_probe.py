@@ -5,7 +5,10 @@ during it and after it.
 
 What is sent depends on the protocol. A broker and a name server get a request and must answer it. A
 Raft listener gets the HELLO of a stranger and must reject it: it does so at once, logs it, and is
-not disturbed; PySyncObj gets a status request. An answer needs both directions of the connection,
+not disturbed; PySyncObj gets a status request, DLedger one for its metadata, for a group that it is
+not of. A RocketMQ master gets a slave's report that it has nothing, and sends its log's last file
+from the beginning: it counts one more slave for as long as the probe takes, which acknowledges
+nothing. An answer needs both directions of the connection,
 so none within the deadline means that at least one is dead. A bare close is no answer: proxies pass
 on a close even where they swallow every byte.
 
@@ -41,6 +44,11 @@ _PICKLED_STATUS: Final = b"\x80\x02]q\x00X\x06\x00\x00\x00statusq\x01a."
 PYSYNCOBJ_STATUS: Final = struct.pack("i", len(zlib.compress(_PICKLED_STATUS))) + zlib.compress(
     _PICKLED_STATUS
 )
+
+
+DLEDGER_METADATA: Final = 50000
+# The position up to which a slave has the log, 8 bytes.
+SLAVE_AT_0: Final = bytes(8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +181,10 @@ def _bytes_to_send(protocol: Protocol) -> bytes:
     match protocol:
         case Protocol.RAFT:
             return STRANGERS_HELLO
+        case Protocol.DLEDGER:
+            return encode(RemotingCommand(code=DLEDGER_METADATA, body=b"{}"))
+        case Protocol.ROCKETMQ_HA:
+            return SLAVE_AT_0
         case Protocol.PYSYNCOBJ:
             return PYSYNCOBJ_STATUS
         case Protocol.BROKER:

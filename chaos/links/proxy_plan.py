@@ -17,7 +17,8 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chaos.cluster.layout import ClusterLayout
+from chaos.cluster.layout import BrokerPlace, ClusterLayout
+from chaos.cluster.rocketmq_layout import Mode, controller_address, mode_of
 from chaos.links.base import Link
 
 __all__ = ["LinkProxy", "Protocol", "Stream", "plan_proxies", "streams_of"]
@@ -30,6 +31,8 @@ class Protocol(enum.Enum):
     PYSYNCOBJ = "pysyncobj"
     BROKER = "broker"
     NAME_SERVER = "name_server"
+    DLEDGER = "dledger"
+    ROCKETMQ_HA = "rocketmq_ha"
 
 
 class Stream(enum.Enum):
@@ -53,13 +56,12 @@ class LinkProxy:
 def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[LinkProxy]:
     """Return every proxy of a cluster: between brokers, to name servers, from clients to all."""
     places = (*layout.brokers, *layout.spares)
-    replication = Protocol.PYSYNCOBJ if layout.engine == "pysyncobj" else Protocol.RAFT
-    raft = [
-        _proxy(place.name, peer.name, replication, peer.raft_address)
-        for place in places
-        for peer in places
-        if peer.group == place.group and peer.node != place.node
-    ]
+    mode = mode_of(layout.engine)
+    if mode is None:
+        protocol = Protocol.PYSYNCOBJ if layout.engine == "pysyncobj" else Protocol.RAFT
+        replication = _between_peers(places, protocol)
+    else:
+        replication = _of_rocketmq(layout, mode)
     dialers = [*(place.name for place in places), *client_slots]
     name_servers = [
         _proxy(dialer, server.name, Protocol.NAME_SERVER, server.address)
@@ -71,7 +73,41 @@ def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[Lin
         for slot in client_slots
         for place in places
     ]
-    return raft + name_servers + brokers
+    return replication + name_servers + brokers
+
+
+def _between_peers(places: Sequence[BrokerPlace], protocol: Protocol) -> list[LinkProxy]:
+    return [
+        _proxy(place.name, peer.name, protocol, peer.raft_address)
+        for place in places
+        for peer in places
+        if peer.group == place.group and peer.node != place.node
+    ]
+
+
+def _of_rocketmq(layout: ClusterLayout, mode: Mode) -> list[LinkProxy]:
+    """Return the proxies of replication and of controllers.
+
+    In Controller mode replicas dial the address that the master has registered, which nothing in
+    their configuration changes: no proxy carries that.
+    """
+    if mode.is_dledger:
+        return _between_peers(layout.brokers, Protocol.DLEDGER)
+    if mode.has_controllers:
+        dialers = [server.name for server in layout.name_servers]
+        dialers += [place.name for place in layout.brokers]
+        return [
+            _proxy(dialer, server.name, Protocol.DLEDGER, controller_address(server))
+            for dialer in dialers
+            for server in layout.name_servers
+            if dialer != server.name
+        ]
+    masters: dict[str, BrokerPlace] = {group: found[0] for group, found in layout.groups.items()}
+    return [
+        _proxy(place.name, master.name, Protocol.ROCKETMQ_HA, master.raft_address)
+        for place in layout.brokers
+        if (master := masters[place.group]) != place
+    ]
 
 
 def streams_of(

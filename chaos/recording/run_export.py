@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from chaos.cluster.layout import ClusterLayout
 from chaos.recording.run_manifest import list_node_files, write_manifest
@@ -22,6 +23,8 @@ from chaos.recording.table_converter import ConvertedTables, RunSources
 from chaos.recording.trace_rows import TraceFolder
 
 __all__ = ["ExportResult", "export_run", "sources_of"]
+
+_OWN_SYSTEM: Final = "ledgermq"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +63,11 @@ def export_run(run: Path, tables: ConvertedTables, facts: Mapping[str, object]) 
     cut_trailing_holes(run / "nodes")
     listed = {"ops": [tables.ops], "faults": [tables.faults]}
     stores = list_node_files(run)
-    if stores or tables.raft.rows:  # else the system's stores are nowhere in reach
-        listed |= {"raft": [tables.raft], "nodes": stores}
+    if stores:  # else the system's stores are nowhere in reach
+        listed["nodes"] = stores
+    # Of another system's brokers there is no trace, and an empty table would say that there was.
+    if tables.raft.rows or (stores and facts["system"] == _OWN_SYSTEM):
+        listed["raft"] = [tables.raft]
     manifest = write_manifest(run, facts, listed)
     return ExportResult(
         manifest=manifest,

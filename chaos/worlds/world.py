@@ -49,10 +49,9 @@ class World:
         Raises SystemFailedError, LinksError.
         """
         await self.links.start()
-        dial = {
-            place.name: self.dial_table(place.name)
-            for place in (*self.layout.brokers, *self.layout.spares)
-        }
+        names = [server.name for server in self.layout.name_servers]
+        names += [place.name for place in (*self.layout.brokers, *self.layout.spares)]
+        dial = {name: self.dial_table(name) for name in names}
         await self.system.start(dial)
 
     async def stop(self) -> None:

@@ -28,6 +28,13 @@ STARTER = (
 )
 
 
+# The same with a program that is not ours, which heeds no mark.
+OTHER_STARTER = STARTER.replace(
+    "table.start('toxiproxy', ledgermq_argv('toxiproxy', '--port', '0'))",
+    "table.start('sleep', [sys.executable, '-m', 'chaos.cluster.parent_death', 'sleep', '60'])",
+)
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[ProcessTable]:
     yield (table := ProcessTable(tmp_path))
@@ -35,10 +42,13 @@ def table(tmp_path: Path) -> Iterator[ProcessTable]:
 
 
 def _start_and_kill(
-    tmp_path: Path, how: str, before_kill: Callable[[], None] = lambda: None
+    tmp_path: Path,
+    how: str,
+    before_kill: Callable[[], None] = lambda: None,
+    program: str = STARTER,
 ) -> None:
     starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(tmp_path), how], stdout=subprocess.PIPE, cwd=ROOT
+        [sys.executable, "-c", program, str(tmp_path), how], stdout=subprocess.PIPE, cwd=ROOT
     )
     with starter:
         try:
@@ -56,6 +66,20 @@ def _serves(table: ProcessTable) -> bool:
 def test_what_is_tied_ends_with_its_starter(table: ProcessTable, tmp_path: Path) -> None:
     _start_and_kill(tmp_path, "tied", lambda: await_until(lambda: _serves(table), "it serves"))
     await_until(lambda: table.find("toxiproxy") is None, "killed by the kernel")
+
+
+def test_a_program_that_is_not_ours_ends_with_its_starter(
+    table: ProcessTable, tmp_path: Path
+) -> None:
+    def name() -> str:
+        process = table.find("sleep")
+        return "" if process is None else Path(f"/proc/{process.pid}/comm").read_text()
+
+    def await_the_program() -> None:
+        await_until(lambda: name() == "sleep\n", "it has become the program")
+
+    _start_and_kill(tmp_path, "tied", await_the_program, OTHER_STARTER)
+    await_until(lambda: table.find("sleep") is None, "killed by the kernel")
 
 
 def test_killed_before_the_child_has_begun(table: ProcessTable, tmp_path: Path) -> None:

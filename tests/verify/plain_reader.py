@@ -16,7 +16,8 @@ import msgspec
 import xxhash
 import zstandard
 
-from verify.export.store_files import QueueFile, Store
+from verify.export.messages.queue_units import QueueFile
+from verify.export.store_files import Store
 
 Row = dict[str, Any]
 
@@ -91,7 +92,7 @@ def _unjoined(store: Store, told_index: int) -> Iterator[Row]:
     for segment in store.segments:
         data = segment.path.read_bytes()
         for item in _entries(data, segment.position, *before):
-            last_index = item["index"]
+            last_index = item["index"] or last_index  # 0: an unknown index tells no end
             common: Row = {
                 "broker_group": store.broker_group,
                 "node": store.node,

@@ -27,13 +27,14 @@ from tests.verify.store_writer import write_stores
 from tests.verify.synthetic import SyntheticRun, listed_file
 from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
-from verify.export import replica, tables
-from verify.export.digests import digests
-from verify.export.properties import Properties
-from verify.export.records import tag_hash
+from verify.export import tables
+from verify.export.messages import log_rows
+from verify.export.messages.digests import digests
+from verify.export.messages.properties import Properties
+from verify.export.messages.records import tag_hash
+from verify.export.messages.slices import regions
 from verify.export.replica import log_tables, unit_tables
 from verify.export.run_export import export_run
-from verify.export.slices import regions
 from verify.export.stand_in import with_exports
 from verify.export.store_files import Store, stores
 from verify.export.tables import ExportError, export_tables
@@ -136,7 +137,7 @@ def test_sound_stores_are_read_alike(tmp_path: Path) -> None:
 
 def test_chunks_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_stores(SyntheticRun(), tmp_path, segment_entries=8)
-    monkeypatch.setattr(replica, "_CHUNK_BYTES", 700)
+    monkeypatch.setattr(log_rows, "_CHUNK_BYTES", 700)
     assert_same(tmp_path)
 
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["MAGIC_V1", "MAGIC_V2", "PayloadError", "commands_of", "payload_defect"]
+from verify.export.messages.record_fields import MAGIC_V1, MAGIC_V2
 
-MAGIC_V1: Final = 0xDAA320A7
-MAGIC_V2: Final = 0xDAA320AB
+__all__ = ["PayloadError", "commands_of", "payload_defect"]
+
 _HEAD: Final = struct.Struct(">BBHI")  # version, flags, births ahead, table size
 assert _HEAD.size == 8
 _FIXED: Final = struct.Struct(">IIIiiqqiq")  # up to the born timestamp, before the hosts
@@ -88,8 +88,10 @@ def payload_defect(payload: memoryview) -> str | None:
             size = _record_size(payload, offset)
         except PayloadError as error:
             return str(error)
-        except (struct.error, UnicodeDecodeError, IndexError) as error:
+        except (struct.error, UnicodeDecodeError) as error:
             return f"the record at byte {offset} can't be read: {error}"
+        except IndexError:  # whose text tells bytes from views of them
+            return f"the record at byte {offset} can't be read: index out of range"
         offset += size
     return None
 

@@ -35,13 +35,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from verify.export.messages.entries import KIND_DATA, Damage, Entries
+
 __all__ = [
     "HEADER_SIZE_BYTES",
-    "KIND_CONFIG",
-    "KIND_DATA",
     "LOG_START",
-    "Damage",
-    "Entries",
     "SegmentEnd",
     "SegmentRead",
     "read_segment",
@@ -69,18 +67,6 @@ _BEGIN: Final = struct.Struct(">II")
 _CHAINED_SIZE: Final = 40
 _INT64_MAX: Final = (1 << 63) - 1
 
-KIND_CONFIG: Final = 1
-KIND_DATA: Final = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """Bytes at `position` that are not the entry that belongs there, whose index is `index`."""
-
-    index: int
-    position: int
-    reason: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEnd:
@@ -92,29 +78,6 @@ class SegmentEnd:
 
 
 LOG_START: Final = SegmentEnd(next_index=1, next_position=0, chain=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entries:
-    """Sound entries, one element per array each.
-
-    `order` counts entries and damages together; `position` is that of the header in the log; the
-    payload lies in the segment's bytes from `start` to `end`.
-    """
-
-    order: npt.NDArray[np.int64]
-    index: npt.NDArray[np.int64]
-    term: npt.NDArray[np.int64]
-    kind: npt.NDArray[np.int64]
-    position: npt.NDArray[np.int64]
-    chain: npt.NDArray[np.int64]
-    start: npt.NDArray[np.int64]
-    end: npt.NDArray[np.int64]
-
-    def part(self, first: int, end: int) -> Entries:
-        return Entries(
-            **{name: getattr(self, name)[first:end] for name in Entries.__dataclass_fields__}
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["UNIT_SIZE_BYTES", "Base", "Checkpoint", "QueueFile", "Segment", "Store", "stores"]
+from verify.export.messages.queue_units import UNIT_SIZE_BYTES, QueueFile
 
-UNIT_SIZE_BYTES: Final = 20
+__all__ = ["Base", "Checkpoint", "Segment", "Store", "stores"]
+
 _NAME_DIGITS: Final = 20
 _POSITION_MAX: Final = (1 << 63) - 1
 _QUEUE_MAX: Final = (1 << 31) - 1
@@ -61,16 +62,6 @@ class Base:
 class Segment:
     path: Path
     position: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueFile:
-    """One file of a ConsumeQueue; its first unit is that of `first_offset`."""
-
-    topic: str
-    queue: int
-    first_offset: int
-    path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -26,7 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from verify.export.replica import log_tables, unit_tables
+from verify.export import replica
+from verify.export.rocketmq import replica as rocketmq_replica
+from verify.export.rocketmq.commitment import Extent, survey
+from verify.export.rocketmq.store_files import RocketmqStore, rocketmq_stores
 from verify.export.store_files import Store, stores
 from verify.sources.format_tables import TABLES
 from verify.sources.manifest import Manifest
@@ -37,6 +40,7 @@ EXPORTED: Final = ("log", "cq")
 _TOLD: Final = pa.schema(
     [(name, TABLES["raft"].field(name).type) for name in ("broker_group", "node", "event", "index")]
 )
+_ROCKETMQ: Final = "rocketmq"
 _SMALL_BYTES_MAX: Final = 64 * 1024 * 1024  # below, processes cost more than they save
 
 
@@ -54,11 +58,39 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """The arguments of one process, which writes one replica's files."""
+    """The arguments of one process, which writes one replica's files. `size`: bytes of its log."""
+
+    replica: _Replica | _RocketmqReplica
+    size: int
+    paths: Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replica:
+    """One of our own stores."""
 
     store: Store
     told_index: int
-    paths: Mapping[str, Path]
+
+    def tables(self) -> Mapping[str, Callable[[], Iterator[pa.Table]]]:
+        return {
+            "log": lambda: replica.log_tables(self.store, self.told_index),
+            "cq": lambda: replica.unit_tables(self.store),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RocketmqReplica:
+    """A store of RocketMQ, and what its group tells of it."""
+
+    store: RocketmqStore
+    extent: Extent
+
+    def tables(self) -> Mapping[str, Callable[[], Iterator[pa.Table]]]:
+        return {
+            "log": lambda: rocketmq_replica.log_tables(self.store, self.extent),
+            "cq": lambda: rocketmq_replica.unit_tables(self.store),
+        }
 
 
 def export_tables(
@@ -72,17 +104,15 @@ def export_tables(
         ExportError: the stores can't be read, or the tables can't be written.
     """
     try:
-        told = _told_indexes([run / file.name for file in manifest.tables.get("raft", ())])
-        found = stores(run, [file.name for file in manifest.tables.get("nodes", ())])
         for name in names:
             (folder / name).mkdir(parents=True, exist_ok=True)
         tasks = [
             _Task(
-                store=store,
-                told_index=told.get((store.broker_group, store.node), 0),
+                replica=found,
+                size=size,
                 paths={name: folder / name / f"replica-{number:03d}.parquet" for name in names},
             )
-            for number, store in enumerate(found)
+            for number, (found, size) in enumerate(_replicas(run, manifest))
         ]
         written = list(_done(tasks))
     except (OSError, pa.ArrowException, BrokenProcessPool) as error:
@@ -90,8 +120,32 @@ def export_tables(
     return {name: [files[name] for files in written] for name in names}
 
 
+def _replicas(run: Path, manifest: Manifest) -> Sequence[tuple[_Replica | _RocketmqReplica, int]]:
+    """Return every replica that has files in the run, with the size of its log."""
+    listed = [file.name for file in manifest.tables.get("nodes", ())]
+    if manifest.system == _ROCKETMQ:
+        theirs = rocketmq_stores(run, listed)
+        extents = survey(theirs, manifest.groups)
+        return [
+            (_RocketmqReplica(store=store, extent=extent), _size(f.path for f in store.files))
+            for store, extent in zip(theirs, extents, strict=True)
+        ]
+    told = _told_indexes([run / file.name for file in manifest.tables.get("raft", ())])
+    return [
+        (
+            _Replica(store=store, told_index=told.get((store.broker_group, store.node), 0)),
+            _size(segment.path for segment in store.segments),
+        )
+        for store in stores(run, listed)
+    ]
+
+
+def _size(paths: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in paths)
+
+
 def _done(tasks: Sequence[_Task]) -> Iterator[Mapping[str, Written]]:
-    size = sum(segment.path.stat().st_size for task in tasks for segment in task.store.segments)
+    size = sum(task.size for task in tasks)
     workers = min(len(tasks), len(os.sched_getaffinity(0)))
     if workers < 2 or size < _SMALL_BYTES_MAX:
         yield from map(_written, tasks)
@@ -113,10 +167,7 @@ def _end_on_interrupt() -> None:
 
 
 def _written(task: _Task) -> Mapping[str, Written]:
-    tables = {
-        "log": lambda: log_tables(task.store, task.told_index),
-        "cq": lambda: unit_tables(task.store),
-    }
+    tables = task.replica.tables()
     return {name: _write(path, name, tables[name]()) for name, path in task.paths.items()}
 
 

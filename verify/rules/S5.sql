@@ -132,10 +132,12 @@ never_stored as (
   left anti join lasts l
     on q.client_group = l.client_group and q.broker_group = l.broker_group and q.topic = l.topic
     and q.queue = l.queue
-  left anti join group_resets r
-    on q.client_group = r.client_group and q.broker_group = r.broker_group
-    and q.topic = r.topic and q.queue = r.queue
-  where q.overwritten_at is not null
+  left anti join group_resets g
+    on q.client_group = g.client_group and q.broker_group = g.broker_group
+    and q.topic = g.topic and q.queue = g.queue
+  cross join run_settings r
+  -- Other systems need not store offsets in the log that they replicate.
+  where q.overwritten_at is not null and r.own_system
 )
 select
   client_group, broker_group, topic, queue, op, cast(null as bigint) as index, problem, offset,

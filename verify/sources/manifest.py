@@ -155,7 +155,7 @@ def damage(files: RunFiles, manifest: Manifest) -> str | None:
 
 
 def _unlisted_of_stores(files: RunFiles, listed: Collection[str]) -> str | None:
-    """Return a segment or ConsumeQueue file of a listed store that the manifest omits.
+    """Return a log or ConsumeQueue file of a listed store that the manifest omits.
 
     If stores are read, its entries would be missed and reported as lost; if `log` and `cq` are
     listed, they may have been made without it.
@@ -163,14 +163,19 @@ def _unlisted_of_stores(files: RunFiles, listed: Collection[str]) -> str | None:
     folders = {
         PurePosixPath(*parts[:3], part)
         for parts in (PurePosixPath(name).parts for name in listed)
-        for part in _PARTS_OF_STORES
         if len(parts) > 3 and parts[0] == "nodes"
+        for part in (*_PARTS_OF_STORES, *_dledger_data(parts[3]))
     }
     for folder in sorted(folders):
         for path in sorted(map(PurePosixPath, files.below(str(folder)))):
             if path.name.isdecimal() and str(path) not in listed:
                 return str(path)
     return None
+
+
+def _dledger_data(folder: str) -> tuple[str, ...]:
+    """Return the folder of the log files of a RocketMQ broker that replicates by DLedger."""
+    return (f"{folder}/data",) if folder.startswith("dledger-") else ()
 
 
 def _file_damage(files: RunFiles, table: str, file: ListedFile) -> str | None:

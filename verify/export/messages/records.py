@@ -1,7 +1,7 @@
 """Message records as columns of the table `log`.
 
-Place in the data path: from the arrays of `verify.export.payloads` to Arrow columns;
-`verify.export.replica` adds the columns of the entry.
+Place in the data path: from the arrays of `verify.export.messages.record_fields` to Arrow
+columns; `verify.export.messages.log_rows` adds the columns of the entry.
 
 Invariants: frequent values (topics, tags) are processed once per value, never per record; only op
 records are read one by one, since their body names the half message that they resolve.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 import numpy as np
@@ -20,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from verify.export.digests import digests
-from verify.export.payloads import Records
-from verify.export.properties import Properties
-from verify.export.slices import regions, text
+from verify.export.messages.digests import digests
+from verify.export.messages.properties import Properties
+from verify.export.messages.record_fields import Records
+from verify.export.messages.slices import regions, text
 
-__all__ = ["RecordColumns", "record_columns", "tag_hash"]
+__all__ = ["RecordColumns", "RecordStyle", "record_columns", "tag_hash"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -52,9 +53,21 @@ _PLAIN_KEYS: Final = r"^[\x21-\x7e]+( [\x21-\x7e]+)*$"
 _INT64_MAX: Final = (1 << 63) - 1
 
 
+class RecordStyle(Enum):
+    """Whose records they are, where the systems differ.
+
+    RocketMQ derives a delayed message's unit from its property DELAY, has the hash of its tags in
+    the unit of a timer message, and may name several halves in one op record.
+    """
+
+    LEDGERMQ = auto()
+    ROCKETMQ = auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """One value per record. `half_offset`: per op record, the offset of the half it resolves."""
+    """One value per record. `half_offsets`: per op record, the offsets of the halves it resolves,
+    of which there is at least one; None where the body names none."""
 
     kind: pa.StringArray
     is_op: npt.NDArray[np.bool_]
@@ -67,11 +80,14 @@ class RecordColumns:
     keys: pa.ListArray
     digest: pa.Int64Array
     tx: pa.LargeStringArray
-    half_offset: tuple[int | None, ...]
+    has_unit: npt.NDArray[np.bool_]
+    half_offsets: tuple[tuple[int | None, ...], ...]
 
 
-def record_columns(data: memoryview, records: Records) -> RecordColumns:
-    """Derive the columns from the properties and bodies of `records`, whose segment is `data`."""
+def record_columns(
+    data: memoryview, records: Records, style: RecordStyle = RecordStyle.LEDGERMQ
+) -> RecordColumns:
+    """Derive the columns from the properties and bodies of `records`, whose file is `data`."""
     properties = Properties(regions(data, *records.properties))
     found = text(regions(data, *records.topic)).dictionary_encode()
     topics = tuple(found.dictionary.to_pylist())
@@ -86,7 +102,7 @@ def record_columns(data: memoryview, records: Records) -> RecordColumns:
         is_half=kind == _HALF,
         topics=topics,
         topic_code=code,
-        tag_hash=_unit_values(records, topics, code, properties),
+        tag_hash=_unit_values(records, topics, code, properties, style),
         value=_without(value, is_op),
         uniq_key=_without(uniq_key, is_op),
         keys=_without(_keys(properties.values(b"KEYS")), is_op),
@@ -94,8 +110,9 @@ def record_columns(data: memoryview, records: Records) -> RecordColumns:
             digests(data, records.body, records.flag, records.sys_flag, properties), is_op
         ),
         tx=properties.values(b"lmq_tx"),
-        half_offset=tuple(
-            _half_offset(bytes(data[start:end]))
+        has_unit=_has_unit(records, style),
+        half_offsets=tuple(
+            _half_offsets(bytes(data[start:end]), style)
             for start, end in zip(
                 records.body[0][is_op].tolist(), records.body[1][is_op].tolist(), strict=True
             )
@@ -122,12 +139,18 @@ def _kinds(records: Records, topics: tuple[str, ...], code: _Ints) -> _Ints:
 
 
 def _unit_values(
-    records: Records, topics: tuple[str, ...], code: _Ints, properties: Properties
+    records: Records,
+    topics: tuple[str, ...],
+    code: _Ints,
+    properties: Properties,
+    style: RecordStyle,
 ) -> _Ints:
     """Compute the last field of each record's ConsumeQueue unit."""
     tags = properties.values(b"TAGS").dictionary_encode()
     hashes = np.array([0, *(tag_hash(tag) for tag in tags.dictionary.to_pylist())], dtype=np.int64)
     result: _Ints = hashes[tags.indices.fill_null(-1).to_numpy() + 1]
+    if style is RecordStyle.ROCKETMQ:
+        return _with_delays(result, records, topics, code, properties)
     if SCHEDULE_TOPIC in topics:
         waits = code == topics.index(SCHEDULE_TOPIC)
         waits &= (records.queue >= 0) & (records.queue < len(_DELAYS_MS))
@@ -138,6 +161,21 @@ def _unit_values(
             told = due[place]
             if told is not None and told.isdecimal() and int(told) < _INT64_MAX:
                 result[place] = int(told) + 1
+    return result
+
+
+def _with_delays(
+    result: _Ints, records: Records, topics: tuple[str, ...], code: _Ints, properties: Properties
+) -> _Ints:
+    """Put the time of delivery into the units of what waits in RocketMQ's schedule topic."""
+    if SCHEDULE_TOPIC not in topics:
+        return result
+    told = properties.values(b"DELAY").to_pylist()
+    for place in np.flatnonzero(code == topics.index(SCHEDULE_TOPIC)).tolist():
+        level = told[place]
+        if level is not None and level.isdecimal() and int(level[:9]) > 0:
+            wait = _DELAYS_MS[min(int(level[:9]), len(_DELAYS_MS)) - 1]
+            result[place] = records.stored_ms[place] + wait
     return result
 
 
@@ -158,7 +196,22 @@ def _without(column: pa.Array, left_out: npt.NDArray[np.bool_]) -> pa.Array:
     return column.take(pa.array(places, mask=left_out))
 
 
-def _half_offset(body: bytes) -> int | None:
-    first = body.split(b",", 1)[0]
-    offset = int(first) if first.isdigit() and len(first) < 20 else None
+def _has_unit(records: Records, style: RecordStyle) -> npt.NDArray[np.bool_]:
+    """Return which records are dispatched: in RocketMQ nothing that is prepared or rolled back."""
+    if style is RecordStyle.LEDGERMQ:
+        return np.ones(len(records.start), dtype=np.bool_)
+    kind = records.sys_flag & _TRANSACTION_BITS
+    has_unit: npt.NDArray[np.bool_] = (kind == 0) | (kind == _TRANSACTION_COMMIT)
+    return has_unit
+
+
+def _half_offsets(body: bytes, style: RecordStyle) -> tuple[int | None, ...]:
+    several = style is RecordStyle.ROCKETMQ
+    # The last offset has a comma behind it, too.
+    words = body.removesuffix(b",").split(b",") if several else body.split(b",", 1)[:1]
+    return tuple(_half_offset(word) for word in words)
+
+
+def _half_offset(word: bytes) -> int | None:
+    offset = int(word) if word.isdigit() and len(word) < 20 else None
     return offset if offset is None or offset <= _INT64_MAX else None

@@ -1,7 +1,7 @@
 """The properties of many records at once: `name \\x01 value \\x02`, repeated, in UTF-8.
 
-Place in the data path: `verify.export.records` reads the values of the names that are columns;
-`verify.export.digests` those that a digest covers.
+Place in the data path: `records` reads the values of the names that are columns; `digests` those
+that a digest covers.
 
 Invariants: of two properties of one name the last one counts; an item without a name is ignored;
 one without \\x01 has an empty value; the last \\x02 may be missing. Nothing is decoded.
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from verify.export.slices import array_bytes, array_offsets, regions
+from verify.export.messages.slices import array_bytes, array_offsets, regions
 
 __all__ = ["Properties"]
 

@@ -1,6 +1,6 @@
 """Regions of a mapped file as Arrow arrays, copied in bulk.
 
-Place in the data path: under `verify.export.payloads`, `properties` and `records`, which know the
+Place in the data path: under `record_fields`, `properties` and `records`, which know the
 regions' positions and never read them one by one.
 
 Invariant: regions rise and don't overlap, which is the caller's duty; an array's data is then one
@@ -49,5 +49,5 @@ def array_offsets(array: pa.LargeBinaryArray) -> _Ints:
 
 
 def text(array: pa.LargeBinaryArray) -> pa.LargeStringArray:
-    """Return the same bytes as text. They are UTF-8: `verify.export.payloads` has checked that."""
+    """Return the same bytes as text. They are UTF-8: `record_fields` has checked that."""
     return array.view(pa.large_string())

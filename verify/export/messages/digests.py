@@ -1,6 +1,6 @@
 """The digest of a message's contents, as the run format defines it, for many records at once.
 
-Place in the data path: `verify.export.records` fills the column `digest` with it.
+Place in the data path: `verify.export.messages.records` fills the column `digest` with it.
 
 XXH3-64 with seed 0, as a signed integer, of: the body (inflated), one byte 0, the message's flag as
 4 bytes big-endian, then TAGS, KEYS and every property whose name begins with `u_`, in byte order of
@@ -24,8 +24,8 @@ import pyarrow as pa
 import xxhash
 import zstandard
 
-from verify.export.properties import Properties
-from verify.export.slices import regions
+from verify.export.messages.properties import Properties
+from verify.export.messages.slices import regions
 
 __all__ = ["digests"]
 
