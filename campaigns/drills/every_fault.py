@@ -42,6 +42,7 @@ from chaos.worlds.world import World
 FAULT_S = 4.0
 CAUGHT_UP_S = 40.0
 PER_CLUSTER_MAX = 25
+TRIES_MAX = 3  # a fault may find no target for a moment, or be too slow to see its effect
 SCENARIO = """
 name = "every-fault"
 [cluster]
@@ -138,6 +139,10 @@ class Drill:
         try:
             for name in names:
                 figure = await self._try(world, history, watch, name)
+                for _ in range(TRIES_MAX - 1):
+                    if figure.effect == "taken":
+                        break
+                    figure = await self._try(world, history, watch, name)
                 report[name] = figure
                 print(_line(figure), flush=True)
                 deadline_s = asyncio.get_running_loop().time() + CAUGHT_UP_S
