@@ -359,7 +359,7 @@ def _frames(value: object) -> ProxyFrames:
             type_name=_text(item, "type"),
             stream=_text(item, "stream"),
             seen={_code(of): _count(of, "seen") for of in codes},
-            affected={_code(of): _count(of, "affected") for of in codes},
+            affected={_code(of): affected for of in codes if (affected := _count(of, "affected"))},
             foreign=_count(item, "foreign"),
         )
     return ProxyFrames(
