@@ -400,6 +400,13 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(body["toxics"]) == 256  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("first", [b"x", b"\x01", b"\x16\x03", b"\0\0\0\x03"])
+def test_a_few_bytes_that_begin_no_frame_do_not_wait(first: bytes) -> None:
+    bench = FrameBench(toxic("frame_drop"))
+    bench.feed(first)
+    assert bench.destination.bytes == first
+
+
 def test_the_handshake_of_raft_is_foreign() -> None:
     for seed in range(200):
         hello = [random.Random(seed).randbytes(180 + seed)]
