@@ -254,13 +254,22 @@ class Connection:
                 link.close()
             self._on_closed(self)
 
-    def connected(self, toxics: dict[Direction, Sequence[Toxic]]) -> None:
-        """Connect the links to the dialled upstream and let the bytes flow."""
+    def connected(
+        self,
+        toxics: dict[Direction, Sequence[Toxic]],
+        on_connected: Callable[[], None] | None = None,
+    ) -> None:
+        """Connect the links to the dialled upstream, call `on_connected`, let the bytes flow.
+
+        Nothing but the upstream's end happens where the client is gone meanwhile.
+        """
         if self.closing or self.client.lost or self.client.transport is None:
             self.upstream.abort(reset=False)
             return
         self._tie(Direction.UPSTREAM, self.client, self.upstream, toxics)
         self._tie(Direction.DOWNSTREAM, self.upstream, self.client, toxics)
+        if on_connected is not None:
+            on_connected()
         self.client.start()
         self.upstream.start()
 

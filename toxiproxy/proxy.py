@@ -167,6 +167,10 @@ class Proxy:
         except AddressError as error:
             raise ApiError(500, str(error)) from None
 
+    def _note_connected(self, connection: Connection) -> None:
+        hit = [toxic.name for toxic in self.toxics if connection.hit_by(toxic)]
+        self.events.note("connected", connection.number, hit=hit)
+
     def _note_toxic(self, kind: str, toxic: Toxic) -> None:
         hit = sum(connection.hit_by(toxic) for connection in self._connections)
         self.events.note(kind, toxic=toxic.to_json(), hit=hit, connections=len(self._connections))
@@ -223,6 +227,4 @@ class Proxy:
         if connection in self._connections:
             self._connections[connection] = None
         toxics: dict[Direction, Sequence[Toxic]] = dict(self._toxics)
-        connection.connected(toxics)
-        hit = [toxic.name for toxic in self.toxics if connection.hit_by(toxic)]
-        self.events.note("connected", connection.number, hit=hit)
+        connection.connected(toxics, lambda: self._note_connected(connection))
