@@ -37,6 +37,8 @@ OTHERS: Final = frozenset(
         "chaos/test_scenario",
         "chaos/toxiproxy/test_api",
         "chaos/toxiproxy/test_client",
+        "chaos/toxiproxy/test_events",
+        "chaos/toxiproxy/test_frames_live",
         "chaos/toxiproxy/test_half_open",
         "chaos/toxiproxy/test_traffic",
         "client/test_admin",

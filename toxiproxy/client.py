@@ -24,6 +24,7 @@ from toxiproxy.errors import (
 from toxiproxy.toxics import AttributeValue
 
 __all__ = [
+    "ProxyEvent",
     "ProxyFrames",
     "ProxySpec",
     "ProxyState",
@@ -120,6 +121,17 @@ class ProxyFrames:
     passed: Mapping[tuple[str, str, int | None], int]
     toxics: Mapping[str, ToxicFrames]
     foreign: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyEvent:
+    """What happened to a proxy, or to the connection of that number; see docs/TOXIPROXY.md."""
+
+    number: int
+    wall_ms: int
+    kind: str
+    connection: int | None
+    details: Mapping[str, object]
 
 
 class ToxiproxyClient:
@@ -235,6 +247,16 @@ class ToxiproxyClient:
         """
         return _frames(await self._request("GET", _path(proxy, "frames")))
 
+    async def events(self, proxy: str, since: int = 0) -> list[ProxyEvent]:
+        """Return what happened after the event of that number; only of ours.
+
+        A first number beyond `since + 1` says that events between are no longer held.
+        """
+        answer = await self._request("GET", f"{_path(proxy, 'events')}?since={since}")
+        if not isinstance(answer, list):
+            raise ToxiproxyError(f"a list of events was expected, not {answer!r}")
+        return [_event(value) for value in answer]
+
     async def reset(self) -> None:
         """Enable every proxy and remove every toxic."""
         await self._request("POST", "/reset")
@@ -345,6 +367,18 @@ def _attribute(key: str, value: object) -> AttributeValue:
     raise ToxiproxyError(f"attribute {key} in the answer is no number and no list: {value!r}")
 
 
+def _event(value: object) -> ProxyEvent:
+    members = _members(value)
+    connection = members.get("connection")
+    return ProxyEvent(
+        number=_count(members, "number"),
+        wall_ms=_count(members, "wall_ms"),
+        kind=_text(members, "kind"),
+        connection=None if connection is None else _count(members, "connection"),
+        details=_members(members.get("details")),
+    )
+
+
 def _frames(value: object) -> ProxyFrames:
     members = _members(value)
     passed = {
@@ -359,7 +393,7 @@ def _frames(value: object) -> ProxyFrames:
             type_name=_text(item, "type"),
             stream=_text(item, "stream"),
             seen={_code(of): _count(of, "seen") for of in codes},
-            affected={_code(of): _count(of, "affected") for of in codes},
+            affected={_code(of): affected for of in codes if (affected := _count(of, "affected"))},
             foreign=_count(item, "foreign"),
         )
     return ProxyFrames(

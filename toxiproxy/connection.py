@@ -197,10 +197,10 @@ class Side(asyncio.Protocol):
 class Connection:
     """The two sides and links of one accepted client.
 
-    `seed` names server seed, proxy and connection number; frames are counted in `counts`.
-    `on_accepted` is called when the client is accepted: the proxy then dials and calls `connected`
-    with the upstream's side or closes the client. `on_closed` is called when nothing of the
-    connection is left.
+    `number` counts the proxy's connections, `seed` names server seed and proxy; frames are counted
+    in `counts`. `on_accepted` is called when the client is accepted: the proxy then dials and calls
+    `connected` with the upstream's side or closes the client. `on_closed` is called when nothing of
+    the connection is left.
     """
 
     __slots__ = (
@@ -211,6 +211,7 @@ class Connection:
         "_seed",
         "client",
         "closing",
+        "number",
         "upstream",
     )
 
@@ -218,11 +219,13 @@ class Connection:
         self,
         *,
         seed: str,
+        number: int,
         counts: FrameCounts,
         on_accepted: Callable[["Connection"], None],
         on_closed: Callable[["Connection"], None],
     ) -> None:
-        self._seed = seed
+        self._seed = f"{seed}/{number}"
+        self.number = number
         self._on_accepted = on_accepted
         self._on_closed = on_closed
         self._links: dict[Direction, Link] = {}
@@ -251,15 +254,29 @@ class Connection:
                 link.close()
             self._on_closed(self)
 
-    def connected(self, toxics: dict[Direction, Sequence[Toxic]]) -> None:
-        """Connect the links to the dialled upstream and let the bytes flow."""
+    def connected(
+        self,
+        toxics: dict[Direction, Sequence[Toxic]],
+        on_connected: Callable[[], None] | None = None,
+    ) -> None:
+        """Connect the links to the dialled upstream, call `on_connected`, let the bytes flow.
+
+        Nothing but the upstream's end happens where the client is gone meanwhile.
+        """
         if self.closing or self.client.lost or self.client.transport is None:
             self.upstream.abort(reset=False)
             return
         self._tie(Direction.UPSTREAM, self.client, self.upstream, toxics)
         self._tie(Direction.DOWNSTREAM, self.upstream, self.client, toxics)
+        if on_connected is not None:
+            on_connected()
         self.client.start()
         self.upstream.start()
+
+    def hit_by(self, toxic: Toxic) -> bool:
+        """Return whether the toxic is at work on this connection."""
+        link = self._links.get(toxic.direction)
+        return link is not None and link.hits(toxic.name)
 
     def abort(self, *, reset: bool = False) -> None:
         """Close both sockets at once; what is queued is dropped."""

@@ -200,6 +200,12 @@ class Link:
             stage.release()
         self._rechain()
 
+    def hits(self, name: str) -> bool:
+        """Return whether the toxic of that name is at work here."""
+        place = self._place(name)
+        stage = None if place is None else self._entries[place][1]
+        return stage is not None and not stage.spared
+
     def destination_full(self, full: bool) -> None:
         """Note that the destination's write buffer is full, or has room again."""
         self._destination_full = full

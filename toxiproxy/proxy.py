@@ -10,11 +10,13 @@ directions; every live connection carries the toxics in the order in which they 
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from toxiproxy.address import BACKLOG, AddressError, bind, format_address, parse_listen, resolve
 from toxiproxy.connection import Connection, Side
 from toxiproxy.errors import ApiError
+from toxiproxy.event_log import EventLog
 from toxiproxy.frames.frame_counts import FrameCounts
 from toxiproxy.toxic import Direction, Toxic
 from toxiproxy.toxics import TOXIC_TYPES, FrameStage
@@ -47,6 +49,7 @@ class Proxy:
         self._connections: dict[Connection, asyncio.Task[None] | None] = {}
         self._accepted_count = 0
         self.frames = FrameCounts(self._untouched)
+        self.events = EventLog(lambda: time.time_ns() // 1_000_000)
 
     @property
     def toxics(self) -> list[Toxic]:
@@ -80,12 +83,15 @@ class Proxy:
         self._server = await loop.create_server(self._accept, sock=listener, backlog=BACKLOG)
         self.listen = format_address(bound)
         self.enabled = True
+        self.events.note("enabled", listen=self.listen, upstream=self.upstream)
 
     def stop(self) -> None:
         """Close the listener and drop every connection; without effect on a disabled proxy."""
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self.enabled:
+            self.events.note("disabled", dropped=len(self._connections))
         self.enabled = False
         for connection, dial in list(self._connections.items()):
             if dial is not None:
@@ -133,16 +139,19 @@ class Proxy:
             self.frames.begin(toxic.name, toxic.type_name, toxic.direction)
         self._toxics[toxic.direction].append(toxic)
         self._on_all(lambda connection: connection.add(toxic))
+        self._note_toxic("toxic added", toxic)
 
     def update_toxic(self, toxic: Toxic) -> None:
         """Replace the toxic of that name by this one of the same kind and direction."""
         chain = self._toxics[toxic.direction]
         chain[chain.index(self.toxic(toxic.name))] = toxic
         self._on_all(lambda connection: connection.update(toxic))
+        self._note_toxic("toxic updated", toxic)
 
     def remove_toxic(self, name: str) -> None:
         """Remove a toxic, from live connections too; raises ApiError 404."""
         toxic = self.toxic(name)
+        self._note_toxic("toxic removed", toxic)
         self._toxics[toxic.direction].remove(toxic)
         self._on_all(lambda connection: connection.remove(toxic))
 
@@ -158,7 +167,16 @@ class Proxy:
         except AddressError as error:
             raise ApiError(500, str(error)) from None
 
+    def _note_connected(self, connection: Connection) -> None:
+        hit = [toxic.name for toxic in self.toxics if connection.hit_by(toxic)]
+        self.events.note("connected", connection.number, hit=hit)
+
+    def _note_toxic(self, kind: str, toxic: Toxic) -> None:
+        hit = sum(connection.hit_by(toxic) for connection in self._connections)
+        self.events.note(kind, toxic=toxic.to_json(), hit=hit, connections=len(self._connections))
+
     def _untouched(self, toxic: str, stream: str) -> None:
+        self.events.note("no frames", toxic=toxic, stream=stream)
         logger.info(
             "proxy %s: a connection carries no frames %s, toxic %s passes it on untouched",
             self.name,
@@ -173,7 +191,8 @@ class Proxy:
     def _accept(self) -> Side:
         self._accepted_count += 1
         connection = Connection(
-            seed=f"{self._seed}/{self.name}/{self._accepted_count}",
+            seed=f"{self._seed}/{self.name}",
+            number=self._accepted_count,
             counts=self.frames,
             on_accepted=self._accepted,
             on_closed=self._closed,
@@ -182,6 +201,7 @@ class Proxy:
 
     def _accepted(self, connection: Connection) -> None:
         self._connections[connection] = None
+        self.events.note("accepted", connection.number)
         if not self.enabled or len(self._connections) > _CONNECTIONS_MAX:
             connection.abort()  # the listener was closed meanwhile, or is full
             return
@@ -189,6 +209,7 @@ class Proxy:
 
     def _closed(self, connection: Connection) -> None:
         dial = self._connections.pop(connection, None)
+        self.events.note("closed", connection.number)
         if dial is not None:
             dial.cancel()
 
@@ -200,9 +221,10 @@ class Proxy:
                 await loop.create_connection(lambda: connection.upstream, host or "localhost", port)
         except (OSError, AddressError, UnicodeError) as error:
             logger.info("proxy %s: upstream %s: %s", self.name, self.upstream, error)
+            self.events.note("dial failed", connection.number, reason=str(error))
             connection.client.close()
             return
         if connection in self._connections:
             self._connections[connection] = None
         toxics: dict[Direction, Sequence[Toxic]] = dict(self._toxics)
-        connection.connected(toxics)
+        connection.connected(toxics, lambda: self._note_connected(connection))

@@ -74,6 +74,7 @@ class ToxiproxyServer:
                 },
             ),
             (f"/proxies/{name}/frames", {"GET": self._show_frames}),
+            (f"/proxies/{name}/events", {"GET": self._show_events}),
             (
                 f"/proxies/{name}/toxics",
                 {"GET": self._list_toxics, "POST": self._create_toxic},
@@ -195,6 +196,13 @@ class ToxiproxyServer:
 
     async def _show_frames(self, request: web.BaseRequest, names: tuple[str, ...]) -> web.Response:
         return _json(200, self._proxies.get(names[0]).frames.to_json())
+
+    async def _show_events(self, request: web.BaseRequest, names: tuple[str, ...]) -> web.Response:
+        events = self._proxies.get(names[0]).events
+        since = request.query.get("since", "0")
+        if not since.isascii() or not since.isdecimal() or len(since) > 18:
+            raise ApiError(400, f"since is no number of an event: {since!r:.40}")
+        return _json(200, [event.to_json() for event in events.since(int(since))])
 
     async def _list_toxics(self, request: web.BaseRequest, names: tuple[str, ...]) -> web.Response:
         return _json(200, [toxic.to_json() for toxic in self._proxies.get(names[0]).toxics])

@@ -5,7 +5,8 @@ proxies. The proxy server is our own (`ledgermq toxiproxy`), started here, or a 
 its URL.
 
 Invariants: nobody but its dialer uses a proxy; every toxic that was added, or may have been, is
-kept under its tag until `heal` has removed it; `abort` leaves no process, and neither does the
+kept under its tag until `heal` has removed it, and every proxy that was made, or may have been, on
+a server that others use is deleted at the end; `abort` leaves no process, and neither does the
 death of this one.
 
 Source: docs/DESIGN.md section 7; Toxiproxy's HTTP API.
@@ -14,6 +15,7 @@ Source: docs/DESIGN.md section 7; Toxiproxy's HTTP API.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -34,7 +36,7 @@ from chaos.links.base import (
 )
 from chaos.links.link_probe import OpenConnection, ProxyProbe, probe_proxy
 from chaos.links.proxy_plan import LinkProxy, plan_proxies, streams_of
-from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
+from toxiproxy.client import ProxySpec, ProxyState, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
 
 __all__ = ["ProxyLinks"]
@@ -47,6 +49,9 @@ ABORT_TIMEOUT_S: Final = 3.0
 REQUESTS_AT_ONCE_MAX: Final = 16
 PROXIES_PER_POPULATE: Final = 100
 OPEN_TIMEOUT_S: Final = 0.6
+POPULATES_MAX: Final = 3
+
+logger = logging.getLogger(__name__)
 
 
 class ProxyLinks:
@@ -78,6 +83,7 @@ class ProxyLinks:
         self._table = ProcessTable(run, ends_with_us=True)
         self._proxies = plan_proxies(layout, client_slots)
         self._listens: dict[str, str] = {}
+        self._remote_names: set[str] = set()  # of proxies that may exist
         self._toxics: dict[str, list[tuple[str, str]]] = {}
         self._external = toxiproxy_url is not None
         self._toxiproxy_port = free_ports(1, rng)[0]
@@ -110,6 +116,8 @@ class ProxyLinks:
         try:
             if self._external:
                 await self._delete_proxies()
+        except LinksError as error:  # what led here is the error to report
+            logger.warning("%s", error)
         finally:
             await self._toxiproxy.__aexit__(None, None, None)
             await self._stop_toxiproxy(ABORT_TIMEOUT_S)
@@ -280,19 +288,63 @@ class ProxyLinks:
 
     async def _make_proxies(self) -> None:
         listen = f"{self._proxy_host}:0"
-        specs = [
-            ProxySpec(name=self._remote_name(p.name), listen=listen, upstream=p.address)
-            for p in self._proxies
-        ]
-        for begin in range(0, len(specs), PROXIES_PER_POPULATE):
-            made = await self._toxiproxy.populate(specs[begin : begin + PROXIES_PER_POPULATE])
-            for planned, state in zip(self._proxies[begin:], made, strict=False):
-                assert state.name == self._remote_name(planned.name)
-                self._listens[planned.name] = state.listen
+        for begin in range(0, len(self._proxies), PROXIES_PER_POPULATE):
+            planned = self._proxies[begin : begin + PROXIES_PER_POPULATE]
+            specs = [
+                ProxySpec(name=self._remote_name(p.name), listen=listen, upstream=p.address)
+                for p in planned
+            ]
+            # Noted before the request: one without an answer may have been carried out.
+            self._remote_names.update(spec.name for spec in specs)
+            made = await self._populate(specs)
+            for proxy in planned:
+                self._listens[proxy.name] = made[self._remote_name(proxy.name)].listen
+
+    async def _populate(self, specs: Sequence[ProxySpec]) -> dict[str, ProxyState]:
+        """Make the proxies and return all of them by name; raises LinksError or ToxiproxyError.
+
+        A populate that is repeated moves proxies that exist already to other ports. So once an
+        answer was lost the server's own list counts, and only what is missing is requested again.
+        """
+        unanswered: ToxiproxyUnreachableError | None = None
+        missing = list(specs)
+        for _ in range(POPULATES_MAX):
+            try:
+                answered = await self._toxiproxy.populate(missing)
+                there = {state.name: state for state in answered}
+            except ToxiproxyUnreachableError as error:
+                unanswered = error
+            if unanswered is not None:
+                there = await self._toxiproxy.proxies()
+            made = {
+                spec.name: there[spec.name]
+                for spec in specs
+                if spec.name in there and there[spec.name].upstream == spec.upstream
+            }
+            missing = [spec for spec in specs if spec.name not in made]
+            if not missing:
+                return made
+        why = unanswered or "the server leaves them out of its answers"
+        raise LinksError(f"{len(missing)} of {len(specs)} proxies were not made: {why}")
 
     async def _delete_proxies(self) -> None:
-        names, self._listens = list(self._listens), {}
-        await self._all(self._toxiproxy.delete_proxy(self._remote_name(name)) for name in names)
+        """Delete every proxy that may exist; LinksError where one may be left, for another try."""
+        self._listens = {}
+        names = sorted(self._remote_names)
+        errors = await self._all(self._delete_proxy(name) for name in names)
+        failed = {
+            name: error for name, error in zip(names, errors, strict=True) if error is not None
+        }
+        self._remote_names = set(failed)
+        if failed:
+            why = next(iter(failed.values()))
+            raise LinksError(f"{len(failed)} of {len(names)} proxies were not deleted: {why}")
+
+    async def _delete_proxy(self, name: str) -> None:
+        try:
+            await self._toxiproxy.delete_proxy(name)
+        except ToxiproxyNotFoundError:
+            return  # gone is the wanted state
 
     async def _add_toxics(self, toxics: Iterable[tuple[LinkProxy, ToxicSpec]], tag: str) -> None:
         """Add all toxics; on LinksError those that may exist are kept under the tag, for `heal`."""

@@ -169,7 +169,7 @@ def decode_codes(serialize_type: int, header: bytes | memoryview) -> tuple[int, 
         return code, opaque, flag
     try:
         codes = _read_json_codes(header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         fields = _decode_json_tolerantly(memoryview(header))
         return fields.code, fields.opaque, fields.flag
     return codes.code, codes.opaque, codes.flag
@@ -265,7 +265,7 @@ def _other_protocol(length: int) -> str:
 def _decode_json_header(header: memoryview, body: bytes) -> RemotingCommand:
     try:
         fields = _read_json_header(header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         fields = _decode_json_tolerantly(header)
     ext_fields = fields.extFields
     return RemotingCommand(

@@ -194,6 +194,14 @@ def test_codes_are_read_as_tolerantly_as_the_rest() -> None:
     assert decode_codes(0, b'{"code":"11","opaque":null,"extFields":{"a":1}}') == (11, 0, 0)
 
 
+def test_a_header_that_nests_too_deep_is_no_frame() -> None:
+    header = b'{"code":1,"opaque":2,"unknown":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(FrameError, match="recursion"):
+        decode_frame(struct.pack(">II", 4 + len(header), len(header)) + header)
+    with pytest.raises(FrameError, match="recursion"):
+        decode_codes(0, header)
+
+
 @given(sent=st.lists(ANY_COMMAND, max_size=5), data=st.data())
 def test_any_cut_of_the_stream_gives_the_same_commands(
     sent: list[RemotingCommand], data: st.DataObject

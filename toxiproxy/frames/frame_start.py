@@ -38,6 +38,7 @@ _PREFIX: Final = struct.Struct(">II")
 _HEADER_SIZE: Final = 0xFF_FFFF
 _BINARY_HEADER_SIZE_MIN: Final = 21
 _SERIALIZE_TYPES: Final = frozenset(SerializeType)
+_LENGTH_MIN: Final = 4
 _LENGTH_MAX: Final = (1 << 31) - 1
 
 
@@ -84,15 +85,16 @@ def measure(start: bytes | bytearray, at: int = 0, *, begun: bool) -> tuple[Meas
     """
     there = len(start) - at
     if there < PREFIX_SIZE:
-        if there >= 4:
-            length = int.from_bytes(start[at : at + 4])
-            if not _is_possible(length, begun=begun):
-                return Measure.FOREIGN, 0
-        return Measure.UNFINISHED, 0
+        # The smallest and the largest length that may yet come: one byte can be enough to tell.
+        known = bytes(start[at : at + 4])
+        least = int.from_bytes(known.ljust(4, b"\0"))
+        most = int.from_bytes(known.ljust(4, b"\xff"))
+        is_possible = most >= _LENGTH_MIN and least <= _length_max(begun=begun)
+        return (Measure.UNFINISHED if is_possible else Measure.FOREIGN), 0
     length, word = _PREFIX.unpack_from(start, at)
     header_size = word & _HEADER_SIZE
     if (
-        not _is_possible(length, begun=begun)
+        not _LENGTH_MIN <= length <= _length_max(begun=begun)
         or word >> 24 not in _SERIALIZE_TYPES
         or header_size > length - 4
     ):
@@ -126,5 +128,5 @@ def read_head(start: bytes | bytearray, at: int = 0) -> FrameHead:
     return FrameHead(code, opaque, flag & FLAG_RESPONSE != 0, flag & FLAG_ONEWAY != 0)
 
 
-def _is_possible(length: int, *, begun: bool) -> bool:
-    return 4 <= length <= (_LENGTH_MAX if begun else FRAME_SIZE_MAX - 4)
+def _length_max(*, begun: bool) -> int:
+    return _LENGTH_MAX if begun else FRAME_SIZE_MAX - 4

@@ -88,6 +88,7 @@ class Socket:
 async def run_connection(actions: list[str]) -> None:
     connection = Connection(
         seed="1",
+        number=1,
         counts=FrameCounts(),
         on_accepted=lambda _: None,
         on_closed=lambda _: None,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raft.peers.frame_reader import frame_prefix
 from remoting.protocol.command import FLAG_RESPONSE, RemotingCommand, SerializeType
 from remoting.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, encode
 from tests.chaos.toxiproxy.bench import Bench, toxic
@@ -397,6 +398,33 @@ def test_what_is_remembered_is_bounded() -> None:
     body = counts.to_json()
     assert len(body["passed"]) == 513  # type: ignore[arg-type]
     assert len(body["toxics"]) == 256  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("first", [b"x", b"\x01", b"\x16\x03", b"\0\0\0\x03"])
+def test_a_few_bytes_that_begin_no_frame_do_not_wait(first: bytes) -> None:
+    bench = FrameBench(toxic("frame_drop"))
+    bench.feed(first)
+    assert bench.destination.bytes == first
+
+
+def test_the_handshake_of_raft_is_foreign() -> None:
+    for seed in range(200):
+        hello = [random.Random(seed).randbytes(180 + seed)]
+        stream = frame_prefix(hello) + hello[0]
+        bench = FrameBench(toxic("frame_drop"))
+        bench.feed(stream, cuts=[seed])
+        assert bench.destination.bytes == stream
+
+
+def test_a_header_that_nests_too_deep_is_unreadable() -> None:
+    header = b'{"code":1,"opaque":2,"unknown":' + b"[" * 60_000 + b"]" * 60_000 + b"}"
+    frame = (4 + len(header)).to_bytes(4) + len(header).to_bytes(4) + header
+    shallow = b'{"code":1,"opaque":2,"unknown":' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    other = (4 + len(shallow)).to_bytes(4) + len(shallow).to_bytes(4) + shallow
+    bench = FrameBench(toxic("frame_duplicate"))
+    bench.feed(frame + other)
+    assert bench.destination.bytes == frame * 2 + other * 2
+    assert bench.affected() == {None: 2}
 
 
 @given(data=st.binary(max_size=200), cuts=CUTS)
