@@ -45,6 +45,7 @@ OTHERS: Final = frozenset(
         "chaos/toxiproxy/test_client",
         "chaos/toxiproxy/test_events",
         "chaos/toxiproxy/test_frames_live",
+        "chaos/toxiproxy/test_half_open",
         "chaos/toxiproxy/test_traffic",
         "client/test_admin",
         "client/test_alone",

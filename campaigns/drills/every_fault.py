@@ -42,6 +42,7 @@ from chaos.worlds.world import World
 FAULT_S = 4.0
 CAUGHT_UP_S = 40.0
 PER_CLUSTER_MAX = 25
+TRIES_MAX = 3  # a fault may find no target for a moment, or be too slow to see its effect
 SCENARIO = """
 name = "every-fault"
 [cluster]
@@ -51,9 +52,10 @@ spares = 1
 [workload]
 topics = ["orders"]
 queues = 2
+body_bytes = {body_bytes}
 plain_clients = 1
 plain_processes = 2
-send_rate = 20
+send_rate = 30
 transaction_clients = 1
 transaction_processes = 1
 transaction_rate = 5
@@ -70,6 +72,15 @@ PARAMETERS: dict[str, dict[str, str | int | float | bool]] = {
     "full-disk": {"headroom": 1},
 }
 NEEDS_FIVE = {"partition-ring"}
+# A log that is cut soon, so that a follower that was down is sent a snapshot.
+NEEDS_SHORT_LOG = {"kill-in-install"}
+SHORT_LOG = """
+[cluster.raft]
+segment_size_bytes_max = 131072
+[cluster.broker]
+log_size_bytes_max = 524288
+"""
+SHORT_LOG_S = 90.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +149,13 @@ class Drill:
         tasks = [asyncio.create_task(watch.run()), asyncio.create_task(workload.run())]
         try:
             for name in names:
+                if name in NEEDS_SHORT_LOG:
+                    await _await_cut(watch)
                 figure = await self._try(world, history, watch, name)
+                for _ in range(TRIES_MAX - 1):
+                    if figure.effect == "taken":
+                        break
+                    figure = await self._try(world, history, watch, name)
                 report[name] = figure
                 print(_line(figure), flush=True)
                 deadline_s = asyncio.get_running_loop().time() + CAUGHT_UP_S
@@ -185,8 +202,26 @@ def _line(figure: Figure) -> str:
     return text
 
 
-def _scenario(replicas: int, cluster: str = "") -> Scenario:
-    text = SCENARIO.format(replicas=replicas, cluster=cluster)
+async def _await_cut(watch: ClusterWatch) -> None:
+    """Wait until every node has dropped the beginning of its log, or time is up."""
+    deadline = asyncio.get_running_loop().time() + SHORT_LOG_S
+    while asyncio.get_running_loop().time() < deadline:
+        if watch.statuses and all(s.first_index > 1 for s in watch.statuses.values()):
+            return
+        await asyncio.sleep(0.5)
+
+
+def _cluster_of(name: str) -> tuple[int, bool]:
+    """Return the nodes that the fault's cluster needs, and whether its log is short."""
+    return 5 if name in NEEDS_FIVE else 3, name in NEEDS_SHORT_LOG
+
+
+def _scenario(replicas: int, short_log: bool) -> Scenario:
+    text = SCENARIO.format(
+        replicas=replicas,
+        cluster=SHORT_LOG if short_log else "",
+        body_bytes=16_384 if short_log else 256,
+    )
     return parse_scenario(text, name="every-fault")
 
 
@@ -207,12 +242,12 @@ def main() -> int:
             parser.error(f"there is no fault {name}")
     failed: set[str] = set()
     while todo := [n for n in arguments.faults if n not in report and n not in failed]:
-        five = todo[0] in NEEDS_FIVE
-        part = [name for name in todo if (name in NEEDS_FIVE) is five][:PER_CLUSTER_MAX]
+        cluster = _cluster_of(todo[0])
+        part = [name for name in todo if _cluster_of(name) == cluster][:PER_CLUSTER_MAX]
         before = set(report)
         root = Path(tempfile.mkdtemp(prefix="drill-", dir=".")).resolve()
         try:
-            uvloop.run(Drill(root, _scenario(5 if five else 3), arguments.seed).run(part, report))
+            uvloop.run(Drill(root, _scenario(*cluster), arguments.seed).run(part, report))
         finally:
             if arguments.output is not None:
                 rows = [dataclasses.asdict(figure) for figure in report.values()]

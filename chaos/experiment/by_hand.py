@@ -46,11 +46,11 @@ from chaos.nemesis.base import (
     Parameter,
 )
 from chaos.nemesis.catalogue import CATALOGUE
+from chaos.scenario.ranges import with_matches
 from chaos.scenario.scenario import ScenarioError, fault_parameters
 from chaos.systems.ledgermq import LedgermqSystem
 from chaos.systems.watch import ClusterWatch
 from chaos.worlds.world import World
-from remoting.connections.config_values import near_matches
 
 __all__ = ["FaultUsageError", "HeldFault", "heal", "hold", "inject", "parse_words", "statuses"]
 
@@ -100,7 +100,7 @@ class HeldFault:
 def parse_words(name: str, words: list[str]) -> dict[str, Parameter]:
     """Return the fault's parameters from words key=value. Raises FaultUsageError."""
     if name not in CATALOGUE:
-        raise FaultUsageError(f"there is no fault {name!r}{near_matches(name, CATALOGUE)}")
+        raise FaultUsageError(f"there is no fault {with_matches(name, CATALOGUE)}")
     known = CATALOGUE[name].parameters
     given: dict[str, object] = {}
     for word in words:

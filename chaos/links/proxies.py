@@ -53,6 +53,9 @@ POPULATES_MAX: Final = 3
 
 logger = logging.getLogger(__name__)
 OPEN_TIMEOUT_S: Final = 0.6
+POPULATES_MAX: Final = 3
+
+logger = logging.getLogger(__name__)
 
 
 class ProxyLinks:

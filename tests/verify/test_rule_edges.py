@@ -103,6 +103,30 @@ def test_what_nobody_was_shown_is_lost(
 # A6 and A12: an assign whose outcome is not known may have come into force.
 
 
+def _start_again_at_term_0(run: SyntheticRun, fault: str) -> None:
+    """n2 starts on an empty store, after a fault of that name on it."""
+    target = [f"{run.group}-n2"]
+    run.faults.append(run.faults[0] | {"fault": 2, "name": fault, "targets": target})
+    run.event("n2", "start", index=0, entry_term=0, chain=0, term=0, incarnation=2, voters=[])
+
+
+@silent("R3")
+@silent("R9")
+def store_was_replaced_by_an_empty_one(run: SyntheticRun) -> None:
+    _start_again_at_term_0(run, "replace-member")
+
+
+@silent("R3")
+def no_fault_is_listed(run: SyntheticRun) -> None:
+    run.faults.clear()
+
+
+def test_a_term_that_was_only_forgotten_is_accused(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    _start_again_at_term_0(run, "kill")
+    assert result(judged("R3", run, tmp_path)).verdict is Outcome.FAIL
+
+
 def _poll_again_after_an_assign(run: SyntheticRun) -> None:
     assign = run.assign("c1", "pull", (0,))
     assign |= {"type": "info", "t_complete": None}

@@ -5,7 +5,10 @@
 -- nothing: no event was traced
 -- holds: A node's term never fell.
 -- rule: A node whose term is lower than it was at the event before, restarts or not. Only nodes of
---   which two terms overlap are put in order.
+--   which two terms overlap are put in order. A node whose store a fault has replaced by an empty one
+--   (`remove-follower`, `remove-leader`, `replace-member`, `wiped-store`, `old-copy`,
+--   `change-while-cut`, `add-learner`, `add-voter`) begins again at term 0, as another member of the
+--   same name.
 -- source: Raft, figure 2 and 5.1
 with terms as (
   select broker_group, node, term, min(seq) as first_seq, max(seq) as last_seq
@@ -22,13 +25,29 @@ followed as (
 suspects as (
   select distinct broker_group, node from followed where next_seq < last_seq
 ),
+taken_apart as (
+  select posexplode(targets) as (place, target)
+  from faults
+  where effect <> 'not_taken' and name in (
+    'remove-follower', 'remove-leader', 'replace-member', 'wiped-store', 'old-copy',
+    'change-while-cut', 'add-learner', 'add-voter'
+  )
+),
+renewed as (
+  select distinct target from taken_apart
+),
 told as (
   select
     r.broker_group, r.node, r.seq, r.incarnation, r.t, r.event, r.term,
     lag(r.term) over (partition by r.broker_group, r.node order by r.seq) as term_before
   from raft r join suspects s on r.broker_group = s.broker_group and r.node = s.node
   where r.term is not null
+),
+falls as (
+  select * from told where term < term_before
 )
-select broker_group, node, seq, incarnation, t, event, term, term_before
-from told
-where term < term_before
+select
+  f.broker_group, f.node, f.seq, f.incarnation, f.t, f.event, f.term, f.term_before
+from falls f
+left anti join renewed n
+  on f.event = 'start' and f.term = 0 and concat(f.broker_group, '-', f.node) = n.target

@@ -12,7 +12,8 @@
 --   log reaches the index may hold other entries there: it counts only if it has told an entry of
 --   the committed one's term, or of a later one, by then. A term has one leader and so one log, and
 --   whoever goes on to a later term without the entry is R7's. Where the answer of a voter is
---   missing, because its trace begins later, it may have been yes.
+--   missing, because its trace begins later, it may have been yes. A start at term 0 is an empty
+--   store's, which has told nothing yet; that a store was lost is R3's.
 -- source: etcd's CommittedIsDurable; Raft, 5.3 and 5.4.2
 with asked as (
   select
@@ -39,7 +40,9 @@ answers as (
 log_events as (
   select
     broker_group, node, incarnation, seq, t, event, term, index, entry_term,
-    max(case when event in ('truncate', 'install') then seq end) over (
+    max(case
+      when event in ('truncate', 'install') or (event = 'start' and term = 0) then seq
+    end) over (
       partition by broker_group, node order by seq
       rows between unbounded preceding and current row
     ) as epoch
