@@ -7,7 +7,6 @@ the index page. An error that a person can fix is one line on stderr.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shlex
 import shutil
 import sys
@@ -25,11 +24,6 @@ __all__ = ["chaos_campaign", "chaos_minimise"]
 
 T = TypeVar("T")
 _EXIT_CODES: Final = {"pass": EXIT_OK, "fail": EXIT_FAIL, "unknown": EXIT_ERROR}
-_ROOT: Final = Path(__file__).resolve().parent.parent
-_PACKAGES: Final = (
-    *("broker", "chaos", "client", "ledgermq", "namesrv", "raft", "remoting", "toxiproxy"),
-    "verify",
-)
 
 
 def chaos_campaign(
@@ -55,7 +49,11 @@ def chaos_campaign(
     from chaos.campaign.campaign import CampaignOptions, run_campaign  # noqa: PLC0415
     from chaos.campaign.commands import CommandRunner  # noqa: PLC0415
     from chaos.campaign.plan import CampaignError, load_campaign  # noqa: PLC0415
-    from chaos.campaign.progress import PROGRESS_FILE, ProgressError  # noqa: PLC0415
+    from chaos.campaign.progress import (  # noqa: PLC0415
+        PROGRESS_FILE,
+        ProgressError,
+        source_digest,
+    )
     from verify.report.campaign_page import PAGE_FILE, build_campaign_page  # noqa: PLC0415
 
     try:
@@ -70,7 +68,7 @@ def chaos_campaign(
             shutil.rmtree(folder)
     options = CampaignOptions(
         folder=folder,
-        sources=_source_digest(),
+        sources=source_digest(),
         jobs=jobs,
         with_spark=with_spark,
         with_minimise=with_minimise,
@@ -165,17 +163,6 @@ def _to_the_end(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
     first = errors.exceptions[0]
     return _first_of(first) if isinstance(first, ExceptionGroup) else first
-
-
-def _source_digest() -> str:
-    """Return a digest of the program's text: runs of two programs are not one campaign."""
-    digest = hashlib.sha256()
-    for package in _PACKAGES:
-        for path in sorted((_ROOT / package).rglob("*")):
-            if path.suffix in {".py", ".sql"}:
-                text = path.read_bytes()
-                digest.update(f"{path.relative_to(_ROOT)} {len(text)}\n".encode() + text)
-    return digest.hexdigest()
 
 
 def _say(text: str) -> None:

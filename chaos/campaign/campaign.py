@@ -150,6 +150,8 @@ class _Work:
         if self._is_for_spark(run, found):
             trouble = await self._runner.confirm(out)
             found = outcome(trouble)
+            if trouble and found.verdict == "unknown":
+                found = msgspec.structs.replace(found, reason=f"Spark did not judge it: {trouble}")
         before = self._progress.runs.values()
         found = retained(out, found, before=before, bounds=self._campaign.bounds)
         self._progress.add(found)

@@ -26,6 +26,7 @@ __all__ = ["CommandRunner"]
 
 STOP_SECONDS_MAX: Final = 60.0
 _FINISHED: Final = frozenset({0, 1, 2})  # the exit codes of verdicts
+_KILLED: Final = -1
 _TOLD_MAX: Final = 500
 
 
@@ -41,13 +42,17 @@ class CommandRunner:
     async def experiment(self, of: Experiment, out: Path) -> str:
         words = ["chaos", "run", str(of.scenario_file), "--world", of.world]
         words += ["--engine", of.engine, "--seed", str(of.seed)]
-        return await self._command([*words, "--out", str(out), "--judge", "duckdb"])
+        code, told = await self._command([*words, "--out", str(out), "--judge", "duckdb"])
+        return told if code else ""
 
     async def confirm(self, out: Path) -> str:
-        trouble = await self._command(["verify", str(out), "--engine", "both"])
-        return await self._command(["report", str(out)]) or trouble
+        code, told = await self._command(["verify", str(out), "--engine", "both"])
+        trouble = "" if code in _FINISHED else told
+        code, told = await self._command(["report", str(out)])
+        return trouble or (told if code else "")
 
-    async def _command(self, words: list[str]) -> str:
+    async def _command(self, words: list[str]) -> tuple[int, str]:
+        """Return the exit code, and the end of what it said or why it was killed."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ledgermq", *words),
             env=environment_of(os.environ, parent=os.getpid()),
@@ -60,12 +65,12 @@ class CommandRunner:
             async with asyncio.timeout(self._seconds_max):
                 _, told = await process.communicate()
         except TimeoutError:
-            return f"killed after {self._seconds_max:g} s, the bound of a run"
+            return _KILLED, f"`{words[0]}` was killed after {self._seconds_max:g} s, the bound"
         finally:
             await asyncio.shield(_stop(process))
-        if process.returncode in _FINISHED:
-            return _end_of(told) if process.returncode else ""
-        return f"exit code {process.returncode}: {_end_of(told)}"
+        code = _KILLED if process.returncode is None else process.returncode
+        end = _end_of(told)
+        return code, end if code in _FINISHED else f"exit code {code}: {end}"
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

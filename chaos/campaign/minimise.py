@@ -149,8 +149,8 @@ class _Trials:
         self._failed = out / "failed"
         self._candidate = out / "candidate.toml"
 
-    async def attempt(self, scenario: Scenario) -> bool:
-        """Run a candidate once; return whether the same check failed."""
+    async def attempt(self, what: str, scenario: Scenario) -> bool:
+        """Run a candidate once; return whether the same check failed. `what` describes it."""
         self._count += 1
         self._candidate.write_text(scenario_text(scenario), encoding="utf-8")
         of = dataclasses.replace(self._of, scenario_file=self._candidate)
@@ -165,11 +165,9 @@ class _Trials:
             took_s=time.monotonic() - began,
         )
         has_failed = any(failed.id == self._check for failed in outcome.failed)
-        self._say(
-            f"attempt {self._count}, {len(scenario.faults)} faults in {scenario.load.seconds:g} s:"
-            f" {self._check} {'fails' if has_failed else 'does not fail'}"
-            f"{f' ({outcome.reason})' if outcome.verdict == 'unknown' else ''}"
-        )
+        result = "fails" if has_failed else "does not fail"
+        why = f" ({outcome.reason})" if outcome.verdict == "unknown" else ""
+        self._say(f"attempt {self._count}, {what}: {self._check} {result}{why}")
         if has_failed:
             _remove(self._failed)
             self._trial.rename(self._failed)

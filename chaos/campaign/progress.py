@@ -9,6 +9,7 @@ cut off when the file is opened again; rows of another plan, or of other sources
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Final
@@ -18,14 +19,30 @@ import msgspec
 from chaos.campaign.minimise import Minimised
 from chaos.campaign.outcome import RunOutcome
 
-__all__ = ["Progress", "ProgressError"]
+__all__ = ["PROGRESS_FILE", "Progress", "ProgressError", "source_digest"]
 
 FORMAT: Final = 1
 PROGRESS_FILE: Final = "progress.jsonl"
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_PROGRAM: Final = (
+    *("broker", "chaos", "client", "ledgermq", "namesrv", "raft", "remoting", "toxiproxy"),
+    "verify",
+)
 
 
 class ProgressError(Exception):
     """The folder belongs to another campaign, or to nobody's; the text says which."""
+
+
+def source_digest(root: Path = _ROOT) -> str:
+    """Return a digest of the program's text: results of two programs are not one campaign's."""
+    digest = hashlib.sha256()
+    for package in _PROGRAM:
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix in {".py", ".sql"}:
+                text = path.read_bytes()
+                digest.update(f"{path.relative_to(root)} {len(text)}\n".encode() + text)
+    return digest.hexdigest()
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="head"):

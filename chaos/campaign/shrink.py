@@ -30,8 +30,8 @@ from chaos.scenario.scenario_text import scenario_text
 
 __all__ = ["Search", "Step", "Tally", "shrink"]
 
-Attempt = Callable[[Scenario], Awaitable[bool]]
-"""Runs a scenario once; returns whether the same check failed."""
+Attempt = Callable[[str, Scenario], Awaitable[bool]]
+"""Runs a scenario once; returns whether the same check failed. The text: what is taken away."""
 
 _WHOLE: Final = "the whole scenario"
 _NAMES_MAX: Final = 3
@@ -107,7 +107,7 @@ class _Shrinking:
         self._smallest, self._tally = scenario, Tally(0, 0)
         complete = False
         try:
-            self._tally = await self._tried(scenario)
+            self._tally = await self._tried(_WHOLE, scenario)
             self._steps.append(Step(_WHOLE, self._tally, self._tally.failed > 0))
             if self._tally.failed:
                 self._on_accepted(scenario)
@@ -152,7 +152,7 @@ class _Shrinking:
         key = scenario_text(candidate)
         if key in self._refused:
             return False
-        tally = await self._tried(candidate)
+        tally = await self._tried(what, candidate)
         accepted = tally.failed >= self._need
         self._steps.append(Step(what, tally, accepted))
         if accepted:
@@ -162,14 +162,14 @@ class _Shrinking:
             self._refused.add(key)
         return accepted
 
-    async def _tried(self, candidate: Scenario) -> Tally:
+    async def _tried(self, what: str, candidate: Scenario) -> Tally:
         """Run a candidate as often as it takes to know. Raises _SpentError."""
         failed = 0
         for ran in range(1, self._repeats + 1):
             if not self._attempts_left:
                 raise _SpentError
             self._attempts_left -= 1
-            failed += await self._attempt(candidate)
+            failed += await self._attempt(what, candidate)
             if failed + self._repeats - ran < self._need:
                 return Tally(failed, ran)
         return Tally(failed, self._repeats)

@@ -38,7 +38,7 @@ def shrunk(
 ) -> tuple[Search, list[Scenario]]:
     accepted: list[Scenario] = []
 
-    async def attempt(scenario: Scenario) -> bool:
+    async def attempt(_: str, scenario: Scenario) -> bool:
         return fails(scenario)
 
     def accept(scenario: Scenario) -> None:

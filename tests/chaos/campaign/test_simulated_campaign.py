@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from campaigns.rig.processes import running
+from campaigns.rig.waiting import await_until
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENARIO = """
@@ -60,6 +64,29 @@ def test_two_seeds_are_run_judged_and_told_of(tmp_path: Path) -> None:
     assert (out / "index.html").is_file()
     for name in ("tiny-sim-raft-1", "tiny-sim-raft-2"):
         assert (out / "runs" / name / "verdict.json").is_file()
+
+
+def test_an_interrupted_campaign_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(SCENARIO.replace("seconds = 2", "seconds = 2000"))
+    file = tmp_path / "campaign.toml"
+    file.write_text('worlds = ["sim"]\nscenarios = ["tiny.toml"]\nseeds = "1..9"\njobs = 2\n')
+    out = tmp_path / "out"
+    with running("chaos", "campaign", file, "--out", out) as process:
+        await_until(lambda: len(list(out.glob("runs/*/scenario.toml"))) == 2, "two begin", 120)
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=120)[1]
+        assert process.returncode == 130, told
+    assert f"ledgermq chaos campaign {file} --out {out}" in told.splitlines()[-1]
+    assert json.loads((out / "index.json").read_text())["done"] == 0
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if _names(path, str(out))]
+    assert not left
+
+
+def _names(cmdline: Path, text: str) -> bool:
+    try:
+        return text.encode() in cmdline.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return False
 
 
 @pytest.mark.parametrize(("text", "told"), [("seeds = 1", "seeds must be text"), ("=", "not TOML")])
