@@ -49,9 +49,6 @@ STOP_TIMEOUT_S: Final = 15.0
 ABORT_TIMEOUT_S: Final = 3.0
 REQUESTS_AT_ONCE_MAX: Final = 16
 PROXIES_PER_POPULATE: Final = 100
-POPULATES_MAX: Final = 3
-
-logger = logging.getLogger(__name__)
 OPEN_TIMEOUT_S: Final = 0.6
 POPULATES_MAX: Final = 3
 

@@ -108,6 +108,7 @@ class SendsSection(PartSection):
     properties_share: float = number(0.1, 0, 1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PopsSection(PartSection):
     """POP consumers: `members` of a group without order, `order_members` of one that pops in order.
 
