@@ -89,11 +89,11 @@ def status(
         typer.echo("no fault was injected by hand")
 
 
-def hold(number: int, directory: Path) -> None:
+def hold(name: str, directory: Path) -> None:
     """Hold one fault (started by `inject`)."""
     import uvloop  # noqa: PLC0415
 
     from chaos.experiment import by_hand  # noqa: PLC0415
 
     log_to_stderr()
-    uvloop.run(by_hand.hold(directory, number))
+    uvloop.run(by_hand.hold(directory, name))

@@ -139,7 +139,7 @@ def inject(
     )
     _write(folder, held)
     table = ProcessTable(folder)
-    table.start(held.name, ledgermq_argv("chaos", "hold", str(held.number), str(folder.parent)))
+    table.start(held.name, ledgermq_argv("chaos", "hold", held.name, str(folder.parent)))
     deadline = time.monotonic() + INJECT_TIMEOUT_S
     while True:
         now = _read(folder / f"{held.name}.json")
@@ -186,10 +186,10 @@ def _system(directory: Path, layout: ClusterLayout) -> LedgermqSystem:
     )
 
 
-async def hold(directory: Path, number: int) -> None:
-    """Inject the fault of that number, hold it until a stop signal, and heal it."""
+async def hold(directory: Path, name: str) -> None:
+    """Inject the fault of that name (fault-1), hold it until a stop signal, and heal it."""
     folder = directory / FAULTS_DIRECTORY
-    held = _read(folder / f"fault-{number}.json")
+    held = _read(folder / f"{name}.json")
     stopped = asyncio.Event()
     for signal_number in heeded_stop_signals():
         asyncio.get_running_loop().add_signal_handler(signal_number, stopped.set)
