@@ -8,7 +8,7 @@
 -- nothing: nothing was delivered
 -- holds: What a listener refused came again until it was consumed, or stands among the dead letters;
 --   nothing that was acknowledged was withheld from it.
--- rule: A message that a group with retries_max was delivered, or that was acknowledged in a drained
+-- rule: A message that a group with retries_max (P3 judges those that pop) was delivered, or that was acknowledged in a drained
 --   queue of its topics, that the group never consumed and that does not stand in its dead letters.
 --   A doubt where its last delivery ended less than fifteen seconds before the drain did, or where a
 --   run without a log never read dead letters.
@@ -25,6 +25,8 @@ acknowledged as (
   from acked_places a
   join run_group_topics t on a.topic = t.topic
   join run_groups g on t.client_group = g.client_group and g.retries_max is not null
+  left anti join (select distinct client_group from ops where f = 'pop') p
+    on t.client_group = p.client_group
   join queues q
     on a.broker_group = q.broker_group and a.topic = q.topic and a.queue = q.queue
   where q.was_drained and a.offset >= q.floor and a.offset < q.max_offset

@@ -209,9 +209,12 @@ class _Sender:
         timeout_ms = settings.impatient_timeout_ms if impatient else settings.send_timeout_ms
         due_s = 0.0
         for _ in range(1 + settings.send_retries_max):
+            # The run's clock first: if the process is held up between the two, the message is taken
+            # to be due too early, which accuses nobody.
+            now_ns, now_s = self._context.history.now_ns(), loop.time()
             left_s = delay.seconds if absolute is None else (int(absolute) - wall_ms()) / 1000
-            due_s = loop.time() + left_s
-            due_ns = self._context.history.now_ns() + round(left_s * 1e9)
+            due_s = now_s + left_s
+            due_ns = now_ns + round(left_s * 1e9)
             sent, again = await self._send(message, queue, due_ns, timeout_ms, delay)
             if sent is not None or not again or stop.is_set():
                 return sent, due_s
