@@ -204,6 +204,7 @@ class _Experiment:
         self._phases = Phases(lambda: self._host.now_ns() - self._started_ns)
         self._system_name = self._system_version = "none"  # until the world is made
         self._dedupes = False
+        self._faults_possible: list[str] = []
         self._queues: list[dict[str, object]] = []
         self._left_behind: list[dict[str, str]] = []
         self._consumer_groups: dict[str, dict[str, object]] = {}
@@ -234,6 +235,11 @@ class _Experiment:
             )
             self._system_name, self._system_version = world.system.name, world.system.version
             self._dedupes = world.system.dedupes
+            self._faults_possible = [
+                name
+                for name, spec in CATALOGUE.items()
+                if spec.missing_in(world.system.parts, world.links.effects) is None
+            ]
             progress = asyncio.create_task(self.progress.run(), name="progress")
             try:
                 await world.start()
@@ -387,6 +393,7 @@ class _Experiment:
             "version": self._system_version,
             "world": self._world,
             "world_settings": self._world_settings,
+            "faults_possible": self._faults_possible,
             "scenario": {"name": scenario.name, "text": scenario.text},
             "seed": self._seed,
             "started_at": self._started.isoformat(),

@@ -86,6 +86,7 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "promises": _promises(verdict, checks),
         "faults": [_fault_row(fault, reduced.pauses.get(fault.number)) for fault in reduced.faults],
         "effects": _effects(reduced.faults),
+        "not_tried": _not_tried(manifest, reduced.faults),
         "checks": checks,
         "broken": [check for check in checks if check["violations"] or check["witnesses"]],
         "not_shown": [
@@ -121,6 +122,8 @@ def _commands(source: RunSource) -> dict[str, str]:
     world = _text(source.manifest.get("world"), "local")
     seed = _text(source.manifest.get("seed"), "0")
     engine = _text(source.manifest.get("engine"), "raft")
+    chosen = _members(source.manifest.get("world_settings"))
+    settings = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
     directory = source.run.resolve()
     copy = directory / "scenario.toml"
     scenario = str(copy) if copy.is_file() else "SCENARIO.toml"
@@ -130,7 +133,7 @@ def _commands(source: RunSource) -> dict[str, str]:
         "run": shlex.join(
             [
                 *("ledgermq", "chaos", "run", scenario),
-                *("--world", world, "--seed", seed),
+                *("--world", world, *settings, "--seed", seed),
                 *(() if engine == "raft" else ("--engine", engine)),
             ]
         ),
@@ -271,6 +274,13 @@ def _effects(faults: Sequence[Fault]) -> str:
     return ", ".join(
         f"{count} {EFFECT_WORDS.get(effect, effect)}" for effect, count in counted.items()
     )
+
+
+def _not_tried(manifest: Mapping[str, object], faults: Sequence[Fault]) -> list[str]:
+    """Return the faults that the run's world could have had and that were not tried."""
+    tried = {fault.name for fault in faults}
+    names = (_text(name, "") for name in _list(manifest.get("faults_possible"))[:_ROWS_MAX])
+    return [clipped(name, _LINE_MAX) for name in names if name not in tried]
 
 
 def _coverage(verdict: Mapping[str, object]) -> dict[str, object]:

@@ -270,6 +270,8 @@ def write_run(run: Path, outcome: str = "fail") -> Path:
             files.append({"name": f"{folder}/{path.name}", "rows": len(chosen), "sha256": "0" * 64})
         tables[name] = {"files": files}
     manifest = {
+        "faults_possible": ["bit-rot", "kill", "partition-leader"],
+        "world_settings": {"version": "5.3.3"},
         "format": 1,
         "complete": True,
         "system": "ledgermq",
