@@ -16,8 +16,9 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from chaos.campaign.plan import Experiment
 from chaos.cluster.parent_death import environment_of
@@ -28,6 +29,7 @@ STOP_SECONDS_MAX: Final = 60.0
 _FINISHED: Final = frozenset({0, 1, 2})  # the exit codes of verdicts
 _KILLED: Final = -1
 _TOLD_MAX: Final = 500
+_TAIL: Final = 4_096
 
 
 class CommandRunner:
@@ -53,38 +55,47 @@ class CommandRunner:
 
     async def _command(self, words: list[str]) -> tuple[int, str]:
         """Return the exit code, and the end of what it said or why it was killed."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ledgermq", *words),
-            env=environment_of(os.environ, parent=os.getpid()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C reaches the campaign, which stops it
-        )
-        try:
-            async with asyncio.timeout(self._seconds_max):
-                _, told = await process.communicate()
-        except TimeoutError:
-            return _KILLED, f"`{words[0]}` was killed after {self._seconds_max:g} s, the bound"
-        finally:
-            await asyncio.shield(_stop(process))
-        code = _KILLED if process.returncode is None else process.returncode
-        end = _end_of(told)
+        # A file, and no pipe: whoever it started may hold that open for longer than it lives.
+        with tempfile.TemporaryFile() as said:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "ledgermq", *words),
+                env=environment_of(os.environ, parent=os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,  # Ctrl-C reaches the campaign, which stops it
+            )
+            try:
+                async with asyncio.timeout(self._seconds_max):
+                    code = await process.wait()
+            except TimeoutError:
+                return _KILLED, f"`{words[0]}` was killed after {self._seconds_max:g} s, the bound"
+            finally:
+                await asyncio.shield(_stop(process))
+            end = _end_of(said)
         return code, end if code in _FINISHED else f"exit code {code}: {end}"
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Have a process that still runs clean up and end, or kill it."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS_MAX):
-                await process.communicate()
+    """Have a process that still runs clean up and end, or kill it and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)  # which every command heeds
+            await _ended(process)
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await _ended(process)
 
 
-def _end_of(told: bytes) -> str:
-    lines = told.decode(errors="replace").strip().splitlines()
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            await process.wait()
+
+
+def _end_of(said: IO[bytes]) -> str:
+    """Return the last line of a file, as far as it is told."""
+    size = said.seek(0, os.SEEK_END)
+    said.seek(max(0, size - _TAIL))
+    lines = said.read().decode(errors="replace").strip().splitlines()
     return lines[-1][-_TOLD_MAX:] if lines else "it printed nothing"

@@ -23,9 +23,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (package / "__main__.py").write_text(
         textwrap.dedent(
             """
-            import os, pathlib, sys, time  # a program of its own
+            import os, pathlib, subprocess, sys, time  # a program of its own
             if sys.argv[1] == "chaos":
                 pathlib.Path(sys.argv[sys.argv.index("--out") + 1]).write_text(str(os.getpid()))
+                subprocess.Popen(["sleep", "4"])  # it holds what it inherits
                 time.sleep(600)
             sys.exit("one line\\nno Java here")
             """
