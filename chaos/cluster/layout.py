@@ -109,6 +109,7 @@ class ClusterLayout:
     brokers: tuple[BrokerPlace, ...] = ()
     raft_settings: Mapping[str, int | str] = field(default_factory=dict)
     broker_settings: Mapping[str, int | bool | str] = field(default_factory=dict)
+    listen_host: str = ""  # that processes listen on, where it is not that of their address
     members_changed: bool = False  # since it was laid out: the numbers no longer give its members
     spares: tuple[BrokerPlace, ...] = ()  # places without a node, for members that are added
 
@@ -232,7 +233,8 @@ def broker_config_toml(
         f"group = {_toml(place.group)}",
         f"node = {_toml(place.node)}",
         f"cluster = {_toml(layout.cluster)}",
-        f"listen = {_toml(place.address)}",
+        f"listen = {_toml(_listen(layout, place.address))}",
+        f"advertised = {_toml(place.address)}",
         f"raft_listen = {_toml(place.raft_address)}",
         f"store = {_toml(str(store))}",
         f"name_servers = {_toml(layout.name_server_addresses)}",
@@ -260,7 +262,7 @@ def name_server_config_toml(
 ) -> str:
     """Return the configuration file of one name server, with the brokers' TLS settings."""
     values: dict[str, str | int | bool] = {
-        "listen": place.address,
+        "listen": _listen(layout, place.address),
         "kv_config_path": str(kv_config),
         **{key: layout.broker_settings[key] for key in _OF_BOTH & layout.broker_settings.keys()},
     }
@@ -288,6 +290,7 @@ def layout_to_json(layout: ClusterLayout) -> str:
             ],
             "raft": dict(layout.raft_settings),
             "broker": dict(layout.broker_settings),
+            "listen_host": layout.listen_host,
             "members_changed": layout.members_changed,
             "spares": [
                 {
@@ -327,6 +330,7 @@ def layout_from_json(text: str) -> ClusterLayout:
             ),
             raft_settings=data["raft"],
             broker_settings=data["broker"],
+            listen_host=data.get("listen_host", ""),
             members_changed=data.get("members_changed", False),
             spares=tuple(
                 BrokerPlace(
@@ -345,6 +349,13 @@ def layout_from_json(text: str) -> ClusterLayout:
 def _check_range(what: str, value: int, value_max: int) -> None:
     if not 1 <= value <= value_max:
         raise LayoutError(f"{what} must be 1..{value_max}, not {value}")
+
+
+def _listen(layout: ClusterLayout, address: str) -> str:
+    """Return what the process of that address listens on."""
+    if not layout.listen_host:
+        return address
+    return f"{layout.listen_host}:{address.rpartition(':')[2]}"
 
 
 def _toml(value: str | int | bool | Sequence[str]) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "Links",
     "LinksError",
     "OpenLink",
+    "PacketCount",
     "Shaping",
     "both_ways",
 ]
@@ -111,6 +112,14 @@ class FrameHits:
     affected: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketCount:
+    """How many packets of one's own were sent along a link, and how many were answered."""
+
+    sent: int
+    answered: int
+
+
 class OpenLink(Protocol):
     """An own connection through a link that stays open between two requests."""
 
@@ -153,6 +162,9 @@ class Links(Protocol):
 
     async def frames(self, tag: str) -> FrameHits | None:
         """Return what the effects of type FRAMES of that tag have hit; None: not counted here."""
+
+    async def packets(self, link: Link) -> PacketCount | None:
+        """Send packets of one's own along the link; None: these links are not made of packets."""
 
     async def open(self, link: Link) -> OpenLink:
         """Connect through the link as `link.who` does, to a target that answers requests."""

@@ -24,6 +24,7 @@ from chaos.links.base import (
     LinksError,
     LinkShape,
     OpenLink,
+    PacketCount,
     Shaping,
 )
 
@@ -76,6 +77,9 @@ class ExternalLinks:
 
     async def frames(self, tag: str) -> FrameHits | None:
         return None  # nobody counts frames there
+
+    async def packets(self, link: Link) -> PacketCount | None:
+        return None  # nobody sends packets there
 
     async def open(self, link: Link) -> OpenLink:
         raise LinksError("an external cluster has no command to open a connection")

@@ -18,6 +18,7 @@ Invariant: where no connection is made nothing is known of the link.
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import time
 import zlib
@@ -70,18 +71,25 @@ async def probe_links(
     timeout_s: float,
     until_closed: bool = False,
     dials_through: bool = False,
+    socket_of: Callable[[str], socket.socket] | None = None,
 ) -> list[LinkProbe]:
     """Probe all links at once, each through every proxy that carries it.
 
     `addresses`: by proxy, the address to dial. `process_state`: state letter of a process.
     `dials_through`: a connection is made with the target itself, not with a proxy beside us, so
-    that one which nobody answers shows a cut, too.
+    that one which nobody answers shows a cut, too. `socket_of` returns the socket by which a dialer
+    dials; None: any.
     """
 
     async def probe_one(proxy: LinkProxy) -> ProxyProbe:
         host, _, port = addresses[proxy.name].rpartition(":")
         probe = await probe_proxy(
-            host, int(port), proxy.protocol, timeout_s=timeout_s, until_closed=until_closed
+            host,
+            int(port),
+            proxy.protocol,
+            timeout_s=timeout_s,
+            until_closed=until_closed,
+            dialing=None if socket_of is None else socket_of(proxy.dialer),
         )
         is_silent = probe.reacted is None and probe.timed_out
         return replace(probe, reacted=False) if dials_through and is_silent else probe
@@ -100,16 +108,22 @@ async def probe_links(
 
 
 async def probe_proxy(
-    host: str, port: int, protocol: Protocol, *, timeout_s: float, until_closed: bool = False
+    host: str,
+    port: int,
+    protocol: Protocol,
+    *,
+    timeout_s: float,
+    until_closed: bool = False,
+    dialing: socket.socket | None = None,
 ) -> ProxyProbe:
     """Probe a proxy, until the answer or the far side's close.
 
-    Never raises for network errors.
+    `dialing`: the socket to do it by; None: any. Never raises for network errors.
     """
     begin = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await _connected(host, port, dialing)
     except (OSError, TimeoutError) as error:
         text = f"no connection ({type(error).__name__})"
         return ProxyProbe(
@@ -155,11 +169,17 @@ class OpenConnection:
 
     @classmethod
     async def make(
-        cls, host: str, port: int, protocol: Protocol, *, timeout_s: float
+        cls,
+        host: str,
+        port: int,
+        protocol: Protocol,
+        *,
+        timeout_s: float,
+        dialing: socket.socket | None = None,
     ) -> OpenConnection:
-        """Connect. Raises OSError, TimeoutError."""
+        """Connect, by the socket `dialing` if given. Raises OSError, TimeoutError."""
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await _connected(host, port, dialing)
         return cls(protocol, reader, writer, timeout_s)
 
     async def passes(self) -> bool | None:
@@ -175,6 +195,21 @@ class OpenConnection:
 
     async def close(self) -> None:
         self._writer.transport.abort()
+
+
+async def _connected(
+    host: str, port: int, dialing: socket.socket | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect. The socket is closed where that fails."""
+    if dialing is None:
+        return await asyncio.open_connection(host, port)
+    try:
+        dialing.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(dialing, (host, port))
+        return await asyncio.open_connection(sock=dialing)
+    except (OSError, asyncio.CancelledError):
+        dialing.close()
+        raise
 
 
 def _bytes_to_send(protocol: Protocol) -> bytes:

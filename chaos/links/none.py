@@ -20,6 +20,7 @@ from chaos.links.base import (
     LinksError,
     LinkShape,
     OpenLink,
+    PacketCount,
     Shaping,
 )
 
@@ -61,6 +62,10 @@ class NoLinks:
 
     async def frames(self, tag: str) -> FrameHits | None:
         del tag
+        return None
+
+    async def packets(self, link: Link) -> PacketCount | None:
+        del link
         return None
 
     async def open(self, link: Link) -> OpenLink:

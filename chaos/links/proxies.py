@@ -33,6 +33,7 @@ from chaos.links.base import (
     LinksError,
     LinkShape,
     OpenLink,
+    PacketCount,
     Shaping,
 )
 from chaos.links.link_probe import OpenConnection, probe_links
@@ -221,6 +222,9 @@ class ProxyLinks:
                     seen += sum(toxic.seen.values())
                     affected += sum(toxic.affected.values())
         return FrameHits(seen=seen, affected=affected)
+
+    async def packets(self, link: Link) -> PacketCount | None:
+        return None  # proxies carry bytes, not packets
 
     async def open(self, link: Link) -> OpenLink:
         for proxy in self._proxies:

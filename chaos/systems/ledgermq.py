@@ -34,10 +34,12 @@ from chaos.cluster.processes import ProcessError, ProcessTable
 from chaos.systems.base import Part, SystemFailedError
 from chaos.systems.ledgermq_failpoints import LedgermqClocks, LedgermqFailpoints
 from chaos.systems.ledgermq_parts import (
+    Inside,
     LedgermqMembers,
     LedgermqSettings,
     LedgermqStores,
     SharedLayout,
+    on_this_host,
 )
 
 __all__ = ["LedgermqProcesses", "LedgermqSystem"]
@@ -51,10 +53,18 @@ _OF_FAILPOINTS: Final = frozenset({Part.FAILPOINTS, Part.CLOCKS, Part.POWER})
 
 
 class LedgermqProcesses:
-    """The processes, by their names in the layout."""
+    """The processes, by their names in the layout; `inside` says where each runs."""
 
-    def __init__(self, run: Path, layout: ClusterLayout, *, ends_with_us: bool = True) -> None:
+    def __init__(
+        self,
+        run: Path,
+        layout: ClusterLayout,
+        *,
+        inside: Inside = on_this_host,
+        ends_with_us: bool = True,
+    ) -> None:
         self._run = run
+        self._inside = inside
         self._name_servers = {server.name for server in layout.name_servers}
         self.table: Final = ProcessTable(run, ends_with_us=ends_with_us)
 
@@ -70,7 +80,7 @@ class LedgermqProcesses:
 
     async def restart(self, node: str) -> None:
         try:
-            self.table.start(node, self._argv(node))
+            self.table.start(node, self.argv(node))
         except ProcessError as error:
             raise SystemFailedError(str(error)) from error
 
@@ -92,6 +102,10 @@ class LedgermqProcesses:
         except ProcessError as error:
             raise SystemFailedError(str(error)) from error
         return None if process is None else process.pid
+
+    def argv(self, node: str) -> list[str]:
+        """Return the command line of the node's process."""
+        return self._inside(node, self._argv(node))
 
     def _argv(self, node: str) -> list[str]:
         program = name_server_process if node in self._name_servers else broker_process
@@ -125,14 +139,17 @@ class LedgermqSystem:
         ends_with_us: bool = True,
         traces: bool = True,
         failpoints: bool = False,
+        inside: Inside = on_this_host,
     ) -> None:
         """Describe it. `ends_with_us`: its processes end with this one, however this one ends;
         `traces`: brokers that are started later write Raft traces, as the first ones do;
-        `failpoints`: brokers are started with failpoints, which power and clocks need too.
-        Raises LayoutError where an account can't be read."""
+        `failpoints`: brokers are started with failpoints, which power and clocks need too;
+        `inside`: where its processes run. Raises LayoutError where an account can't be read."""
         self.run: Final = run
-        self._shared = SharedLayout(run, layout, traces=traces)
-        self.processes: Final = LedgermqProcesses(run, layout, ends_with_us=ends_with_us)
+        self._shared = SharedLayout(run, layout, traces=traces, inside=inside)
+        self.processes: Final = LedgermqProcesses(
+            run, layout, inside=inside, ends_with_us=ends_with_us
+        )
         self.version: Final = importlib.metadata.version("ledgermq")
         self._statuses = access_of(layout).client()
         self.failpoints: Final = (
@@ -159,9 +176,9 @@ class LedgermqSystem:
             if self.failpoints is not None:
                 enable(self.run)
             for server in layout.name_servers:
-                table.start(server.name, name_server_process(self.run, server.name))
+                table.start(server.name, self.processes.argv(server.name))
             for place in layout.brokers:
-                table.start(place.name, broker_process(self.run, place.name))
+                table.start(place.name, self.processes.argv(place.name))
             await await_ready(table, layout)
         except (ClusterError, ProcessError) as error:
             raise SystemFailedError(f"the cluster did not start: {error}") from error

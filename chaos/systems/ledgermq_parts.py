@@ -19,7 +19,7 @@ import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from chaos.cluster.cluster import ClusterError, broker_process, write_config, write_layout
 from chaos.cluster.layout import BrokerPlace, ClusterLayout
@@ -45,18 +45,35 @@ from remoting.protocol.java_properties import (
     properties_lines,
 )
 
-__all__ = ["LedgermqMembers", "LedgermqSettings", "LedgermqStores", "SharedLayout"]
+__all__ = [
+    "Inside",
+    "LedgermqMembers",
+    "LedgermqSettings",
+    "LedgermqStores",
+    "SharedLayout",
+    "on_this_host",
+]
 
 STOP_TIMEOUT_S: Final = 15.0
 PROMOTE_TIMEOUT_S: Final = 60.0
 REQUEST_TIMEOUT_MS: Final = 2_000
 
 
+# Returns the command line that becomes the given one in the place of that process.
+Inside: TypeAlias = Callable[[str, list[str]], list[str]]
+
+
+def on_this_host(_: str, argv: list[str]) -> list[str]:
+    """Return the command line as it is."""
+    return argv
+
+
 class SharedLayout:
     """The layout as it is now, and what each process dials; the parts of one system share it."""
 
-    def __init__(self, run: Path, layout: ClusterLayout, *, traces: bool) -> None:
+    def __init__(self, run: Path, layout: ClusterLayout, *, traces: bool, inside: Inside) -> None:
         self.traces: Final = traces
+        self.inside: Final = inside
         self.run: Final = run
         self.now = layout
         self.dial: Mapping[str, Mapping[str, str]] = {}
@@ -112,7 +129,8 @@ class LedgermqMembers:
         write_config(
             run, grown, place, self._shared.dial.get(place.name, {}), trace=self._shared.traces
         )
-        self._table.start(place.name, broker_process(run, place.name))
+        argv = self._shared.inside(place.name, broker_process(run, place.name))
+        self._table.start(place.name, argv)
         try:
             store_id = await await_store(self._table, grown, run, place)
             fields = {"change": "add", "node": place.node, "address": place.raft_address}

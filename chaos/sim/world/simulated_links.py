@@ -23,6 +23,7 @@ from chaos.links.base import (
     LinksError,
     LinkShape,
     OpenLink,
+    PacketCount,
     Shaping,
 )
 from chaos.links.link_probe import OpenConnection, probe_links
@@ -101,6 +102,9 @@ class SimulatedLinks:
 
     async def frames(self, tag: str) -> FrameHits | None:
         return None  # simulated links count no frames
+
+    async def packets(self, link: Link) -> PacketCount | None:
+        return None  # simulated links carry bytes, not packets
 
     async def open(self, link: Link) -> OpenLink:
         for pair in self._pairs:

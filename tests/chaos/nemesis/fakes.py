@@ -16,6 +16,7 @@ from chaos.links.base import (
     LinkProbe,
     LinksError,
     LinkShape,
+    PacketCount,
     Shaping,
 )
 from chaos.nemesis.base import FaultContext
@@ -177,6 +178,15 @@ class FakeWorld:
             return FrameHits(seen=0, affected=0)
         return FrameHits(seen=10, affected=3 if links else 0)
 
+    async def packets(self, link: Link) -> PacketCount | None:
+        back = Link(who=link.whom, whom=link.who)
+        lost = sum(
+            int(shaping.attributes["percent"])
+            for links, shaping in self.shaped.values()
+            if shaping.name == "loss" and (link in links or back in links)
+        )
+        return PacketCount(sent=100, answered=100 - lost)
+
     async def open(self, link: Link) -> FakeOpenLink:
         return FakeOpenLink(self, link)
 
@@ -193,6 +203,8 @@ class FakeWorld:
         for links, shaping in self.shaped.values():
             if link in links or back in links:
                 if shaping.name in ENDS:
+                    return True
+                if shaping.name == "drop_syn" and is_new:
                     return True
                 if shaping.name == "half_open" and bool(shaping.attributes["new"]) is is_new:
                     return True
