@@ -8,7 +8,8 @@ experiment, `fault_page` is the table of faults. What an experiment leaves is ju
 
 May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.nemesis.catalogue`,
   `chaos.nemesis.failpoint`, `chaos.nemesis.member`, `chaos.nemesis.network`,
-  `chaos.nemesis.process`, `chaos.nemesis.setting`, `chaos.nemesis.store`, `chaos.recording`,
-  `chaos.scenario`, `chaos.sim.world`, `chaos.systems`, `chaos.systems.rocketmq`,
+  `chaos.nemesis.process`, `chaos.nemesis.setting`, `chaos.nemesis.store`, `chaos.netns`,
+  `chaos.recording`, `chaos.scenario`, `chaos.sim.world`, `chaos.systems`,
+  `chaos.systems.rocketmq`,
   `chaos.workload`, `chaos.workload.parts`, `chaos.worlds`, `client`.
 """

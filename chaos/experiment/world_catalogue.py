@@ -10,6 +10,7 @@ process is started.
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,10 @@ from chaos.experiment.rocketmq_world import (
 from chaos.experiment.scenario_layout import broker_settings, lay_out_scenario
 from chaos.links.base import LinkEffect
 from chaos.links.external import ExternalLinks
+from chaos.links.netns import NetnsLinks
 from chaos.links.proxies import ProxyLinks
+from chaos.netns import host_probe
+from chaos.netns.plan import at_namespace_addresses
 from chaos.scenario.scenario import Scenario
 from chaos.sim.world.simulated_host import SimulatedHost, at_simulated_addresses
 from chaos.sim.world.simulated_links import SimulatedLinks
@@ -111,6 +115,10 @@ def _on_simulated_machines(scenario: Scenario, run: Path, _: Mapping[str, str]) 
     return at_simulated_addresses(layout)
 
 
+def _in_namespaces(scenario: Scenario, run: Path, _: Mapping[str, str]) -> ClusterLayout:
+    return at_namespace_addresses(lay_out_scenario(scenario, run))  # its ports are given new ones
+
+
 def _local(options: WorldOptions) -> World:
     system = LedgermqSystem(options.run, options.layout, failpoints=options.failpoints)
     links = ProxyLinks(
@@ -122,6 +130,24 @@ def _local(options: WorldOptions) -> World:
         seed=options.rng.getrandbits(31),
     )
     return World("local", system, links, options.client_slots)
+
+
+def _netns(options: WorldOptions) -> World:
+    links: NetnsLinks
+
+    def inside(name: str, argv: list[str]) -> list[str]:
+        return links.inside(name, argv)
+
+    system = LedgermqSystem(
+        options.run, options.layout, failpoints=options.failpoints, inside=inside
+    )
+    links = NetnsLinks(
+        options.layout,
+        options.client_slots,
+        process_state=system.processes.state,
+        rng=random.Random(options.rng.getrandbits(64)),
+    )
+    return World("netns", system, links, options.client_slots)
 
 
 def _external_layout(_: Scenario, _run: Path, settings: Mapping[str, str]) -> ClusterLayout:
@@ -169,6 +195,16 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 effects=ProxyLinks.effects,
                 lay_out=_on_free_ports,
                 make_host=lambda _seed, _settings: RealHost(_local),
+            ),
+            WorldSpec(
+                name="netns",
+                summary="processes of this host, each in a network namespace of its own: packets"
+                " are dropped, lost and delayed, nothing stands in their path",
+                missing=host_probe.missing,
+                parts=LedgermqSystem.all_parts,
+                effects=NetnsLinks.EFFECTS,
+                lay_out=_in_namespaces,
+                make_host=lambda _seed, _settings: RealHost(_netns),
             ),
             WorldSpec(
                 name="sim",

@@ -19,7 +19,7 @@ from chaos.links.base import Link, LinkEffect, OpenLink, Shaping, both_ways
 from chaos.nemesis.base import FaultContext, FaultNotPossibleError, FaultSpec, Observation
 from chaos.nemesis.network.link_fault import WITNESSES_MAX, Choose, LinkFault
 
-__all__ = ["SPECS"]
+__all__ = ["SPECS", "HalfOpen"]
 
 PROBE_BYTES_MIN: Final = 30  # a request is more, on every protocol
 CLOSE_PROBE_TIMEOUT_S: Final = 4.0
@@ -109,9 +109,13 @@ class LateClose(StreamFault):
 class HalfOpen(LinkFault):
     """Silences the connections that are open, or only those that are made from now on."""
 
-    def __init__(self, context: FaultContext, *, new: bool) -> None:
+    def __init__(self, context: FaultContext, *, new: bool, shaping: Shaping | None = None) -> None:
+        """`shaping`: what silences them; None: the proxy's own effect."""
         super().__init__(context, _with_clients)
         self._new = new
+        self._shaping = shaping or Shaping(
+            effect=LinkEffect.STREAM, name="half_open", attributes={"new": int(new)}
+        )
         self._held: list[tuple[Link, OpenLink]] = []
 
     async def setup(self) -> None:
@@ -122,10 +126,7 @@ class HalfOpen(LinkFault):
                 self._held.append((link, await self._context.links.open(link)))
 
     async def inject(self) -> None:
-        shaping = Shaping(
-            effect=LinkEffect.STREAM, name="half_open", attributes={"new": int(self._new)}
-        )
-        await self._context.links.shape(self._links, shaping, self._context.tag)
+        await self._context.links.shape(self._links, self._shaping, self._context.tag)
 
     async def probe(self) -> Observation:
         if not self._held:

@@ -48,6 +48,8 @@ CASES = [
     ("slow-close", {}),
     ("half-open", {}),
     ("half-open-new", {}),
+    ("packet-loss", {}),
+    ("half-open-syn", {}),
     ("drop-frames", {}),
     ("delay-frames", {}),
     ("duplicate-frames", {"stream": "requests"}),
