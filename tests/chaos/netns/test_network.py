@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 import signal
 import socket
@@ -28,11 +29,15 @@ from chaos.scenario.scenario import parse_scenario
 from verify.run import verify_run
 from verify.verdict import Outcome
 
-MISSING = host_probe.missing()
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(MISSING is not None, reason=f"no network namespaces here: {MISSING}"),
-]
+pytestmark = pytest.mark.cluster
+missing = functools.cache(host_probe.missing)
+
+
+@pytest.fixture(autouse=True)
+def _namespaces() -> None:
+    if missing() is not None:
+        pytest.skip(f"no network namespaces here: {missing()}")
+
 
 N0, N1 = "broker-a-n0", "broker-a-n1"
 THERE, BACK = Link(who=N0, whom=N1), Link(who=N1, whom=N0)
