@@ -1,7 +1,7 @@
 """The choice of the node of a broker group that requests go to; pure.
 
 Place in the data path: `client.connection.routes` has one `GroupLeader` per broker group; every
-request to a group goes to `address`, and its outcome is reported by `confirm`, `hint` or `fail`.
+request to a group goes to `address`; `confirm`, `hint`, `refuse` or `fail` report its outcome.
 
 The route names a leader (broker id 0), but it is only as fresh as the last poll and may still name
 a dead node. So an answer beats the route: a node that answered as the leader is kept, a hint moves
@@ -62,6 +62,15 @@ class GroupLeader:
     def hint(self, address: str) -> None:
         """Record that a node of the group named `address` as its leader."""
         self._current = address
+
+    def refuse(self, address: str) -> None:
+        """Try the next node where `address` is busy and the route names another master.
+
+        A slave of RocketMQ refuses pulls and sends with the code of a busy broker and names nobody;
+        a leader that is busy has to be tried again, not left.
+        """
+        if address != self._master:
+            self.fail(address)
 
     def fail(self, address: str) -> None:
         """Try the next node from now on: `address` did not answer, or knows no leader."""

@@ -75,6 +75,7 @@ class FakeGroup:
     members: dict[str, dict[str, Connection]] = field(default_factory=dict)
     producers: dict[str, list[Connection]] = field(default_factory=dict)
     hints: dict[int, str] = field(default_factory=dict)
+    slaves_are_busy: bool = False  # as RocketMQ's: they name no leader, but know the members
     created: list[str] = field(default_factory=list)
     locks: dict[tuple[str, str, int], str] = field(default_factory=dict)
     min_offset: int = 0
@@ -165,6 +166,14 @@ class FakeGroup:
             RequestCode.HEART_BEAT,
             RequestCode.UNREGISTER_CLIENT,
         }:
+            if self.slaves_are_busy:
+                if command.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+                    answer = self._carry_out(node, connection, command)
+                    assert answer is not None
+                    connection.send(answer)
+                else:
+                    connection.send(command.response(2, "[REJECTREQUEST]system busy"))
+                return
             leader = None if self.leader is None else self.address(self.leader)
             leader = self.hints.get(node, leader)
             connection.send(command.response(14, not_leader_remark(leader)))

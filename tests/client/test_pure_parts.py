@@ -230,6 +230,19 @@ def test_a_leader_is_learnt_from_routes_hints_and_failures() -> None:
     assert leader.address == "n1"
 
 
+def test_a_busy_master_is_tried_again_and_another_node_left() -> None:
+    leader = GroupLeader("broker-a")
+    leader.update({0: "n0", 2: "n1", 3: "n2"})
+    leader.refuse("n0")
+    assert leader.address == "n0"
+    leader.fail("n0")
+    leader.refuse("n1")
+    assert leader.address == "n2"
+    leader.update({0: "n2", 2: "n1", 3: "n0"})
+    leader.refuse("n2")
+    assert leader.address == "n2"
+
+
 @given(st.lists(st.sampled_from(["n0", "n1", "n2"]), min_size=3, max_size=3, unique=True))
 def test_failures_try_every_node(order: list[str]) -> None:
     leader = GroupLeader("broker-a")

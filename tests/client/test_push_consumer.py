@@ -282,6 +282,19 @@ async def test_delivery_goes_on_at_the_new_leader(node_dies: bool) -> None:
         await until(lambda: listener.bodies == [b"a", b"b"])
 
 
+async def test_delivery_goes_on_where_slaves_refuse_as_busy() -> None:
+    """A consumer of RocketMQ that once took a slave for the leader pulled from it for good."""
+    async with setup() as cluster:
+        cluster.group.slaves_are_busy = True
+        listener = Listener()
+        consumer = await cluster.consumer(listener, suspend_ms=10_000, answer_slack_ms=5_000)
+        await cluster.send(b"a")
+        await until(lambda: listener.bodies == [b"a"])
+        consumer.instance.routes.fail(cluster.group.name, cluster.group.address(0))
+        await cluster.send(b"b")
+        await until(lambda: listener.bodies == [b"a", b"b"])
+
+
 async def test_nodes_that_name_each_other_are_not_asked_in_a_hurry() -> None:
     async with setup() as cluster:
 
