@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from remoting.connections.connection import Connection
 from remoting.connections.server import RemotingServer
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import RemotingCommand
+from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
 from remoting.protocol.leader_hint import not_leader_remark
 from remoting.records.message import (
     MessageRecord,
@@ -80,6 +80,7 @@ class FakeGroup:
     locks: dict[tuple[str, str, int], str] = field(default_factory=dict)
     min_offset: int = 0
     position: int = 0
+    language: int = LANGUAGE_PYTHON  # of its answers to heartbeats
 
     def __post_init__(self) -> None:
         self.servers = [self._server(node) for node in range(self.node_count)]
@@ -336,7 +337,9 @@ class FakeGroup:
             group[data["clientID"]] = connection
             if new:
                 self.notify_members(consumer["groupName"])
-        return command.response(0)
+        answer = command.response(0)
+        answer.language = self.language
+        return answer
 
     def _pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         answer = self._pull_now(command)
