@@ -135,7 +135,7 @@ class MaybeStoredError(BrokerRefusedError):
 
 
 class NotLeaderError(BrokerRefusedError):
-    """Code 14: this node takes no writes now. `leader` is the address it names, if it knows one."""
+    """Code 14 or 11: this node takes no writes now. `leader` is the address it names, or None."""
 
     retriable = True
     definite = True

@@ -57,6 +57,7 @@ _OUTCOME_UNKNOWN: Final = "outcome unknown"
 """Start of the remark of a code 13 for a message that is stored already, or may be."""
 
 _SYSTEM_ERROR: Final = 1
+_SLAVE_NOT_AVAILABLE: Final = 11
 _MESSAGE_ILLEGAL: Final = 13
 _NOT_LEADER: Final = 14
 _ILLEGAL_OPERATION: Final = 604
@@ -82,7 +83,8 @@ _ERRORS: Final[dict[int, type[BrokerRefusedError]]] = {
 def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
     """Return the error that stands for a response `code` other than success."""
     assert code != 0, "a success is no error"
-    if code == _NOT_LEADER:
+    # RocketMQ's slaves refuse decisions by code 11, which after a send is a status of its success.
+    if code in {_NOT_LEADER, _SLAVE_NOT_AVAILABLE}:
         return NotLeaderError(code, remark, address, leader_of(remark))
     if code == _ILLEGAL_OPERATION and _DECIDED.search(remark or ""):
         return ContraryDecisionError(code, remark, address)

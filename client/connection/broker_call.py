@@ -18,6 +18,7 @@ from client.connection.answers import error_of, error_of_remoting
 from client.connection.instance import ClientInstance
 from client.connection.retry import Retries, RetryPolicy
 from client.errors import (
+    BrokerBusyError,
     BrokerUnreachableError,
     ClientError,
     GroupNotExistError,
@@ -109,6 +110,9 @@ def learn(
     elif isinstance(error, (SubscriptionNotReadyError, GroupNotExistError)):
         # The broker does not know this client (yet): a heartbeat has to register it.
         instance.greet_soon(address)
+    elif isinstance(error, BrokerBusyError):
+        # RocketMQ's slaves answer so, too (rejectRequest of its pull and send processors).
+        instance.routes.refuse(broker_name, address)
     elif isinstance(error, (NotLeaderError, BrokerUnreachableError, UnansweredError)):
         instance.routes.fail(broker_name, address)
 

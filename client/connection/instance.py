@@ -35,7 +35,7 @@ from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import RemotingCommand
+from remoting.protocol.command import LANGUAGE_JAVA, RemotingCommand
 from remoting.records.message import UniqueIdGenerator
 
 __all__ = ["ClientInstance", "InstanceSettings", "name_server_list"]
@@ -217,6 +217,10 @@ class ClientInstance:
         answer = await self.rpc.request(address, command, _HEARTBEAT_TIMEOUT_MS)
         if answer.code == ResponseCode.SUCCESS:
             self._greeted.add(address)
+        if answer.language == LANGUAGE_JAVA:  # RocketMQ itself
+            broker_name = self.routes.broker_name_of(address)
+            if broker_name is not None:
+                self.routes.follow_route(broker_name)
 
     # Internals.
 

@@ -151,6 +151,22 @@ class RouteTable:
         if leader.address != before:
             self._leader_changed(leader)
 
+    def follow_route(self, broker_name: str) -> None:
+        """Record that the group's nodes answer though they do not lead, as RocketMQ's do."""
+        leader = self._leaders[broker_name]
+        before = leader.address
+        leader.follow_route()
+        if leader.address != before:
+            self._leader_changed(leader)
+
+    def refuse(self, broker_name: str, address: str) -> None:
+        """Record that `address` refused as busy; another is tried next unless it is the master."""
+        leader = self._leaders[broker_name]
+        before = leader.address
+        leader.refuse(address)
+        if leader.address != before:
+            self._leader_changed(leader)
+
     def want_refresh(self, topic: str) -> None:
         """Schedule a background lookup of the topic; many calls cost one lookup."""
         self._wanted.add(topic)

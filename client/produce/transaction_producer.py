@@ -400,6 +400,10 @@ class TransactionProducer(Producer):
             self.checks_dropped += 1
             _log.warning("a transaction check from %s can't be read: %s", connection.peer, error)
             return
+        address = self.instance.address_of(connection)
+        if address is not None and self.instance.routes.broker_name_of(address) == broker_name:
+            # Only a leader checks: the answer is for it, whoever answered this client last.
+            self.instance.routes.confirm(broker_name, address)
         half = HalfMessage(
             topic=topic,
             broker_name=broker_name,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 __all__ = [
     "FLAG_ONEWAY",
     "FLAG_RESPONSE",
+    "LANGUAGE_JAVA",
     "LANGUAGE_PYTHON",
     "PROTOCOL_VERSION",
     "RemotingCommand",
@@ -26,6 +27,7 @@ __all__ = [
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
+LANGUAGE_JAVA = 0
 LANGUAGE_PYTHON = 3
 # Clients refuse SQL92 pulls from brokers whose version is below 232, so every answer has one.
 PROTOCOL_VERSION = 479

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from remoting.connections.connection import Connection
 from remoting.connections.server import RemotingServer
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import RemotingCommand
+from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
 from remoting.protocol.leader_hint import not_leader_remark
 from remoting.records.message import (
     MessageRecord,
@@ -75,10 +75,12 @@ class FakeGroup:
     members: dict[str, dict[str, Connection]] = field(default_factory=dict)
     producers: dict[str, list[Connection]] = field(default_factory=dict)
     hints: dict[int, str] = field(default_factory=dict)
+    slaves_are_busy: bool = False  # as RocketMQ's: they name no leader, but know the members
     created: list[str] = field(default_factory=list)
     locks: dict[tuple[str, str, int], str] = field(default_factory=dict)
     min_offset: int = 0
     position: int = 0
+    language: int = LANGUAGE_PYTHON  # of its answers to heartbeats
 
     def __post_init__(self) -> None:
         self.servers = [self._server(node) for node in range(self.node_count)]
@@ -165,6 +167,14 @@ class FakeGroup:
             RequestCode.HEART_BEAT,
             RequestCode.UNREGISTER_CLIENT,
         }:
+            if self.slaves_are_busy:
+                if command.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+                    answer = self._carry_out(node, connection, command)
+                    assert answer is not None
+                    connection.send(answer)
+                else:
+                    connection.send(command.response(2, "[REJECTREQUEST]system busy"))
+                return
             leader = None if self.leader is None else self.address(self.leader)
             leader = self.hints.get(node, leader)
             connection.send(command.response(14, not_leader_remark(leader)))
@@ -327,7 +337,9 @@ class FakeGroup:
             group[data["clientID"]] = connection
             if new:
                 self.notify_members(consumer["groupName"])
-        return command.response(0)
+        answer = command.response(0)
+        answer.language = self.language
+        return answer
 
     def _pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         answer = self._pull_now(command)

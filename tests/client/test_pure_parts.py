@@ -230,6 +230,37 @@ def test_a_leader_is_learnt_from_routes_hints_and_failures() -> None:
     assert leader.address == "n1"
 
 
+def test_a_leader_that_only_routes_name_is_not_sought_among_slaves() -> None:
+    leader = GroupLeader("broker-a")
+    leader.update({0: "n0", 1: "n1"})
+    leader.fail("n0")
+    assert leader.address == "n1"
+    leader.follow_route()
+    assert leader.address == "n0"
+    leader.fail("n0")
+    leader.confirm("n1")  # a slave's answer proves nothing
+    assert leader.address == "n0"
+    leader.update({1: "n1", 2: "n0"})
+    assert leader.address is None
+    leader.update({0: "n1", 2: "n0"})
+    assert leader.address == "n1"
+    leader.hint("n0")
+    assert leader.address == "n0"
+
+
+def test_a_busy_master_is_tried_again_and_another_node_left() -> None:
+    leader = GroupLeader("broker-a")
+    leader.update({0: "n0", 2: "n1", 3: "n2"})
+    leader.refuse("n0")
+    assert leader.address == "n0"
+    leader.fail("n0")
+    leader.refuse("n1")
+    assert leader.address == "n2"
+    leader.update({0: "n2", 2: "n1", 3: "n0"})
+    leader.refuse("n2")
+    assert leader.address == "n2"
+
+
 @given(st.lists(st.sampled_from(["n0", "n1", "n2"]), min_size=3, max_size=3, unique=True))
 def test_failures_try_every_node(order: list[str]) -> None:
     leader = GroupLeader("broker-a")
@@ -251,6 +282,7 @@ def test_failures_try_every_node(order: list[str]) -> None:
         (1, False, True),
         (2, True, True),
         (3, True, False),
+        (11, True, True),
         (13, True, False),
         (14, True, True),
         (16, True, False),

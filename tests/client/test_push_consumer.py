@@ -14,6 +14,7 @@ from client.consume.listener import ConsumeStatus
 from client.consume.queue_consumer import QueueConsumer
 from client.message import DeliveredMessage, MessageQueue
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import LANGUAGE_JAVA
 from remoting.records.message import decode_properties
 from tests.client.fake_cluster import Act, Seen
 from tests.client.push_setup import Listener, Recorder, setup
@@ -279,6 +280,38 @@ async def test_delivery_goes_on_at_the_new_leader(node_dies: bool) -> None:
             # The old leader holds the pull; only a route or another request tells of the new one.
             for consumer in cluster.consumers:
                 await consumer.instance.routes.refresh("T")
+        await until(lambda: listener.bodies == [b"a", b"b"])
+
+
+async def test_delivery_goes_on_where_slaves_refuse_as_busy() -> None:
+    """A consumer of RocketMQ that once took a slave for the leader pulled from it for good."""
+    async with setup() as cluster:
+        cluster.group.slaves_are_busy = True
+        listener = Listener()
+        consumer = await cluster.consumer(listener, suspend_ms=10_000, answer_slack_ms=5_000)
+        await cluster.send(b"a")
+        await until(lambda: listener.bodies == [b"a"])
+        consumer.instance.routes.fail(cluster.group.name, cluster.group.address(0))
+        await cluster.send(b"b")
+        await until(lambda: listener.bodies == [b"a", b"b"])
+
+
+async def test_no_slave_of_rocketmq_is_taken_for_the_leader() -> None:
+    async with setup() as cluster:
+        cluster.group.language = LANGUAGE_JAVA
+        listener = Listener()
+        consumer = await cluster.consumer(listener)
+        await cluster.send(b"a")
+        await until(lambda: listener.bodies == [b"a"])
+        await until(lambda: len(cluster.group.members["CG"]) == 1)
+        routes, name = consumer.instance.routes, cluster.group.name
+        routes.fail(name, cluster.group.address(0))
+        leader = routes.leader(name)
+        assert leader is not None
+        assert leader.address == cluster.group.address(0)
+        cluster.group.lead(2)
+        await routes.refresh("T")
+        await cluster.send(b"b")
         await until(lambda: listener.bodies == [b"a", b"b"])
 
 

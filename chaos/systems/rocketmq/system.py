@@ -33,10 +33,11 @@ from remoting.connections.rpc import RemotingClient
 __all__ = ["RocketmqProcesses", "RocketmqSystem"]
 
 # A broker alone starts in about 10 s and stops in 5; several share two processors with much else.
-READY_TIMEOUT_S: Final = 240.0
+READY_TIMEOUT_S: Final = 480.0
 STOP_TIMEOUT_S: Final = 60.0
 ABORT_TIMEOUT_S: Final = 3.0
 STATUS_TIMEOUT_MS: Final = 3_000
+FIRST_STATUS_TIMEOUT_MS: Final = 8_000  # of a broker that has just started, among others
 POLL_S: Final = 0.2
 
 
@@ -113,6 +114,9 @@ class RocketmqSystem:
         await asyncio.to_thread(table.stop, table.names(), timeout_s=ABORT_TIMEOUT_S)
 
     async def status(self, node: str) -> BrokerStatus | None:
+        return await self._status(node, STATUS_TIMEOUT_MS)
+
+    async def _status(self, node: str, timeout_ms: int) -> BrokerStatus | None:
         place = self.layout.broker(node)
         pid = self.processes.pid(node)
         if pid is None:
@@ -122,7 +126,7 @@ class RocketmqSystem:
             place,
             self.layout.store_directory(self.run, place),
             pid=pid,
-            timeout_ms=STATUS_TIMEOUT_MS,
+            timeout_ms=timeout_ms,
         )
         if status is not None and self._told_master.get(node) != pid:
             await self._tell_its_master(place, pid)
@@ -163,7 +167,9 @@ class RocketmqSystem:
                     tail = self.processes.table.output_tail(name)
                     raise SystemFailedError(f"{name} ended at its start:\n{tail}")
             names = [place.name for place in self.layout.brokers]
-            answers = await asyncio.gather(*(self.status(name) for name in names))
+            answers = await asyncio.gather(
+                *(self._status(name, FIRST_STATUS_TIMEOUT_MS) for name in names)
+            )
             led = {answer.group for answer in answers if answer is not None and answer.ready}
             if None not in answers and led == set(self.layout.groups):
                 return
