@@ -25,7 +25,7 @@ SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.toml"))
 def test_own_scenarios_are_valid(path: Path) -> None:
     scenario = load_scenario(path)
     assert scenario.name == path.stem
-    assert scenario.faults or scenario.schedule or scenario.sequences
+    assert scenario.faults or scenario.schedule or scenario.sequences or scenario.parts
     assert scenario.text == path.read_text()
 
 
