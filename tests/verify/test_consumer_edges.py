@@ -210,7 +210,7 @@ def test_without_a_log_and_a_read_dead_letters_are_unknown(tmp_path: Path) -> No
 @pytest.mark.parametrize("rule_id", ["C3", "C4", "C5", "C6", "C7", "C8", "C9"])
 def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: Path) -> None:
     run = SyntheticRun("a")
-    for name in ("orderly", "broadcast", "drain", "retries", "resets"):
+    for name in ("orderly", "broadcast", "drain", "retries", "resets", "popper"):
         del run.manifest["consumer_groups"][name]
     assert results(rule_id, run, tmp_path) == []
 

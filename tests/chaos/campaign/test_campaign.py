@@ -252,7 +252,9 @@ def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "campaigns").glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "campaigns").glob("random-*.toml")), ids=lambda p: p.stem
+)
 def test_the_campaigns_of_this_project_can_be_read(path: Path) -> None:
     campaign = load_campaign(path)
     assert campaign.runs
