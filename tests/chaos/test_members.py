@@ -69,7 +69,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Group:
         return STORE
 
     monkeypatch.setattr(members, "_await_leader", leader)
-    monkeypatch.setattr(members, "_await_store", store)
+    monkeypatch.setattr(members, "await_store", store)
     monkeypatch.setattr(members, "_request", made.request)
     monkeypatch.setattr(members, "broker_process", lambda *_: ["sleep", "60"])
     return made
