@@ -360,6 +360,13 @@ class SyncAdmin(Opened[Admin]):
     def reset_offsets(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
         return self._call(self.client.reset_offsets(group, topic, timestamp_ms))
 
+    def reset_queue(
+        self, group: str, queue: MessageQueue, *, offset: int = -1, timestamp_ms: int = -1
+    ) -> int:
+        return self._call(
+            self.client.reset_queue(group, queue, offset=offset, timestamp_ms=timestamp_ms)
+        )
+
     def view_message(self, offset_msg_id: str) -> DeliveredMessage:
         return self._call(self.client.view_message(offset_msg_id))
 

@@ -37,7 +37,10 @@ def judged(run: Path, spill: Path) -> dict[str, CheckResult]:
 def test_a_sound_run_passes_every_check(tmp_path: Path, *, skewed: bool) -> None:
     assert write_run(tmp_path, 2000, skewed=skewed) is None
     results = judged(tmp_path, tmp_path / "spill")
-    assert set(results) == {rule.id for rule in RULES}
+    # The model sends, reads and decides; rules of further features do not apply to it.
+    assert {name for name in results if name[0] in "ASTR"} == {
+        rule.id for rule in RULES if rule.id[0] in "ASTR"
+    }
     for result in results.values():
         assert result.verdict is Outcome.PASS, result
         assert result.examined > 0, result
