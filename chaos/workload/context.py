@@ -43,7 +43,11 @@ class Slot:
 
     def instance_settings(self, signer: Signer | None = None) -> InstanceSettings:
         """Return a new client's settings; `signer`: an account of its own."""
+        # Clients that begin at one instant of virtual time have one process and one clock: an
+        # address of its own in the loopback network tells their ids apart.
+        own = ".".join(str(self.rng.randrange(256)) for _ in range(3))
         return InstanceSettings(
+            ip=f"127.{own}",
             routes=RouteSettings(poll_interval_ms=ROUTE_POLL_MS),
             seed=self.rng.getrandbits(32),
             signer=signer or self.signer,
