@@ -25,17 +25,6 @@ followed as (
 suspects as (
   select distinct broker_group, node from followed where next_seq < last_seq
 ),
-taken_apart as (
-  select posexplode(targets) as (place, target)
-  from faults
-  where effect <> 'not_taken' and name in (
-    'remove-follower', 'remove-leader', 'replace-member', 'wiped-store', 'old-copy',
-    'change-while-cut', 'add-learner', 'add-voter'
-  )
-),
-renewed as (
-  select distinct target from taken_apart
-),
 told as (
   select
     r.broker_group, r.node, r.seq, r.incarnation, r.t, r.event, r.term,
@@ -49,5 +38,6 @@ falls as (
 select
   f.broker_group, f.node, f.seq, f.incarnation, f.t, f.event, f.term, f.term_before
 from falls f
-left anti join renewed n
-  on f.event = 'start' and f.term = 0 and concat(f.broker_group, '-', f.node) = n.target
+left anti join renewed_nodes n
+  on f.event = 'start' and f.term = 0 and f.t >= n.t_from
+  and concat(f.broker_group, '-', f.node) = n.target

@@ -12,8 +12,8 @@
 --   log reaches the index may hold other entries there: it counts only if it has told an entry of
 --   the committed one's term, or of a later one, by then. A term has one leader and so one log, and
 --   whoever goes on to a later term without the entry is R7's. Where the answer of a voter is
---   missing, because its trace begins later, it may have been yes. A start at term 0 is an empty
---   store's, which has told nothing yet; that a store was lost is R3's.
+--   missing, because its trace begins later, it may have been yes. A start at term 0 of a
+--   node whose store a fault had replaced (R3) is that of a new member, which has told nothing yet.
 -- source: etcd's CommittedIsDurable; Raft, 5.3 and 5.4.2
 with asked as (
   select
@@ -39,15 +39,17 @@ answers as (
 ),
 log_events as (
   select
-    broker_group, node, incarnation, seq, t, event, term, index, entry_term,
+    r.broker_group, r.node, r.incarnation, r.seq, r.t, r.event, r.term, r.index, r.entry_term,
     max(case
-      when event in ('truncate', 'install') or (event = 'start' and term = 0) then seq
+      when r.event in ('truncate', 'install')
+        or (r.event = 'start' and r.term = 0 and r.t >= n.t_from) then r.seq
     end) over (
-      partition by broker_group, node order by seq
+      partition by r.broker_group, r.node order by r.seq
       rows between unbounded preceding and current row
     ) as epoch
-  from raft
-  where event in ('fsync', 'start', 'truncate', 'install')
+  from raft r
+  left join renewed_nodes n on concat(r.broker_group, '-', r.node) = n.target
+  where r.event in ('fsync', 'start', 'truncate', 'install')
 ),
 synced as (
   select
