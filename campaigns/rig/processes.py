@@ -336,10 +336,11 @@ class Processes:
     def send(self, topic: str, body: bytes, key: str, **more: int) -> Stored:
         """Send to the leader, again with the same key until it is acknowledged."""
         deadline = time.monotonic() + DEADLINE_S
-        said: object = None
+        answers: dict[str, object] = {}
         while time.monotonic() < deadline:
             for place in self.layout.brokers:
                 said = request(place.address, send_command(topic, body, key, **more))
+                answers[place.name] = said
                 if isinstance(said, RemotingCommand) and said.code == 0:
                     return Stored(
                         queue_id=int(said.ext_fields["queueId"]),
@@ -347,4 +348,4 @@ class Processes:
                         position=parse_offset_msg_id(said.ext_fields["msgId"])[2],
                     )
             time.sleep(0.05)
-        raise AssertionError(f"{key} was not acknowledged: {said}")
+        raise AssertionError(f"{key} was not acknowledged: {answers}")
