@@ -43,7 +43,12 @@ class HeldLookups:
         self._held: list[tuple[Connection, RemotingCommand, asyncio.TimerHandle]] = []
 
     def on_request(self, connection: Connection, command: RemotingCommand) -> None:
-        """Handle a request of `RemotingServer`: hold a lookup, pass everything else on."""
+        """Hold a route lookup whose topic has a group without a leader; pass all else on at once.
+
+        A lookup is not held where the time to wait for its group is over, where it comes from a
+        client of ours, or where `_HELD_MAX` are held. A registration answers those that waited for
+        it.
+        """
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             wait_s = self._wait_s(command)
             if wait_s > 0 and len(self._held) < _HELD_MAX:
@@ -54,7 +59,7 @@ class HeldLookups:
                 return
         self._pass_on(connection, command)
         if self._wait_until and command.code == RequestCode.REGISTER_BROKER:
-            self._look_again()
+            self._answer_ready()
 
     def stop(self) -> None:
         """Drop the held lookups; their connections are closed."""
@@ -74,7 +79,7 @@ class HeldLookups:
         ]
         return max(until, default=now) - now
 
-    def _look_again(self) -> None:
+    def _answer_ready(self) -> None:
         """Answer the lookups whose groups all have a leader now; called after a registration."""
         leaderless = self._table.leaderless_groups()
         for name in [name for name in self._wait_until if name not in leaderless]:
