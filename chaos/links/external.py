@@ -34,7 +34,11 @@ _ERROR_TEXT_MAX: Final = 300
 
 
 class ExternalLinks:
-    """The links of a file's cluster. Clients dial directly."""
+    """Cuts and heals the links of a cluster by the commands that its file names.
+
+    Clients dial brokers directly, not through proxies. Where the file names no commands to cut and
+    to heal, `effects` is empty. Effects other than a cut raise LinksError.
+    """
 
     name: Final = "external"
 

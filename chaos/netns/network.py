@@ -28,7 +28,7 @@ __all__ = ["Network"]
 
 
 class Network:
-    """Made by `make`, gone after `close`. Not safe for use by two threads at once."""
+    """The network namespaces of one run, from `make` to `close`. For one thread alone."""
 
     def __init__(self, plan: NetworkPlan, *, delays: bool, rng: random.Random) -> None:
         """`delays`: with a delay line, which takes a TAP device."""
@@ -43,7 +43,10 @@ class Network:
         self._line_index = 0
 
     def make(self) -> None:
-        """Make everything. Raises NamespaceError, PacketFilterError, OSError; then `close` it."""
+        """Create namespaces, links, the packet filter and, with `delays`, the delay line.
+
+        Raises NamespaceError, PacketFilterError or OSError, with some of it made: then `close` it.
+        """
         plan = self.plan
         for name in plan.places:
             self._places[name] = Namespace()
@@ -69,7 +72,10 @@ class Network:
             self._line.start()
 
     def close(self) -> None:
-        """Leave, and let everything go; processes in it should have ended. Safe to call twice."""
+        """Bring the thread back to the host's network, and close every namespace and socket.
+
+        End the processes in them first. Safe to call twice, and after a `make` that failed.
+        """
         if self._line is not None:
             self._line.close()
         if self._filter is not None:

@@ -82,6 +82,7 @@ class NetworkPlan:
 
     @classmethod
     def of(cls, layout: ClusterLayout, slots: Sequence[str]) -> NetworkPlan:
+        """Plan the network of a laid-out cluster and its client slots. Raises PlanError."""
         return cls(_names(layout), slots)
 
     @property

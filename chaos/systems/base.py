@@ -88,7 +88,8 @@ class StoreFiles(Protocol):
     Names are relative to the store, with "/". Methods raise OSError.
     """
 
-    def names(self) -> list[str]: ...
+    def names(self) -> list[str]:
+        """Return the names of all files, sorted; no directories. Empty where there is no store."""
 
     def size(self, name: str) -> int: ...
 

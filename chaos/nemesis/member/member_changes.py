@@ -140,6 +140,8 @@ class Transfer:
         return [self._to] if self._to else []
 
     async def setup(self) -> None:
+        """Choose the live follower that is to lead. Raises FaultNotPossibleError without one, and
+        where the group has no leader."""
         self._from = self._context.require_leader()
         self._to = self._context.pick("follower")
 

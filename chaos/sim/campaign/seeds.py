@@ -46,6 +46,7 @@ def kind_of_seed(seed: int, kind: str | None = None) -> str:
 
 
 def node_count_of_seed(seed: int, kind: str, nodes: int | None) -> int:
+    """Return how many nodes the seed has, 3 or 5, which `nodes` overrides unless it is None."""
     if nodes is not None:
         return nodes
     if kind == "core":

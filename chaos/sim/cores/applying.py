@@ -46,7 +46,9 @@ class Owner(Protocol):
 
     def on_applied(self, entries: Sequence[Entry]) -> None: ...
 
-    def step_replay(self, *, replaying: bool) -> None: ...
+    def step_replay(self, *, replaying: bool) -> None:
+        """Notify the core that applying has fallen far behind the commit index (`replaying`), or
+        has caught up."""
 
 
 class Applying:

@@ -133,7 +133,11 @@ class NodeSnapshots:
         self.state = int.from_bytes(data[:_STATE_SIZE], "big")
 
     def install(self, index: Index) -> None:
-        """Restore the stored snapshot at `index` after the log was reset."""
+        """Replace state and configuration by those of the stored snapshot at `index`.
+
+        Call it after the log was reset to begin behind `index`. Raises Violation where the state is
+        not the one that was committed there.
+        """
         header = self._files.verified(index)
         self._take_over(index, b"".join(self._files.chunks(index)))
         self.configuration = Configuration(

@@ -197,7 +197,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Do nothing: a cancelled timer stays in the heap and is skipped when it is due."""
 
     def post(self, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
-        """Run a callback from outside of all processes at once, with all that it makes ready."""
+        """Run a callback now, and then everything that it makes ready.
+
+        Called by the simulator outside of all processes. From within a turn of this loop the
+        callback runs at that turn's end, on a paused loop after its resume, on a killed one never.
+        """
         if self.dead:
             return
         self._ready.append(_Handle(callback, args, self, self._context))

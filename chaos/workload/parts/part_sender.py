@@ -23,7 +23,7 @@ __all__ = ["PartSender"]
 
 
 class PartSender:
-    """The sends of one process. `ref` goes into each of its operations."""
+    """Sends messages as one process of a part. `ref` goes into each of its operations."""
 
     def __init__(
         self,
@@ -46,7 +46,11 @@ class PartSender:
         return self._maker.make(topic, uniq_key=self._producer.instance.next_uniq_key(wall_ms()))
 
     async def send(self, message: Message, queue: MessageQueue) -> bool:
-        """Send as one operation; return whether it was acknowledged."""
+        """Send a message, record that as one operation, and return whether SEND_OK was answered.
+
+        A send that was refused, or whose outcome is unknown, is recorded and raises nothing: False
+        does not say whether the message is stored.
+        """
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
             "send",

@@ -76,7 +76,8 @@ class DueOffsets:
         self._owed[queue] = {at for at in stored if at >= self._from[queue]}
 
     def draw(self, queue: MessageQueue, rng: random.Random) -> int:
-        """Return an offset that the queue has, or its end as far as it is known."""
+        """Draw an offset from 0 to the queue's end, both included, as far as acknowledgements have
+        shown it; 0 where nothing was acknowledged."""
         return rng.randint(0, max(self._stored.get(queue, {-1})) + 1)
 
     @property

@@ -43,7 +43,12 @@ def queue_rows(broker_group: str, topic: str, count: int) -> list[QueueRow]:
 
 
 class TopicAdmin:
-    """The changes of one topic, one after the other. `instance` is the tool's client."""
+    """Creates, changes and deletes one topic, and records each request as an operation.
+
+    A change is sent to the leader of every broker group, one after the other, and repeated as a new
+    operation until it is acknowledged. `instance` is the tool's client, `client` its name in the
+    history, `root` the name from which those of its processes are made.
+    """
 
     def __init__(
         self, context: WorkContext, instance: ClientInstance, *, topic: str, root: str, client: str
@@ -56,7 +61,11 @@ class TopicAdmin:
         self._groups: Sequence[str] = list(context.world.layout.groups)
 
     async def create(self, ended: asyncio.Event, perm: int = PERM_READ_WRITE) -> bool:
-        """Make or change the topic at every group; False where `ended` was set before."""
+        """Create the topic at every group, or change its permission to `perm`.
+
+        Return True once all leaders have acknowledged it; False where `ended` was set before that,
+        with some groups changed and others not.
+        """
         for group in self._groups:
             while not await self._create_at(group, perm):
                 if await sleep_until_set(ended, REPEAT_PAUSE_S):
@@ -64,7 +73,10 @@ class TopicAdmin:
         return True
 
     async def delete(self, ended: asyncio.Event) -> bool:
-        """Delete it at every group, then its route everywhere; False as `create`."""
+        """Delete the topic at every group, then its route at every name server.
+
+        Return True once all have acknowledged it; False as `create` does.
+        """
         for group in self._groups:
             while not await self._delete_at(group):
                 if await sleep_until_set(ended, REPEAT_PAUSE_S):

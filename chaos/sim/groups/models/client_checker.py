@@ -315,7 +315,12 @@ class ClientChecker:
     # --- the end -------------------------------------------------------------------------------
 
     def check_final(self) -> None:
-        """Check all answers once everything is healed and all nodes have applied the whole log."""
+        """Compare every answer with the committed log. Raises Violation naming the promise.
+
+        What was acknowledged must be in the log, what failed must not be, and nothing that nobody
+        sent; a send of unknown outcome may be either. Call it once everything is healed and all
+        nodes have applied the whole log.
+        """
         self.asked.check_final()
         places = {stored.value: stored for stored in self._log.by_key.values()}
         halves = {stored.value: stored for stored in self._log.halves}

@@ -38,6 +38,7 @@ class TimerModel:
         return self._waiting
 
     def is_recalled(self, value: str) -> bool:
+        """Return whether a committed recall has taken the message `value` out."""
         return value in self._recalled
 
     def on_timer(self, stored: Stored, deliver_ms: int) -> None:
