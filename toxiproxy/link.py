@@ -164,7 +164,10 @@ class Link:
             self._head.finish()
 
     def add(self, toxic: Toxic) -> None:
-        """Put a toxic at the end of the chain."""
+        """Append a toxic to the chain; it gets all that the stages before it pass on from now on.
+
+        A draw of its toxicity decides whether it hits this link. The caller keeps names unique.
+        """
         self._added.add(toxic.name)
         self._entries.append((toxic.name, self._stage(toxic)))
         self._rechain()

@@ -150,7 +150,8 @@ class AdminProcessor:
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode({"topicList": own}))
 
     def all_topics(self, request: Request) -> None:
-        """Answer GET_ALL_TOPIC_CONFIG."""
+        """Answer GET_ALL_TOPIC_CONFIG with every topic that this replica has applied, and their
+        version. There is no read point: a follower's answer may be behind."""
         status = self._replica.log.status()
         state = self._replica.state
         body = {

@@ -82,6 +82,7 @@ class FaultyFile:
                 self._file.sync()
 
     def close(self) -> None:
+        """Close the file and its undo journal. It passes no failpoint, and syncs nothing."""
         self._undo.close()
         self._file.close()
 

@@ -37,7 +37,7 @@ class WallClock:
         self._state = setting, self._monotonic_ns()
 
     def off_ns(self) -> int:
-        """Return by how much the clock is ahead of the machine's."""
+        """Return by how many nanoseconds the clock is ahead of the machine's; negative: behind."""
         setting, since_ns = self._state
         elapsed_ns = self._monotonic_ns() - since_ns
         drift_ns = elapsed_ns * setting.drift_ppm // _PPM

@@ -85,6 +85,8 @@ class DerivedFiles:
         self.held: dict[_Owner, None] = {}  # with units that wait for room on the disk
 
     def opened(self, queue: _Owner, file_start: int) -> None:
+        """Register an open file of `queue`, named by its first unit. Where more than `files_max`
+        are open, the one opened first is closed; it is not synced by that."""
         self._order.append((queue, file_start))
         if len(self._order) > self._files_max:
             oldest, oldest_start = self._order.popleft()

@@ -344,6 +344,7 @@ class Clients:
         return state is not None and state.message_model == "BROADCASTING"
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
+        """Return the subscriptions of a consumer group by topic; empty where it has no member."""
         state = self._consumers.get(group)
         return {} if state is None else state.subscriptions
 

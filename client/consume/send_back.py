@@ -61,7 +61,12 @@ _DROPPED: Final = frozenset(
 
 
 class SendBack:
-    """Sends back messages of one group; `wire_group` is the group's name at brokers."""
+    """Sends messages that a group could not consume back to the broker, for a retry.
+
+    `wire_group` is the group's name at brokers, with its namespace. Where the broker refuses
+    CONSUMER_SEND_MSG_BACK, a copy is sent to the group's retry topic; where the outcome is unknown
+    none is, since the message may be stored already.
+    """
 
     def __init__(
         self, instance: ClientInstance, wire_group: str, settings: PushConsumerSettings

@@ -46,7 +46,13 @@ _REFUSALS_LOG_S: Final = 1.0
 
 
 class RemotingServer:
-    """Listens; calls `on_request(connection, command)` and `on_close(connection)` on the loop."""
+    """Accepts connections and calls `on_request(connection, command)` for each request, and
+    `on_close(connection)` once for each connection, both on the event loop; neither may block.
+
+    `reserved_codes`: the requests for which there are `reserved_max` connections beyond
+    `connections_max`; where the process may open few files, both are smaller. Sizes are bytes of
+    all connections together. The caller starts it once, and stops it.
+    """
 
     def __init__(
         self,

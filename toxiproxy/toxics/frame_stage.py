@@ -105,6 +105,8 @@ class FrameStage(Stage):
             self._end_once_empty()
 
     def release(self) -> None:
+        """Pass on at once all held frames and the beginning of an unfinished one, and then the end
+        of the stream where the source has finished."""
         self._let_go()
         self._outgoing.append(self._splitter.rest())
         self._flush()

@@ -95,7 +95,10 @@ def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
 
 
 def archive_options(archive: Path) -> tuple[list[str], Path | None]:
-    """Return the JVM's options for `archive`, and the path at which it writes one, if it does."""
+    """Return the JVM's options for a class archive, and the path to which it writes one at its end.
+
+    The path is None where `archive` is there already, or where one was refused before.
+    """
     quiet = "-Xlog:cds*=off"  # an archive that does not fit is not worth a warning
     if archive.exists():
         return [quiet, f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces"], None

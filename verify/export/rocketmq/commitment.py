@@ -85,7 +85,12 @@ class _Log:
 def survey(
     stores: Sequence[RocketmqStore], voters: Mapping[str, Sequence[str]]
 ) -> Sequence[Extent]:
-    """Return the extent of each of `stores`. `voters`: the members of each group at the start."""
+    """Return the extent of each of `stores`, in their order.
+
+    Replicas of one broker group are compared with each other, so give all of a group at once.
+    `voters`: the members of each group at the start. A group counts as many members as it has
+    stores where `voters` names fewer.
+    """
     found: dict[tuple[str, str], Extent] = {}
     for group in {store.broker_group for store in stores}:
         of_group = [store for store in stores if store.broker_group == group]
