@@ -43,7 +43,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`handler` is a path from `Processors`. It is called with the request, or, where there is a
+    """The facts about one request.
+
+    `handler` is a path from `Processors`. It is called with the request, or, where there is a
     `header`, with that header and the request; where `leader` is set, only while this node leads
     and may propose. `answer` names header fields of the answer, `body` says what bodies are, where
     any. `needs`: what whoever asks must be allowed to. `forwarded`: whether a follower asks its

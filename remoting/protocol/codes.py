@@ -1,9 +1,9 @@
-"""Request and response codes of the RocketMQ remoting protocol, and six of ledgermq's own.
+"""Request and response codes of the RocketMQ remoting protocol, and those of ledgermq's own.
 
 Place in the data path: every `RemotingCommand.code`. Numbers are fixed by the protocol (RocketMQ
 5.3 `RequestCode`, `ResponseCode`), and all of its requests are listed here:
 `broker.process.request_table` and the name server define which of them are served. Codes from 60001
-to 60006 are ledgermq's and unknown to RocketMQ.
+to 69999 are ledgermq's and unknown to RocketMQ.
 """
 
 from __future__ import annotations
