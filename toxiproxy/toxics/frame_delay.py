@@ -56,7 +56,7 @@ class FrameDelayStage(FrameStage):
         if self._waiting[0][0] == due:
             self._set_timer()
 
-    def _let_go(self) -> None:
+    def _release_held(self) -> None:
         self._stop_timer()
         for _, _, raw in sorted(self._waiting, key=lambda held: held[1]):
             self._outgoing.append(raw)

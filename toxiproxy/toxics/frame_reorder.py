@@ -47,14 +47,14 @@ class FrameReorderStage(FrameStage):
         if self._frame is None:
             super()._pass(frame)
         elif self._is_spent():  # another connection has used up the count meanwhile
-            self._let_go()
+            self._release_held()
             super()._pass(frame)
         else:
             super()._pass(frame)
-            self._let_go()
+            self._release_held()
             self._tally.note_affected(self._code)
 
-    def _let_go(self) -> None:
+    def _release_held(self) -> None:
         self._stop_timer()
         if self._frame is not None:
             self._outgoing.append(self._frame.raw)
@@ -65,7 +65,7 @@ class FrameReorderStage(FrameStage):
 
     def _ring(self) -> None:
         self._timer = None
-        self._let_go()
+        self._release_held()
         self._flush()
         self._end_once_empty()
 

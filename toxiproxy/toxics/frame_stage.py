@@ -83,7 +83,7 @@ class FrameStage(Stage):
         was_foreign = self._splitter.foreign
         for piece in self._splitter.feed(data):
             if not isinstance(piece, Frame):
-                self._let_go()
+                self._release_held()
                 self._outgoing.append(piece)
                 continue
             code = self._frames.code_of(piece.head)
@@ -107,7 +107,7 @@ class FrameStage(Stage):
     def release(self) -> None:
         """Pass on at once all held frames and the beginning of an unfinished one, and then the end
         of the stream where the source has finished."""
-        self._let_go()
+        self._release_held()
         self._outgoing.append(self._splitter.rest())
         self._flush()
         if self._finishing:
@@ -120,7 +120,7 @@ class FrameStage(Stage):
     def spare(self, spared: bool) -> None:
         super().spare(spared)
         if spared:
-            self._let_go()
+            self._release_held()
             self._flush()
             self._end_once_empty()
 
@@ -132,7 +132,7 @@ class FrameStage(Stage):
         """Pass on a frame that is not hit."""
         self._outgoing.append(frame.raw)
 
-    def _let_go(self) -> None:
+    def _release_held(self) -> None:
         """Pass on at once the whole frames that are held, in the order in which they came."""
 
     def _is_empty(self) -> bool:
