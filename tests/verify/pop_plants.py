@@ -293,7 +293,7 @@ def one_of_two_was_not_acknowledged_with_the_other(pops: Pops) -> None:
     pops.consume("b1", "x", "y", in_order=True)
 
 
-@plant("P8", witness='"problem": "it was committed later"')
+@plant("P8", "P2", witness='"problem": "it was committed later"')
 def one_in_order_was_not_acknowledged_with_the_other(pops: Pops) -> None:
     pops.send("x", "y")
     pops.consume("a1", "x", "y")
