@@ -40,5 +40,6 @@ union all
 select 'log', 'kind', coalesce(kind, 'null'), index
 from log
 where coalesce(kind, '') not in (
-  'message', 'half', 'op', 'final', 'offset', 'config', 'noop', 'command', 'damaged'
+  'message', 'half', 'op', 'final', 'offset', 'pop', 'ack', 'change', 'config', 'noop', 'command',
+  'damaged'
 )

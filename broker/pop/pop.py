@@ -429,6 +429,7 @@ class PopProcessor:
                 deadline_ms=pop.deadline_ms,
                 wake_ms=pop.wake_ms,
                 run_again=lambda: self._again(pop),
+                is_closed=lambda: pop.request.connection.closed,
             )
             if pop.request.shrink() and self._desk.pop_polling.hold(held):
                 return

@@ -132,6 +132,7 @@ class PopPeekProcessor:
                     deadline_ms=deadline_ms,
                     wake_ms=None,
                     run_again=look,
+                    is_closed=lambda: request.connection.closed,
                 )
             ):
                 answer(False, is_full=True)

@@ -5,7 +5,8 @@ topic or its group's retry topic, and acknowledged order sets, wake it; it is ru
 held again where others were faster. Pure: time is an argument.
 
 Invariants: a group's pops are woken in the order in which they came, at most as many as messages
-arrived; their number is bounded. Source: RocketMQ PopLongPollingService.
+arrived, not counting those whose clients are gone, which take none; their number is bounded.
+Source: RocketMQ PopLongPollingService.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["HeldPop", "PopPolling"]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeldPop:
-    """Waiting pop; `queue_id` -1: any queue; `wake_ms`: when to run it without an arrival."""
+    """Waiting pop; `queue_id` -1: any queue; `wake_ms`: when to run it without an arrival;
+    `is_closed`: whether the connection that asked is gone."""
 
     topic: str
     group: str
@@ -30,6 +32,7 @@ class HeldPop:
     deadline_ms: int
     wake_ms: int | None
     run_again: Callable[[], None]
+    is_closed: Callable[[], bool]
 
     @property
     def names(self) -> tuple[str, str]:
@@ -77,15 +80,19 @@ class PopPolling:
                 and (pop.codes is None or not pop.codes.isdisjoint(codes))
             )
             if fits and left.setdefault(pop.group, run.count) > 0:
-                left[pop.group] -= 1
+                left[pop.group] -= not pop.is_closed()
                 woken.append(pop)
         self._wake(woken)
 
     def wake_one(self, topic: str, group: str) -> None:
         """Wake one pop of the group: there are more messages than the last one took."""
-        pop = next((pop for pop in self._held.get(topic, ()) if pop.group == group), None)
-        if pop is not None:
-            self._wake([pop])
+        woken: list[HeldPop] = []
+        for pop in self._held.get(topic, ()):
+            if pop.group == group:
+                woken.append(pop)
+                if not pop.is_closed():
+                    break
+        self._wake(woken)
 
     def expire(self, now_ms: int) -> None:
         """Wake the pops whose deadlines have passed, or that are to run again now."""

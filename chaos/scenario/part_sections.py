@@ -91,8 +91,10 @@ class SendsSection(PartSection):
     """Sends that are not plain; `rate` operations per second, over all clients.
 
     Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
-    batches of up to `batch_count_max`; of the single messages `big_share` are near the size limit
-    or beyond it, `compressed_share` compressed, `properties_share` full of properties.
+    batches of up to `batch_count_max`, hasty ones, which are attempted anew every `hasty_ms` and
+    given up after a few attempts, single-attempt ones, which the application repeats by itself; of
+    the other single messages `big_share` are near the size limit or
+    beyond it, `compressed_share` compressed, `properties_share` full of properties.
     """
 
     clients: int = number(2, 1, 16)
@@ -103,6 +105,9 @@ class SendsSection(PartSection):
     in_flight_max: int = number(3, 1, 64)
     batch_share: float = number(0.05, 0, 1)
     batch_count_max: int = number(100, 2, 1000)
+    hasty_share: float = number(0.1, 0, 1)
+    hasty_ms: int = number(1, 1, 1000)
+    one_attempt_share: float = number(0.2, 0, 1)
     big_share: float = number(0.015, 0, 1)
     compressed_share: float = number(0.2, 0, 1)
     properties_share: float = number(0.1, 0, 1)
@@ -112,28 +117,35 @@ class SendsSection(PartSection):
 class PopsSection(PartSection):
     """POP consumers: `members` of a group without order, `order_members` of one that pops in order.
 
+    `send_batch_share` of the sends are batches: their messages are neighbours in a queue.
     Each message is hidden for about `invisible_ms` and, without order, delivered again at most
     `retries_max` times before it is a dead letter. Shares are parts of 1, of the messages popped:
     `batch_share` are acknowledged in one request with others, `leave_share` never, `late_share`
     when their time is over; `change_share` get another time first; of `twice_share` the receipt is
     used a second time; `poison_share` of the messages sent are never acknowledged by anybody
-    without order. `restart_s` is the mean time between restarts of a member, 0: none.
+    without order. In order, `skip_share` are left while those behind them are acknowledged. After
+    `busy_share` of the pops a member works up to `busy_ms` on what came, so that more messages wait
+    for the next pop. `restart_s` is the mean time between restarts of a member, 0: none.
     """
 
     send_rate: float = number(5.0, 0.1, 10_000)
+    send_batch_share: float = number(0.3, 0, 1)
     members: int = number(2, 1, 16)
     order_members: int = number(2, 0, 16)
     restart_s: float = number(8.0, 0, 86_400)
     invisible_ms: int = number(2_500, 500, 600_000)
-    poll_ms: int = number(1_000, 0, 30_000)
+    poll_ms: int = number(2_000, 0, 30_000)
     count_max: int = number(8, 1, 32)
     retries_max: int = number(3, 0, 16)
-    batch_share: float = number(0.3, 0, 1)
+    batch_share: float = number(0.5, 0, 1)
     leave_share: float = number(0.05, 0, 1)
     late_share: float = number(0.04, 0, 1)
     change_share: float = number(0.1, 0, 1)
     twice_share: float = number(0.05, 0, 1)
     poison_share: float = number(0.01, 0, 1)
+    skip_share: float = number(0.15, 0, 1)
+    busy_share: float = number(0.5, 0, 1)
+    busy_ms: int = number(800, 0, 60_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

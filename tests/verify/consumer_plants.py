@@ -1,4 +1,4 @@
-"""Planted violations of the rules of consumption (C3 to C9): see `tests.verify.plants`."""
+"""Planted violations of the rules of consumption (C3 to C10): see `tests.verify.plants`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.verify.consumer_runs import (
     RESET,
     add,
+    come_again_late,
     consumer_run,
     drop,
     of_group,
@@ -129,6 +130,25 @@ def reconsume_count_jumps(run: SyntheticRun) -> None:
 def came_again_beyond_the_last_retry(run: SyntheticRun) -> None:
     row = add(run, of_group(run, "retries", "r2")[-1])
     row["messages"][0]["reconsume"] = 3
+
+
+@plant("C8", "C7", witness='"it did not rise"')
+def reconsume_count_stays(run: SyntheticRun) -> None:
+    """The first retry was refused, and came once more as the first."""
+    for op in come_again_late(run, "r2"):
+        op["messages"][0]["reconsume"] = 1
+
+
+@plant("C8", "C6", "C7", witness='"it did not rise"', dead=())
+def reconsume_count_is_lost(run: SyntheticRun) -> None:
+    for op in come_again_late(run, "r2"):
+        op["messages"][0]["reconsume"] = 0
+
+
+@plant("C10", witness="r1")
+def retried_before_its_delay(run: SyntheticRun) -> None:
+    refused, retried = of_group(run, "retries", "r1")
+    retried["t_invoke"] = refused["t_complete"] + MS
 
 
 @plant("C9", witness='"found_offset": 2')

@@ -128,6 +128,14 @@ def of_group(run: SyntheticRun, group: str, name: str) -> list[Row]:
     ]
 
 
+def come_again_late(run: SyntheticRun, name: str) -> list[Row]:
+    """Move a value's retries half a minute behind, far from any fault; return them."""
+    retries = [op for op in of_group(run, "retries", name) if op["topic"] == AGAIN]
+    for op in retries:
+        op |= {at: op[at] + 30_000 * MS for at in ("t_invoke", "t_complete")}
+    return retries
+
+
 def drop(run: SyntheticRun, *ops: Row) -> None:
     run.ops = [op for op in run.ops if not any(op is other for other in ops)]
 

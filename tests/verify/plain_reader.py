@@ -211,14 +211,40 @@ def _entry_rows(
         yield common | record | told
         slot += 1
     for command in commands:
-        row = common | {"slot": slot, "kind": "command"}
-        if command[0] == "offset":
-            names = ("client_group", "topic", "queue", "queue_offset")
-            row |= {"kind": "offset", **dict(zip(names, command[1:], strict=True))}
-        yield row
-        slot += 1
+        for told in _told_by(command) or [{"kind": "command"}]:
+            yield common | told | {"slot": slot}
+            slot += 1
     if slot == 0:
         yield common | {"kind": "command"}
+
+
+def _told_by(command: list[Any]) -> list[Row]:
+    """A row for each place that a command names: of a consumer offset, or of a popped message."""
+    name = command[0]
+    renamed = {"ack_order": "ack", "invisible": "change", "pop_order": "pop"}
+    kind = renamed.get(name, name) if isinstance(name, str) else None
+    place = dict(zip(("client_group", "topic", "queue"), command[1:4], strict=False))
+    return [{"kind": kind, **place, "queue_offset": offset} for offset in _offsets_of(command)]
+
+
+_POP_KINDS = {
+    "pop": [str, str, int, int, int, int, int, list],
+    "pop_order": [str, str, int, int, int, int, int, str, list],
+    "ack": [str, str, int, list],
+    "ack_order": [str, str, int, int, int],
+    "invisible": [str, str, int, int, int, int, int],
+}
+
+
+def _offsets_of(command: list[Any]) -> list[Any]:
+    match command[0]:
+        case "offset" | "ack_order" | "invisible":
+            return [command[4]]
+        case "pop" | "pop_order":
+            return list(command[len(_POP_KINDS[command[0]])])
+        case "ack":
+            return [row[0] for row in command[4]]
+    return []
 
 
 def _commands(payload: bytes) -> tuple[int, list[list[Any]]]:
@@ -250,6 +276,16 @@ def _is_as_drawn(command: list[Any]) -> bool:
         return abs(command[3] + 0.5) < 1 << 31 and -(1 << 63) <= command[4] < 1 << 63
     if command[0] == "decide":
         return len(kinds) >= 3 and kinds[0] is int and kinds[2] is str
+    if isinstance(command[0], str) and command[0] in _POP_KINDS:
+        drawn = _POP_KINDS[command[0]]
+        if kinds[: len(drawn)] != drawn:
+            return False
+        if command[0] == "ack" and not all(type(row) is list and row for row in command[4]):
+            return False
+        offsets = _offsets_of(command)
+        return abs(command[3] + 0.5) < 1 << 31 and all(
+            type(offset) is int and -(1 << 63) <= offset < 1 << 63 for offset in offsets
+        )
     return True
 
 

@@ -174,6 +174,18 @@ def left_out_one_between(pops: Pops) -> None:
     pops.consume("b1", "y", in_order=True)
 
 
+@plant("P4", witness='"passed_offset": 6')
+def passed_one_that_only_a_replaced_receipt_acknowledged(pops: Pops) -> None:
+    pops.send("x", "y")
+    pops.consume("a1", "x", "y")
+    first = pops.pop("b1", "x", in_order=True)
+    pops.wait()
+    second = pops.pop("b2", "x", in_order=True)
+    pops.ack(first, "x")
+    pops.consume("b3", "y", in_order=True)
+    pops.ack(second, "x")
+
+
 @plant("P5", witness="the same count twice")
 def came_again_with_the_same_count(pops: Pops) -> None:
     pops.send("x")
@@ -245,3 +257,60 @@ def changed_by_a_receipt_that_was_never_given(pops: Pops) -> None:
     pops.change(popped | {"ref": f"{popped['ref']}?"}, "x", 500, "fail")
     pops.ack(popped, "x")
     pops.consume("b1", "x", in_order=True)
+
+
+@plant("P8", witness='"kind": "ack"')
+def acknowledgement_was_answered_before_its_commit(pops: Pops) -> None:
+    pops.send("x")
+    pops.ack(pops.pop("a1", "x"), "x")["t_complete"] -= 1
+    pops.consume("b1", "x", in_order=True)
+
+
+@plant("P8", witness='"kind": "change"')
+def change_was_answered_before_its_commit(pops: Pops) -> None:
+    pops.send("x")
+    changed = pops.change(pops.pop("a1", "x"), "x", 400)
+    changed["t_complete"] -= 1
+    pops.ack(changed, "x")
+    pops.consume("b1", "x", in_order=True)
+
+
+@plant("P8", witness='"kind": "pop"')
+def pop_was_answered_before_its_commit(pops: Pops) -> None:
+    pops.send("x")
+    popped = pops.pop("a1", "x")
+    popped["t_complete"] -= 1
+    pops.ack(popped, "x")
+    pops.consume("b1", "x", in_order=True)
+
+
+@plant("P8", witness='"problem": "it is in no log"')
+def one_of_two_was_not_acknowledged_with_the_other(pops: Pops) -> None:
+    """Nobody pops it again before the run ends."""
+    pops.send("x", "y")
+    pops.ack(pops.pop("a1", "x", "y"), "x", "y")
+    del pops.run.entries[-1].recs[1]
+    pops.consume("b1", "x", "y", in_order=True)
+
+
+@plant("P8", "P2", witness='"problem": "it was committed later"')
+def one_in_order_was_not_acknowledged_with_the_other(pops: Pops) -> None:
+    pops.send("x", "y")
+    pops.consume("a1", "x", "y")
+    pops.ack(pops.pop("b1", "x", "y", in_order=True), "x", "y")
+    del pops.run.entries[-1].recs[0]
+    pops.wait()
+    pops.consume("b2", "x", in_order=True)
+
+
+@plant("P9", witness="x")
+def held_pop_was_not_woken(pops: Pops) -> None:
+    pops.hold_pop("x")
+
+
+@plant("P9", witness="x")
+def held_pop_was_not_woken_by_what_came_again(pops: Pops) -> None:
+    pops.send("x")
+    pops.pop("a2", "x")
+    pops.wait()
+    pops.hold_pop("x", 1)

@@ -79,6 +79,7 @@ class Pops:
             topic=JOBS,
             queue=None,
             messages=[self.run.shown(recs[value]) for value in values],
+            during=self._stored("pop") if values and outcome == "ok" else None,
         )
         if outcome != "ok":
             row["messages"] = None
@@ -95,6 +96,7 @@ class Pops:
             topic=JOBS,
             messages=self._of(popped, values),
             ref=ref or self._receipt(popped),
+            during=self._stored("ack"),
         )
 
     def change(self, popped: Row, value: str, ms: int, outcome: str = "ok") -> Row:
@@ -106,11 +108,31 @@ class Pops:
             topic=JOBS,
             messages=self._of(popped, [value]),
             ref=self._receipt(popped),
+            during=self._stored("change") if outcome == "ok" else None,
         )
         row["due"] = row["t_invoke"] + ms * MS
         if outcome == "ok":
             row["key"] = f"{row['ref']}+{row['t_invoke']}"
         return row
+
+    def _stored(self, kind: str) -> Callable[[Row], None]:
+        """The entry of an operation: a row for each message, committed as it is answered."""
+
+        def store(row: Row) -> None:
+            recs = [
+                Rec(
+                    kind,
+                    message["topic"],
+                    message["queue"],
+                    client_group=row["client_group"],
+                    queue_offset=message["offset"],
+                )
+                for message in row["messages"]
+            ]
+            self.run.append(recs)
+            self.run.now -= 2 * MS  # it takes no time of its own
+
+        return store
 
     def _process(self, popped: Row) -> str:
         return str(popped["process"]).removeprefix(f"{self.run.name}.")
@@ -126,6 +148,22 @@ class Pops:
 
     def consume(self, process: str, *values: str, in_order: bool = False) -> None:
         self.ack(self.pop(process, *values, in_order=in_order), *values)
+
+    def hold_pop(self, value: str, reconsume: int = 0, *, others_after_ms: int = 30) -> None:
+        """Let a pop be open when a message comes, and be shown it only after 100 ms."""
+        asked = self.run.tick()
+        if reconsume:
+            self.come_again(value, reconsume)
+        else:
+            self.send(value)
+        self.run.tick(others_after_ms)
+        self.send(f"{value}-other")
+        self.run.tick(100 - others_after_ms)
+        popped = self.pop("a1", value)
+        popped |= {"t_invoke": asked, "due": asked + INVISIBLE_MS * MS}
+        self.ack(popped, value)
+        self.consume("a1", f"{value}-other")
+        self.consume("b1", value, f"{value}-other", in_order=True)
 
     def wait(self, ms: int = INVISIBLE_MS + 30) -> None:
         self.run.tick(ms)

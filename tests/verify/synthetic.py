@@ -90,7 +90,7 @@ _SOME = {"kind": "cluster", "at_least_once": False, "ordered": False}
 CONSUMERS: Row = {
     "orderly": _SOME | {"exclusive": True, "topics": ["Orderly"]},
     "broadcast": _SOME | {"kind": "broadcast", "topics": ["Broadcast"]},
-    "retries": _SOME | {"retries_max": 2, "topics": ["Retried"]},
+    "retries": _SOME | {"retries_max": 2, "retry_delay_ms": 2, "topics": ["Retried"]},
     "resets": _SOME | {"topics": ["Reset"]},
 }
 """The groups of `consumer_runs`, which have nothing to do in other runs."""
@@ -520,7 +520,7 @@ class SyntheticRun:
                 "pull": once | {"ordered": True},
                 "push": once | {"ordered": False},
                 "drain": {"kind": "broadcast", "at_least_once": True, "ordered": True},
-                "popper": popped | {"ordered": False, "retries_max": 2},
+                "popper": popped | {"ordered": False, "retries_max": 2, "wake_ms": 50},
                 "porder": popped | {"ordered": True},
                 "popper-dead": popped | {"ordered": False, "topics": ["%DLQ%popper"]},
                 **CONSUMERS,

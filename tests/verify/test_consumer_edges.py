@@ -1,4 +1,4 @@
-"""Where the rules of consumption (C3 to C9) must stay silent, can't tell, or are left out."""
+"""Where the rules of consumption (C3 to C10) must stay silent, can't tell, or are left out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.verify.consumer_runs import (
     Change,
     add,
     assign,
+    come_again_late,
     consumer_run,
     drop,
     of_group,
@@ -144,6 +145,35 @@ def same_count_comes_twice(run: SyntheticRun) -> None:
     add(run, of_group(run, "retries", "r2")[1])
 
 
+@silent("C8")
+def two_copies_of_a_refusal_whose_answer_was_lost(run: SyntheticRun) -> None:
+    """Both came soon behind the fault in which it was sent back twice."""
+    for op in of_group(run, "retries", "r2")[1:]:
+        op["messages"][0]["reconsume"] = 1
+
+
+@silent("C8")
+def member_died_with_what_it_was_given(run: SyntheticRun) -> None:
+    """Its successor is given the same place again, with the same count."""
+    come_again_late(run, "r1")
+    again = of_group(run, "retries", "r1")[-1]
+    add(run, again, after_ms=2_000, process=f"{run.name}.r2.listener", client=f"{run.name}.r2")
+    again |= {"type": "info", "t_complete": None}
+
+
+@silent("C10")
+def member_tries_again_by_itself_without_a_delay(run: SyntheticRun) -> None:
+    """Sending it back had failed: it is delivered at the same place, and counts one more."""
+    first = of_group(run, "retries", "r1")[0]
+    add(run, first, after_ms=1, type="fail")["messages"][0]["reconsume"] = 1
+
+
+@silent("C10")
+def a_tenth_of_the_delay_is_the_clocks(run: SyntheticRun) -> None:
+    refused, retried = of_group(run, "retries", "r1")
+    retried["t_invoke"] = refused["t_complete"] + 2 * MS - MS // 10
+
+
 @silent("C9")
 def reset_again_before_it_was_followed(run: SyntheticRun) -> None:
     drop(run, *of_group(run, "resets", "s5")[1:])
@@ -207,7 +237,7 @@ def test_without_a_log_and_a_read_dead_letters_are_unknown(tmp_path: Path) -> No
     assert "dead letters" in str(only.reason)
 
 
-@pytest.mark.parametrize("rule_id", ["C3", "C4", "C5", "C6", "C7", "C8", "C9"])
+@pytest.mark.parametrize("rule_id", ["C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10"])
 def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: Path) -> None:
     run = SyntheticRun("a")
     for name in ("orderly", "broadcast", "drain", "retries", "resets", "popper"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.verify.pop_runs import Pops, Script, popped_run
-from tests.verify.synthetic import MS, SyntheticRun, merge
+from tests.verify.synthetic import MS, Rec, Row, SyntheticRun, merge
 from verify.catalogue.rule_files import (
     BUILT_IN_RULES,
     BUILT_IN_STAGES,
@@ -217,6 +217,88 @@ def a_pop_without_an_answer_counts(pops: Pops) -> None:
     pops.come_again("x", 1)
     pops.consume("a2", "x")
     pops.consume("b1", "x", in_order=True)
+
+
+@silent("P4")
+def a_replaced_receipt_frees_nothing(pops: Pops) -> None:
+    pops.send("x", "y")
+    pops.consume("a1", "x", "y")
+    first = pops.pop("b1", "x", in_order=True)
+    pops.wait()
+    second = pops.pop("b2", "x", in_order=True)
+    pops.ack(first, "x")
+    pops.ack(second, "x")
+    pops.consume("b3", "y", in_order=True)
+
+
+@silent("P8")
+def an_acknowledgement_that_came_late_is_in_no_log(pops: Pops) -> None:
+    pops.send("x")
+    popped = pops.pop("a1", "x")
+    pops.wait()
+    _drop_entry(pops, pops.ack(popped, "x"))
+    pops.come_again("x", 1)
+    pops.consume("a2", "x")
+    pops.consume("b1", "x", in_order=True)
+
+
+@silent("P8")
+def what_is_acknowledged_already_needs_no_entry(pops: Pops) -> None:
+    pops.send("x")
+    popped = pops.pop("a1", "x")
+    pops.ack(popped, "x", outcome="info")
+    _drop_entry(pops, pops.ack(popped, "x"))
+    pops.consume("b1", "x", in_order=True)
+
+
+@silent("P8")
+def a_receipt_that_was_replaced_is_in_no_log(pops: Pops) -> None:
+    pops.send("x")
+    popped = pops.pop("a1", "x")
+    changed = pops.change(popped, "x", 300)
+    _drop_entry(pops, pops.ack(popped, "x"))
+    pops.ack(changed, "x")
+    pops.consume("b1", "x", in_order=True)
+
+
+@silent("P9")
+def a_held_pop_waits_on_where_another_was_faster(pops: Pops) -> None:
+    asked = pops.run.tick()
+    pops.send("x")
+    pops.consume("a2", "x")
+    pops.wait(30)
+    pops.consume("b1", "x", in_order=True)
+    pops.wait(100)
+    held = pops.pop("a1")
+    held |= {"t_invoke": asked, "due": asked + 200 * MS}
+
+
+@silent("P9")
+def it_was_slow_for_all(pops: Pops) -> None:
+    pops.hold_pop("x", others_after_ms=80)
+
+
+@silent("P9")
+def a_fault_was_under_way(pops: Pops) -> None:
+    began = pops.run.tick()
+    pops.run.tick(6)
+    pops.hold_pop("x")
+    pops.run.faults.append(
+        pops.run.faults[0]
+        | {
+            "fault": 2,
+            "t_start": began,
+            "t_effect": began + 1,
+            "t_heal": pops.run.now,
+            "t_healed": pops.run.now,
+        }
+    )
+
+
+def _drop_entry(pops: Pops, row: Row) -> None:
+    """Take the last operation's rows out of the log: its command had nothing to say."""
+    pops.run.entries[-1].recs = [Rec("command")]
+    assert pops.run.ops[-1] is row
 
 
 @pytest.fixture(scope="module")

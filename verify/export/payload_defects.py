@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from verify.export.messages.holding_rows import HOLDING_COMMANDS, holding_rows
 from verify.export.messages.record_fields import MAGIC_V1, MAGIC_V2
 
 __all__ = ["PayloadError", "commands_of", "payload_defect"]
@@ -74,6 +75,8 @@ def _is_as_drawn(command: list[Any]) -> bool:
             return True
         case ["offset" | "decide", *_]:
             return False
+        case [str(name), *_] if name in HOLDING_COMMANDS:
+            return holding_rows(command) is not None
     return True
 
 

@@ -9,7 +9,8 @@
 -- holds: In order, no message was handed out past one that was not acknowledged.
 -- rule: An ok pop of an ordered group that shows a message of a queue, and not one that stands
 --   before it there, was known to before the pop was invoked, and that no acknowledgement of the group
---   can have ended before the pop did: it was invisible, and the queue is blocked, or it comes first.
+--   can have ended before the pop did, by a receipt that no later pop had replaced: it was invisible,
+--   and the queue is blocked, or it comes first.
 -- source: RocketMQ ConsumerOrderInfoManager
 with pops as (
   select
@@ -22,6 +23,7 @@ with pops as (
 first_acks as (
   select client_group, broker_group, topic, queue, offset, min(t_invoke) as t_acked
   from pop_acks
+  where not is_void
   group by client_group, broker_group, topic, queue, offset
 ),
 passed as (

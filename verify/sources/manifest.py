@@ -84,6 +84,8 @@ class ConsumerGroup:
     exclusive: bool = False  # a queue is consumed under a lock, by one member at a time
     redelivery_ms: float = 10_000  # how long after its time a popped message may take to come again
     retries_max: int | None = None  # redeliveries before the dead-letter topic; None: not told
+    retry_delay_ms: float | None = None  # after which a refused message comes again at the earliest
+    wake_ms: float | None = None  # within which a held pop is answered after a message came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +238,9 @@ class _Reader:
 
     def optional_number(self, key: str, default: float) -> float:
         return _number(self._object.get(key, default), f"{self._path}.{key}")
+
+    def number_or_none(self, key: str) -> float | None:
+        return self.optional_number(key, 0) if self._object.get(key) is not None else None
 
     def flag(self, key: str) -> bool:
         value = self.raw(key)
@@ -408,6 +413,8 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
         exclusive=reader.optional_flag("exclusive"),
         retries_max=reader.optional_integer("retries_max"),
         redelivery_ms=reader.optional_number("redelivery_ms", 10_000),
+        retry_delay_ms=reader.number_or_none("retry_delay_ms"),
+        wake_ms=reader.number_or_none("wake_ms"),
     )
 
 

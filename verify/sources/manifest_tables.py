@@ -83,6 +83,8 @@ MANIFEST_TABLES: Final[Mapping[str, pa.Schema]] = {
             ("exclusive", _BOOL),
             ("retries_max", _LONG),
             ("redelivery_ns", _LONG),
+            ("retry_delay_ns", _LONG),
+            ("wake_ns", _LONG),
         ]
     ),
     "run_group_topics": pa.schema([("client_group", _STRING), ("topic", _STRING)]),
@@ -110,6 +112,8 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
                 "exclusive": group.exclusive,
                 "retries_max": group.retries_max,
                 "redelivery_ns": _ns(group.redelivery_ms),
+                "retry_delay_ns": _ns(group.retry_delay_ms),
+                "wake_ns": _ns(group.wake_ms),
             }
             for group in manifest.consumer_groups
         ],

@@ -3,7 +3,7 @@
 -- was not answered may have been done until the load's faults were over.
 select
   m.client_group, m.value, m.op, m.type = 'ok' as is_ok, m.t_invoke, m.t_complete,
-  m.ref as receipt, m.key as next_receipt, m.broker_group, m.topic, m.queue,
+  m.process, m.ref as receipt, m.key as next_receipt, m.broker_group, m.topic, m.queue, m.offset,
   m.t_invoke + (m.due - m.t_invoke) div 10 * 9 - s.error_ns as t_sure,
   case
     when m.type = 'ok' then m.t_complete

@@ -5,7 +5,9 @@ is one operation of the history. `chaos.workload.parts.pops` makes the members.
 
 What becomes of a popped message is drawn: most are acknowledged at once, alone or with others; some
 never, some when their time is over, some by a receipt that was used before or that a change has
-replaced. In order, a member that leaves a message leaves those behind it in its queue, too.
+replaced. In order, a member that leaves a message leaves those behind it in its queue, too, but now
+and then skips one and acknowledges those behind it. Now and then a member is busy for a while with
+what it popped.
 
 Invariants: a request is made once, and repeated as an operation of its own, so that a delivery
 whose answer was lost is an operation without an answer; `due` is never later than t_invoke plus the
@@ -100,6 +102,8 @@ class PopMember:
             if held is None:
                 await sleep_until_set(drained, ERROR_PAUSE_S)
             else:
+                if held and self._rng.random() < self._section.busy_share:
+                    await sleep_until_set(stop, self._rng.random() * self._section.busy_ms / 1000)
                 await self._consume(held, careful=stop.is_set())
             await self._acknowledge_late()
             if not held and not self._section.poll_ms:
@@ -186,7 +190,7 @@ class PopMember:
             if self._in_order and together:  # those ahead first
                 await self._acknowledge_all(together)
                 together = []
-            if not await self._treat(each, fate):
+            if not await self._treat(each, fate) and fate != "skip":
                 left.add(each.popped.handle.queue_id)
         await self._acknowledge_all(together)
 
@@ -202,6 +206,7 @@ class PopMember:
             ("late", section.late_share),
             ("change", section.change_share),
             ("twice", section.twice_share),
+            ("skip", section.skip_share if self._in_order else 0.0),
         ):
             if luck < share:
                 return fate

@@ -50,6 +50,7 @@ FIRST_SHARD: Final = 100_000  # no other sender's
 SHARDS: Final = 8
 TIMEOUT_MS: Final = 3_000
 REDELIVERY_MS: Final = 5_000  # how long after its time a message may take to come again: P3's limit
+WAKE_MS: Final = 500  # how long a held pop may go on waiting after a message came: P9's limit
 CRASH_SHARE: Final = 0.5
 RESTART_PAUSE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 0.5
@@ -80,7 +81,8 @@ class Pops:
         common = {"kind": "cluster", "at_least_once": False}
         popped = common | {"topics": [TOPIC], "redelivery_ms": REDELIVERY_MS}
         groups: dict[str, Mapping[str, object]] = {
-            PLAIN_GROUP: popped | {"ordered": False, "retries_max": self._section.retries_max},
+            PLAIN_GROUP: popped
+            | {"ordered": False, "retries_max": self._section.retries_max, "wake_ms": WAKE_MS},
             DEAD_GROUP: common | {"topics": [f"{DLQ_PREFIX}{PLAIN_GROUP}"], "ordered": False},
         }
         if self._section.order_members:
@@ -114,6 +116,7 @@ class Pops:
         workload = dataclasses.replace(
             scenario.workload,
             send_rate=self._section.send_rate,
+            batch_share=self._section.send_batch_share,
             plain_clients=1,
             plain_processes=1,
         )
@@ -282,5 +285,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: (SEND_SLOT, DEAD_SLOT, *_member_slots(section)),
     make=_make,
-    judged_by=("P1", "P2", "P3", "P4", "P5", "P6", "P7"),
+    judged_by=("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9"),
 )

@@ -1,14 +1,16 @@
 """Sends that are not plain: oneway, asynchronous bursts against a limit, large batches, messages at
-the size limit and beyond, compressed ones, and ones full of properties.
+the size limit and beyond, compressed ones, ones full of properties, hasty ones, whose attempts all
+end before they are answered, and ones whose client makes a single attempt.
 
 Place in the data path: `client.produce.producer` through the slot's own proxies, into a topic of
 the part's own; one pull group reads it. All are rows of f = send, which the rules of all sends
 judge.
 
 Invariants: what is in flight at one time belongs to different processes; an oneway send is never
-more than `info`; a message beyond the limit is sent all the same, so that a rule sees that what was
-refused is not stored. Operations that wait are bounded: when all processes are busy, the next one
-comes later.
+more than `info`; a hasty send is one operation, however many attempts its client made, and is not
+repeated, so that only what that client said of it counts; a message beyond the limit is sent all
+the same, so that a rule sees that what was refused is not stored. Operations that wait are bounded:
+when all processes are busy, the next one comes later.
 
 Source: docs/RUN_FORMAT.md (send); RocketMQ's sendOneway, send with a callback, batches, compression
 of bodies from 4 KiB on, limits of 4 MiB and 32 KiB.
@@ -37,6 +39,7 @@ from chaos.workload.pace import Pace, impatience
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.pull_reader import PullReader
+from client.connection.retry import RetryPolicy
 from client.connection.send_codec import Compression, CompressionType
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
@@ -58,6 +61,8 @@ COMPRESSED_SIZE_MAX: Final = 64 << 10
 PROPERTIES_SIZE_MAX: Final = 30_000  # the broker's limit is 32,767, the message's own come on top
 BATCH_BODY_BYTES: Final = 64
 KINDS: Final = tuple(CompressionType)
+
+HASTY_ATTEMPTS: Final = (2, 4)  # at least and at most, if each takes all of its time
 
 _Attempt = Callable[[int], Awaitable[SendResult]]
 
@@ -121,16 +126,37 @@ class SendsPart:
                 instance=slot.instance_settings(),
             ),
         )
+        hasty_ms = self._section.hasty_ms
+        hasty = self._producer_with(
+            slot,
+            RetryPolicy(attempt_timeout_ms=hasty_ms, backoff_ms_min=1, backoff_ms_max=hasty_ms),
+        )
+        one_attempt = self._producer_with(slot, RetryPolicy(attempts_max=1))
         sender = _Sender(
             self._context,
             self._section,
             self._awaited,
             producer=producer,
+            hasty=hasty,
+            one_attempt=one_attempt,
             client=client,
             rng=random.Random(self._rng.getrandbits(64)),
         )
-        async with producer:
+        async with producer, hasty, one_attempt:
             await sender.run(stop)
+
+    def _producer_with(self, slot: Slot, retry: RetryPolicy) -> Producer:
+        """Make a further producer of the same client."""
+        return Producer(
+            PRODUCERS,
+            self._context.name_servers,
+            slot.dial,
+            settings=ProducerSettings(
+                timeout_ms=self._context.scenario.workload.send_timeout_ms,
+                retry=retry,
+                instance=slot.instance_settings(),
+            ),
+        )
 
 
 class _Sender:
@@ -143,6 +169,8 @@ class _Sender:
         awaited: AwaitedValues,
         *,
         producer: Producer,
+        hasty: Producer,
+        one_attempt: Producer,
         client: str,
         rng: random.Random,
     ) -> None:
@@ -150,6 +178,8 @@ class _Sender:
         self._section = section
         self._awaited = awaited
         self._producer = producer
+        self._hasty = hasty
+        self._one_attempt = one_attempt
         self._client = client
         self._rng = rng
         self._queues = context.part_queues["sends"]
@@ -166,8 +196,10 @@ class _Sender:
         room = asyncio.Semaphore(OPERATIONS_MAX)
         async with asyncio.TaskGroup() as tasks:
             while await pace.wait(stop):
-                draw = rng.random()
-                if draw < section.oneway_share:
+                draw = rng.random() - section.hasty_share
+                if draw < 0:
+                    work = [self._send_hastily]
+                elif draw < section.oneway_share:
                     work = [self._send_oneway]
                 elif draw < section.oneway_share + section.async_share:
                     work = [self._send_async] * section.burst
@@ -216,11 +248,24 @@ class _Sender:
 
     async def _send_single(self, actor: Actor, stop: asyncio.Event) -> None:
         message, queue = self._next_message(), self._rng.choice(self._queues)
+        is_one_attempt = self._rng.random() < self._section.one_attempt_share
+        producer = self._one_attempt if is_one_attempt else self._producer
 
         async def attempt(timeout_ms: int) -> SendResult:
-            return await self._producer.send(message, timeout_ms, queue=queue)
+            return await producer.send(message, timeout_ms, queue=queue)
 
         await self._with_retries(actor, [message], queue, attempt, stop)
+
+    async def _send_hastily(self, actor: Actor, stop: asyncio.Event) -> None:
+        uniq_key = self._hasty.instance.next_uniq_key(wall_ms())
+        message = self._maker.make(TOPIC, uniq_key=uniq_key)
+        queue = self._rng.choice(self._queues)
+
+        async def attempt(timeout_ms: int) -> SendResult:
+            return await self._hasty.send(message, timeout_ms, queue=queue)
+
+        timeout_ms = self._section.hasty_ms * self._rng.randint(*HASTY_ATTEMPTS)
+        await self._send(actor, [message], queue, attempt, timeout_ms)
 
     async def _send_async(self, actor: Actor, stop: asyncio.Event) -> None:
         message, queue = self._next_message(), self._rng.choice(self._queues)

@@ -355,6 +355,26 @@ async def test_a_held_pop_is_woken_by_what_it_wants(rig):
     assert rig.state.consumer_offsets["G", "T", 0] == 3
 
 
+@pytest.mark.parametrize("order", ["false", "true"])
+async def test_a_held_pop_of_a_client_that_is_gone_keeps_nobody_waiting(rig, order):
+    in_order = order == "true"
+    await rig.send(b"a", *([b"b"] if in_order else []))
+    popped = messages(await rig.pop(order=order, maxMsgNums="1"))
+    gone, there = FakeConnection(), FakeConnection()
+    for connection in (gone, there):
+        fields = rig.fields(pollTime="15000", order=order)
+        rig.give(rig.processors.pop.handle, POP, fields, b"", connection)
+    gone.closed = True
+    if in_order:
+        await rig.ack(*popped[0])  # which frees the queue
+    else:
+        await rig.send(b"b")
+    await until(lambda: there.sent)
+    assert [record.body for record, _ in messages(there.sent[0])] == [b"b"]
+    assert gone.sent == []
+    assert len(rig.context.pop_polling) == 0
+
+
 async def test_a_held_pop_ends_with_its_time_or_its_leader(rig):
     await rig.send(b"a")
     await rig.pop()

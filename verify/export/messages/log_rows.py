@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from verify.export.messages.entries import KIND_CONFIG, KIND_DATA, Damage, Entries
+from verify.export.messages.holding_rows import HoldingRow, holding_rows
 from verify.export.messages.queue_units import FILE_UNITS, QueueFile, UnitOwner, Units, units_of
 from verify.export.messages.record_fields import Payloads
 from verify.export.messages.records import RecordColumns, RecordStyle, record_columns
@@ -311,13 +312,12 @@ class _Others:
 
     def add_commands(self, entry: int, slot: int, commands: Sequence[list[Any]]) -> None:
         for command in commands:
-            if command[0] == "offset":
-                _, group, topic, queue, offset = command
-                told = {"client_group": group, "topic": topic, "queue": queue}
-                self.add(entry, "offset", slot, **told, queue_offset=offset)
-            else:
-                self.add(entry, "command", slot)
-            slot += 1
+            for row in _rows_of(command):
+                if row is None:
+                    self.add(entry, "command", slot)
+                else:
+                    self.add(entry, slot=slot, **row._asdict())
+                slot += 1
 
     def add_plain(self, entries: _Ints, kind: str) -> None:
         count = len(entries)
@@ -330,6 +330,13 @@ class _Others:
             name: pa.array(values, type=_LOG.field(name).type)
             for name, values in self._columns.items()
         }
+
+
+def _rows_of(command: list[Any]) -> Sequence[HoldingRow | None]:
+    """Return what a command says of places, one row at least: None where it says nothing."""
+    if command[0] == "offset":
+        return [HoldingRow(*command)]
+    return holding_rows(command) or [None]
 
 
 def _decisions(found: RecordColumns, entry: _Ints, payloads: Payloads) -> pa.Array:
