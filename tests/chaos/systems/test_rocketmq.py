@@ -18,8 +18,11 @@ from chaos.cluster.rocketmq_layout import (
     lay_out_rocketmq,
     mode_of,
     ports_beside,
+    with_ha_ports,
 )
+from chaos.experiment.rocketmq_world import ROCKETMQ_SETTINGS, settings_problem
 from chaos.links.proxy_plan import Protocol, plan_proxies
+from chaos.netns.plan import at_namespace_addresses
 from chaos.systems.rocketmq import jars
 from chaos.systems.rocketmq.configurations import broker_properties, name_server_properties
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
@@ -60,7 +63,7 @@ def test_the_engines_of_other_systems_are_no_modes() -> None:
     [
         ("raft", 3, "unknown engine 'raft'"),
         ("dledger", 1, "3..9 in RocketMQ's mode dledger"),
-        ("async-master", 3, "2..2 in RocketMQ's mode async-master"),
+        ("async-master", 1, "2..9 in RocketMQ's mode async-master"),
     ],
 )
 def test_what_makes_no_cluster_is_refused(engine: str, replicas: int, said: str) -> None:
@@ -85,6 +88,8 @@ def test_a_slave_dials_its_master_through_a_proxy() -> None:
     master, slave = of_broker(layout, 0, {}), of_broker(layout, 1, proxied)
     assert (master["brokerId"], master["brokerRole"]) == ("0", "SYNC_MASTER")
     assert master["flushDiskType"] == "SYNC_FLUSH"
+    assert (master["totalReplicas"], master["inSyncReplicas"]) == ("2", "2")
+    assert of_broker(laid_out("async-master", 2), 0, {})["inSyncReplicas"] == "1"
     assert int(master["haListenPort"]) == master_port + 1
     assert (slave["brokerId"], slave["brokerRole"]) == ("1", "SLAVE")
     assert slave["haMasterAddress"] == "127.0.0.1:1"
@@ -142,6 +147,23 @@ def test_links_of_replication(engine: str, replicas: int, protocol: Protocol, pa
     assert len(between) == pairs
     others = {proxy.protocol for proxy in proxies} - {protocol}
     assert others == {Protocol.BROKER, Protocol.NAME_SERVER}
+
+
+@pytest.mark.parametrize("engine", ["controller", "dledger"])
+def test_in_namespaces_all_links_are_there_and_brokers_listen_on_all_addresses(engine: str) -> None:
+    layout = with_ha_ports(at_namespace_addresses(laid_out(engine, 2 + (engine == "dledger"))))
+    replication = 10_915 if engine == "dledger" else 10_912
+    assert {place.raft_address.rpartition(":")[2] for place in layout.brokers} == {str(replication)}
+    config = of_broker(layout, 1, {})
+    assert (config["bindAddress"], config["brokerIP1"]) == ("0.0.0.0", "10.88.0.2")
+    pairs = {(p.dialer, p.target) for p in plan_proxies(layout, ["client-0"], direct=True)}
+    names = {place.name for place in layout.brokers}
+    assert {(a, b) for a in names for b in names if a != b} <= pairs
+
+
+def test_links_of_another_kind_are_refused() -> None:
+    assert "not 'wires'" in str(settings_problem({**ROCKETMQ_SETTINGS, "links": "wires"}))
+    assert settings_problem(ROCKETMQ_SETTINGS) is None
 
 
 def answers(broker_id: int, role: str, log: int = 500, behind: int = 20) -> tuple[bytes, bytes]:
