@@ -28,7 +28,7 @@ from chaos.systems.ledgermq import LedgermqProcesses
 from chaos.systems.ledgermq_parts import Inside, on_this_host
 from chaos.systems.rocketmq.jars import RocketmqJarsError, require_jars, require_java
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
-from chaos.systems.rocketmq.status import ask_rocketmq, tell_master
+from chaos.systems.rocketmq.status import StatusReader, tell_master
 from remoting.connections.rpc import RemotingClient
 
 __all__ = ["RocketmqProcesses", "RocketmqSystem"]
@@ -85,6 +85,7 @@ class RocketmqSystem:
             raise SystemFailedError(str(error)) from error
         self.processes: Final = RocketmqProcesses(run, layout, java=java, jars=jars, inside=inside)
         self._statuses = RemotingClient()
+        self._reader = StatusReader(self._statuses)
         self._dial: Mapping[str, Mapping[str, str]] = {}
         self._told_master: dict[str, int] = {}  # by slave, the pid of the process that was told
 
@@ -104,6 +105,7 @@ class RocketmqSystem:
         servers = [server.name for server in self.layout.name_servers]
         try:
             killed = await asyncio.to_thread(table.stop, brokers, timeout_s=STOP_TIMEOUT_S)
+            await self._reader.close()
             await self._statuses.close()
             await asyncio.to_thread(table.stop, servers, timeout_s=STOP_TIMEOUT_S)
         except ProcessError as error:
@@ -114,6 +116,7 @@ class RocketmqSystem:
             )
 
     async def abort(self) -> None:
+        await self._reader.close()
         await self._statuses.close()
         table = self.processes.table
         await asyncio.to_thread(table.stop, table.names(), timeout_s=ABORT_TIMEOUT_S)
@@ -126,12 +129,8 @@ class RocketmqSystem:
         pid = self.processes.pid(node)
         if pid is None:
             return None
-        status = await ask_rocketmq(
-            self._statuses,
-            place,
-            self.layout.store_directory(self.run, place),
-            pid=pid,
-            timeout_ms=timeout_ms,
+        status = await self._reader.status(
+            place, self.layout.store_directory(self.run, place), pid=pid, timeout_ms=timeout_ms
         )
         if status is not None and self._told_master.get(node) != pid:
             await self._tell_its_master(place, pid)
