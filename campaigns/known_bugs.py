@@ -4,7 +4,10 @@
 
 Place in the data path: `known-bugs.toml` beside this says which scenario shows a bug, and by which
 rule; each is run by `ledgermq chaos run` on the release that has it, on the one that mended it, and
-on ours in the local world; the runs' verdicts are read from DIR, where they stay.
+on ours in the simulated world; the runs' verdicts are read from DIR, where they stay. Bugs with one
+scenario and one release share a run, and one that has a verdict is not run again. The rules are the
+verifier's and those of `known-bugs/rules`, which ask for one bug's damage where other damage of the
+same kind is what a system never promised to prevent.
 
 Invariants: a row holds only what a verdict said; a run without a verdict is an error of its own,
 never a pass. On a release that has the bug seeds are tried until its rule fails; on the others the
@@ -19,18 +22,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 __all__ = ["Bug", "KnownBugsError", "Outcome", "Row", "parse_bugs", "table", "try_bug"]
 
 HERE: Final = Path(__file__).resolve().parent
 LIST: Final = HERE / "known-bugs.toml"
+RULES: Final = HERE / "known-bugs" / "rules"
 PLACES: Final = ("has", "mended", "ours")
 _SEEDS_MAX: Final = 20
 _RUN_TIMEOUT_S: Final = 1_800
@@ -122,22 +127,36 @@ def run_in(out: Path) -> Callable[[Bug, str, int], Path]:
     """Return how to run a bug's scenario: by the command line, into a directory of `out`."""
 
     def run(bug: Bug, place: str, seed: int) -> Path:
-        directory = out / f"{bug.issue}-{place}-{seed}"
-        command = [sys.executable, "-m", "ledgermq", "chaos", "run", str(bug.scenario)]
-        command += ["--seed", str(seed), "--judge", "duckdb", "--out", str(directory)]
-        if place != "ours":
-            command += ["--world", "rocketmq", "--engine", bug.engine]
-            command += ["--set", f"version={getattr(bug, place)}"]
+        system = "ours" if place == "ours" else f"{getattr(bug, place)}-{bug.engine}"
+        directory = out / f"{bug.scenario.stem}-{system}-{seed}"
+        if (directory / "verdict.json").is_file():
+            return directory
+        if directory.exists():  # it was cut off
+            shutil.rmtree(directory)
+        words = ["chaos", "run", str(bug.scenario), "--seed", str(seed), "--out", str(directory)]
+        if place == "ours":
+            words += ["--world", "sim"]
+        else:
+            words += ["--world", "rocketmq", "--engine", bug.engine]
+            words += ["--set", f"version={getattr(bug, place)}"]
+        judging = ["verify", str(directory), "--engine", "duckdb", "--rules", str(RULES)]
         with (out / f"{directory.name}.log").open("wb") as log:
-            try:
-                subprocess.run(command, stdout=log, stderr=log, check=False, timeout=_RUN_TIMEOUT_S)
-            except subprocess.TimeoutExpired as error:
-                raise KnownBugsError(
-                    f"{directory} did not end in {_RUN_TIMEOUT_S} s; see {log.name}"
-                ) from error
+            for each in ([*words, "--no-verify"], judging):
+                _command(each, log)
         return directory
 
     return run
+
+
+def _command(words: Sequence[str], log: BinaryIO) -> None:
+    """Run the command line. Raises KnownBugsError where it takes too long."""
+    command = [sys.executable, "-m", "ledgermq", *words]
+    try:
+        subprocess.run(command, stdout=log, stderr=log, check=False, timeout=_RUN_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise KnownBugsError(
+            f"{words[0]} did not end in {_RUN_TIMEOUT_S} s; see {log.name}"
+        ) from error
 
 
 def _bug(entry: Mapping[str, object], base: Path) -> Bug:

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.known_bugs import HERE, LIST, Bug, KnownBugsError, parse_bugs, table, try_bug
+from campaigns.known_bugs import (
+    HERE,
+    LIST,
+    RULES,
+    Bug,
+    KnownBugsError,
+    parse_bugs,
+    table,
+    try_bug,
+)
 from chaos.scenario.scenario import load_scenario
+from verify.catalogue.rule_files import BUILT_IN_RULES, read_rules
 
 GOOD = LIST.read_text(encoding="utf-8")
 
@@ -32,7 +42,7 @@ def bug() -> Bug:
 def test_each_bug_of_the_list_names_a_scenario_that_can_be_read() -> None:
     for each in parse_bugs(GOOD, HERE):
         load_scenario(each.scenario)
-        assert (HERE.parent / "verify" / "rules" / f"{each.rule}.sql").is_file()
+        assert each.rule in {rule.id for rule in read_rules(BUILT_IN_RULES, RULES)}
 
 
 @pytest.mark.parametrize(

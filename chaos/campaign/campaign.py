@@ -132,6 +132,7 @@ class _Work:
             engine=run.engine,
             seed=run.seed,
             scenario_file=self._scenario_file(run.scenario),
+            settings=self._campaign.settings.get(run.world, {}),
         )
         began = time.monotonic()
         trouble = await self._runner.experiment(of, out)

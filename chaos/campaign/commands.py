@@ -42,9 +42,7 @@ class CommandRunner:
         self._seconds_max = seconds_max
 
     async def experiment(self, of: Experiment, out: Path) -> str:
-        words = ["chaos", "run", str(of.scenario_file), "--world", of.world]
-        words += ["--engine", of.engine, "--seed", str(of.seed)]
-        code, told = await self._command([*words, "--out", str(out), "--judge", "duckdb"])
+        code, told = await self._command([*of.words, "--out", str(out), "--judge", "duckdb"])
         return told if code else ""
 
     async def confirm(self, out: Path) -> str:

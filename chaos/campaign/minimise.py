@@ -214,8 +214,19 @@ def _source(run: Path, out: Path) -> tuple[Scenario, Experiment]:
         scenario = parse_scenario(text, name=name)
     except ScenarioError as error:
         raise MinimiseError(f"{run}: the scenario in run.json: {error}") from error
-    file = out / SCENARIO_FILE
-    return scenario, Experiment(world=world, engine=engine, seed=seed, scenario_file=file)
+    return scenario, Experiment(
+        world=world,
+        engine=engine,
+        seed=seed,
+        scenario_file=out / SCENARIO_FILE,
+        settings=_settings(manifest),
+    )
+
+
+def _settings(manifest: dict[str, Any]) -> dict[str, str]:
+    """Return the world's settings; older runs tell none."""
+    told = manifest.get("world_settings")
+    return {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
 
 
 def _chosen(run: Path, check: str | None) -> str:
@@ -241,8 +252,6 @@ def _told(
     name: str, check: str, whole: Scenario, search: Search, of: Experiment, *, took_s: float
 ) -> Minimised:
     smallest = search.smallest
-    words = ["ledgermq", "chaos", "run", str(of.scenario_file), "--world", of.world]
-    words += ["--seed", str(of.seed), "--engine", of.engine]
     left = whole if smallest is None else smallest
     return Minimised(
         run=name,
@@ -265,7 +274,7 @@ def _told(
             )
             for step in search.steps
         ],
-        command="" if smallest is None else shlex.join(words),
+        command="" if smallest is None else shlex.join(["ledgermq", *of.words]),
         took_s=round(took_s, 1),
     )
 

@@ -5,10 +5,13 @@ Place in the data path: `ledgermq chaos campaign FILE` reads it with `load_campa
 
     name = "random-sim"
     worlds = ["sim"]
-    engines = []                  # empty: the one of each scenario
+    engines = []                  # in worlds that have them; none: those of scenarios
     scenarios = ["smoke.toml"]    # relative to this file
     seeds = "1..20"               # both included
     jobs = 2                      # runs at once, in the simulated world
+
+    [settings.rocketmq]           # what `--set` says of a world of `worlds`
+    version = "5.5.0"
 
     [judging]                     # DuckDB judges all
     spark_every = 10              # Spark too: one in so many, 0: none
@@ -42,8 +45,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.cluster.layout import ENGINES
-from chaos.experiment.world_catalogue import WORLDS
+from chaos.experiment.world_catalogue import WORLDS, WorldSettingsError
 from chaos.scenario.scenario import Scenario, ScenarioError, load_scenario
 from remoting.connections.config_values import near_matches, typed
 
@@ -113,12 +115,24 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """What one run needs: enough to begin it, and to begin it again."""
+    """What one run needs: enough to begin it, and to begin it again.
+
+    `settings` are the world's, by name.
+    """
 
     world: str
     engine: str
     seed: int
     scenario_file: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of `ledgermq` that run it."""
+        words = ["chaos", "run", str(self.scenario_file), "--world", self.world]
+        for name, value in self.settings.items():
+            words += ["--set", f"{name}={value}"]
+        return [*words, "--seed", str(self.seed), "--engine", self.engine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +153,10 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """A parsed campaign; `text` is the file as it was read, `scenarios` are by name."""
+    """A parsed campaign; `text` is the file as it was read, `scenarios` are by name.
+
+    `settings` are by world.
+    """
 
     name: str
     text: str
@@ -148,6 +165,7 @@ class Campaign:
     scenarios: Mapping[str, Scenario]
     seeds: range
     jobs: int = 2
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     judging: JudgingSection = field(default_factory=JudgingSection)
     bounds: BoundsSection = field(default_factory=BoundsSection)
     minimise: MinimiseSection = field(default_factory=MinimiseSection)
@@ -161,6 +179,7 @@ class Campaign:
             for name, scenario in self.scenarios.items()
             for engine in self.engines or (scenario.cluster.engine,)
             for world in self.worlds
+            if not self.engines or engine in WORLDS[world].engines
         ]
         return [
             PlannedRun(number=number, world=world, engine=engine, scenario=name, seed=seed)
@@ -170,6 +189,11 @@ class Campaign:
     def digest(self) -> str:
         """Return the SHA-256 of all that decides which runs there are and what they do."""
         told = [*self.worlds, "", *self.engines, "", str(self.seeds)]
+        told += [
+            f"{world} {name}={value}"
+            for world, values in self.settings.items()
+            for name, value in values.items()
+        ]
         told += [text for name, each in self.scenarios.items() for text in (name, each.text)]
         return hashlib.sha256("\0".join(told).encode()).hexdigest()
 
@@ -193,20 +217,22 @@ def load_campaign(path: Path) -> Campaign:
 
 def _parse(text: str, *, name: str, folder: Path) -> Campaign:
     data = tomllib.loads(text)
-    known = ("name", "worlds", "engines", "scenarios", "seeds", "jobs", *_SECTIONS)
+    known = ("name", "worlds", "engines", "scenarios", "seeds", "jobs", "settings", *_SECTIONS)
     _check_keys("", data, known)
     sections = {
         section: _section(kind, section, data.get(section, {}))
         for section, kind in _SECTIONS.items()
     }
+    worlds = _names("worlds", data, WORLDS)
     campaign = Campaign(
         name=_typed("name", data.get("name", name), str),
         text=text,
-        worlds=_names("worlds", data, WORLDS),
-        engines=_names("engines", {"engines": [], **data}, ENGINES),
+        worlds=worlds,
+        engines=_engines(data, worlds),
         scenarios=_scenarios(_names("scenarios", data, None), folder),
         seeds=_seeds(_typed("seeds", data.get("seeds", ""), str)),
         jobs=_in_range("jobs", _typed("jobs", data.get("jobs", 2), int)),
+        settings=_settings(data.get("settings", {}), worlds),
         **sections,
     )
     if not _NAME.fullmatch(campaign.name):
@@ -242,6 +268,34 @@ def _names(key: str, data: Mapping[str, object], known: typing.Iterable[str] | N
     if len(set(names)) != len(names):
         raise CampaignError(f"{key} names one twice")
     return names
+
+
+def _engines(data: Mapping[str, object], worlds: tuple[str, ...]) -> tuple[str, ...]:
+    """Read the engines: each is known to one of the worlds, and each world has one of them."""
+    known = list(dict.fromkeys(name for world in worlds for name in WORLDS[world].engines))
+    engines: tuple[str, ...] = _names("engines", {"engines": [], **data}, known)
+    for world in worlds:
+        if engines and not set(engines) & set(WORLDS[world].engines):
+            has = ", ".join(WORLDS[world].engines)
+            raise CampaignError(f"engines: the world {world} has none of them; it has {has}")
+    return engines
+
+
+def _settings(value: object, worlds: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    tables = _typed("settings", value, dict)
+    _check_keys("settings", tables, worlds)
+    settings = {}
+    for world, table in tables.items():
+        place = f"settings.{world}"
+        settings[world] = {
+            name: _typed(f"{place}.{name}", text, str)
+            for name, text in _typed(place, table, dict).items()
+        }
+        try:
+            WORLDS[world].settings_with(settings[world])
+        except WorldSettingsError as error:
+            raise CampaignError(f"{place}: {error}") from error
+    return settings
 
 
 def _scenarios(files: tuple[str, ...], folder: Path) -> dict[str, Scenario]:

@@ -6,8 +6,8 @@ from it who dials whom, `chaos.systems.rocketmq` writes configurations from it.
 | mode | replicas | who becomes master | an answer comes |
 |---|---|---|---|
 | dledger | 3 or more | whom DLedger, a Raft, elects | when a majority has it |
-| sync-master | 2: a master, a slave | the master, always | when the slave has it too |
-| async-master | 2: a master, a slave | the master, always | when the master has it |
+| sync-master | 2 or more: a master, slaves | the master, always | when a slave has it too |
+| async-master | 2 or more: a master, slaves | the master, always | when the master has it |
 | controller | 2 or more | whom controllers choose of those in sync | when the master has it |
 | controller-all | 2 or more | the same | when all that are in sync have it |
 
@@ -25,6 +25,7 @@ Source: RocketMQ's BrokerController, BrokerStartup, ControllerConfig.
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ __all__ = [
     "lay_out_rocketmq",
     "mode_of",
     "ports_beside",
+    "with_ha_ports",
 ]
 
 HOST: Final = "127.0.0.1"
@@ -55,7 +57,6 @@ class Mode:
 
     name: str
     replicas_min: int
-    replicas_max: int = _REPLICAS_MAX
     is_dledger: bool = False
     has_controllers: bool = False
     all_in_sync: bool = False
@@ -69,9 +70,7 @@ def _modes() -> dict[str, Mode]:
         end = "-flush" if flush else ""
         for name in ("sync-master", "async-master"):
             role = name.upper().replace("-", "_")
-            found.append(
-                Mode(name=name + end, replicas_min=2, replicas_max=2, role=role, sync_flush=flush)
-            )
+            found.append(Mode(name=name + end, replicas_min=2, role=role, sync_flush=flush))
         found += [
             Mode(
                 name=name + end,
@@ -111,9 +110,9 @@ def lay_out_rocketmq(
         raise LayoutError(f"unknown engine {engine!r} of RocketMQ: known are {', '.join(MODES)}")
     if not 1 <= groups <= len(string.ascii_lowercase):
         raise LayoutError(f"groups must be 1..{len(string.ascii_lowercase)}, not {groups}")
-    if not mode.replicas_min <= replicas <= mode.replicas_max:
+    if not mode.replicas_min <= replicas <= _REPLICAS_MAX:
         raise LayoutError(
-            f"replicas must be {mode.replicas_min}..{mode.replicas_max} in RocketMQ's mode"
+            f"replicas must be {mode.replicas_min}..{_REPLICAS_MAX} in RocketMQ's mode"
             f" {mode.name}, not {replicas}"
         )
     free = iter(ports)
@@ -139,6 +138,21 @@ def lay_out_rocketmq(
         brokers=tuple(brokers),
         broker_settings=dict(broker_settings),
     )
+
+
+def with_ha_ports(layout: ClusterLayout) -> ClusterLayout:
+    """Return a layout whose places were moved with replication where RocketMQ listens for it."""
+    mode = mode_of(layout.engine)
+    if mode is None or mode.is_dledger:
+        return layout
+    return dataclasses.replace(
+        layout, brokers=tuple(_with_ha_port(place) for place in layout.brokers)
+    )
+
+
+def _with_ha_port(place: BrokerPlace) -> BrokerPlace:
+    host, _, port = place.address.rpartition(":")
+    return dataclasses.replace(place, raft_address=f"{host}:{int(port) + HA_PORT_OFFSET}")
 
 
 def ports_beside(port: int) -> tuple[int, ...]:

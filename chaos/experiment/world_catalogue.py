@@ -21,10 +21,11 @@ from chaos.cluster.external_file import ExternalCluster, ExternalFileError, read
 from chaos.cluster.layout import ENGINES, ClusterLayout, fixed_ports, lay_out
 from chaos.cluster.rocketmq_layout import MODES
 from chaos.experiment.rocketmq_world import (
-    DEFAULT_VERSION,
+    ROCKETMQ_SETTINGS,
     lay_out_rocketmq_scenario,
     make_rocketmq_world,
     missing_for_rocketmq,
+    settings_problem,
 )
 from chaos.experiment.scenario_layout import broker_settings, lay_out_scenario
 from chaos.links.base import LinkEffect
@@ -175,8 +176,15 @@ def _external_cluster(settings: Mapping[str, str]) -> ExternalCluster:
         raise WorldSettingsError(f"{settings['file']}: {error.strerror or error}") from error
 
 
+def _rocketmq_layout(scenario: Scenario, _: Path, settings: Mapping[str, str]) -> ClusterLayout:
+    problem = settings_problem(settings)
+    if problem is not None:
+        raise WorldSettingsError(problem)
+    return lay_out_rocketmq_scenario(scenario, settings)
+
+
 def _rocketmq_host(_: int, settings: Mapping[str, str]) -> Host:
-    return RealHost(functools.partial(make_rocketmq_world, version=settings["version"]))
+    return RealHost(functools.partial(make_rocketmq_world, settings=settings))
 
 
 def _simulated_host(seed: int, _: Mapping[str, str]) -> Host:
@@ -229,13 +237,14 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
             WorldSpec(
                 name="rocketmq",
                 summary="Apache RocketMQ's brokers and name servers as processes of this host, a"
-                " Toxiproxy proxy on every link that RocketMQ lets one choose",
+                " Toxiproxy proxy on every link that RocketMQ lets one choose, or each in a network"
+                " namespace of its own (links=netns)",
                 missing=missing_for_rocketmq,
                 parts=RocketmqSystem.parts,
                 effects=ProxyLinks.effects,
-                lay_out=lambda scenario, _run, _settings: lay_out_rocketmq_scenario(scenario),
+                lay_out=_rocketmq_layout,
                 make_host=_rocketmq_host,
-                settings={"version": DEFAULT_VERSION},
+                settings=ROCKETMQ_SETTINGS,
                 engines=tuple(MODES),
             ),
         )

@@ -69,7 +69,7 @@ class NetnsLinks:
         process of the system. Raises LinksError.
         """
         self._process_state = process_state
-        self._carriers = plan_proxies(layout, client_slots)
+        self._carriers = plan_proxies(layout, client_slots, direct=True)
         self.delays_missing: Final = missing_for_delays()
         try:
             plan = NetworkPlan.of(layout, client_slots)

@@ -53,8 +53,14 @@ class LinkProxy:
     address: str
 
 
-def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[LinkProxy]:
-    """Return every proxy of a cluster: between brokers, to name servers, from clients to all."""
+def plan_proxies(
+    layout: ClusterLayout, client_slots: Sequence[str], *, direct: bool = False
+) -> list[LinkProxy]:
+    """Return every proxy of a cluster: between brokers, to name servers, from clients to all.
+
+    `direct`: nothing stands in between, so that what no configuration leads through a proxy, such
+    as the links of RocketMQ's replicas in Controller mode, is there too.
+    """
     places = (*layout.brokers, *layout.spares)
     mode = mode_of(layout.engine)
     if mode is None:
@@ -62,6 +68,8 @@ def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[Lin
         replication = _between_peers(places, protocol)
     else:
         replication = _of_rocketmq(layout, mode)
+        if direct:
+            replication += _between_brokers(layout.brokers)
     dialers = [*(place.name for place in places), *client_slots]
     name_servers = [
         _proxy(dialer, server.name, Protocol.NAME_SERVER, server.address)
@@ -79,6 +87,16 @@ def plan_proxies(layout: ClusterLayout, client_slots: Sequence[str]) -> list[Lin
 def _between_peers(places: Sequence[BrokerPlace], protocol: Protocol) -> list[LinkProxy]:
     return [
         _proxy(place.name, peer.name, protocol, peer.raft_address)
+        for place in places
+        for peer in places
+        if peer.group == place.group and peer.node != place.node
+    ]
+
+
+def _between_brokers(places: Sequence[BrokerPlace]) -> list[LinkProxy]:
+    """Return who copies topics and offsets from whom: of a group everybody from everybody else."""
+    return [
+        _proxy(place.name, peer.name, Protocol.BROKER, peer.address)
         for place in places
         for peer in places
         if peer.group == place.group and peer.node != place.node

@@ -45,6 +45,11 @@ class GroupLeader:
         """Table addresses of all known nodes, by broker id."""
         return self._nodes
 
+    @property
+    def goes_by_route(self) -> bool:
+        """Whether only the route says who leads: the group is RocketMQ's."""
+        return self._by_route
+
     def follow_route(self) -> None:
         """Go by the route alone from now on: nodes of this group answer though they don't lead."""
         if not self._by_route:

@@ -9,6 +9,8 @@ Invariants:
 - The local transaction runs only after SEND_OK; any other status of the half is rolled back.
 - A decision goes to the leader of the half's broker group, wherever it moves, and may be repeated:
   ledgermq's brokers take the first one and answer a repeated one as done, a contrary one with 604.
+  RocketMQ's carry a decision out as often as it comes, until they have written their op record: it
+  is sent to them once, as their own clients do, and their check finds out what became of it.
 - A check is never answered from memory: the listener is called each time, by a bounded number of
   workers; checks beyond a bounded queue are dropped, since the broker repeats them.
 
@@ -19,6 +21,7 @@ sends END_TRANSACTION oneway and never learns of its loss; here it is a request 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import logging
 import time
@@ -27,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from client.connection.broker_call import call_group
+from client.connection.retry import RetryPolicy
 from client.delivery import delivered_message
 from client.errors import BrokerUnreachableError, ClientError, MalformedAnswerError, NoRouteError
 from client.listener_guard import ListenerGuard
@@ -316,13 +320,14 @@ class TransactionProducer(Producer):
                 await self._end_oneway(half, decision, from_check)
                 result = EndResult(outcome=EndOutcome.INFO)
             else:
+                limit_ms = timeout_ms or self.transaction_settings.end_timeout_ms
                 await call_group(
                     self.instance,
                     half.broker_name,
                     lambda: self._end_command(half, decision, from_check),
                     topic=half.topic,
-                    timeout_ms=timeout_ms or self.transaction_settings.end_timeout_ms,
-                    policy=self.settings.retry,
+                    timeout_ms=limit_ms,
+                    policy=self._end_policy(half.broker_name, limit_ms),
                 )
                 result = EndResult(outcome=EndOutcome.OK)
         except ClientError as error:
@@ -341,6 +346,14 @@ class TransactionProducer(Producer):
         return result
 
     # Internals.
+
+    def _end_policy(self, broker_name: str, timeout_ms: int) -> RetryPolicy:
+        leader = self.instance.routes.leader(broker_name)
+        if leader is None or not leader.goes_by_route:
+            return self.settings.retry
+        return dataclasses.replace(
+            self.settings.retry, attempts_max=1, attempt_timeout_ms=max(1, timeout_ms)
+        )
 
     def _end_trace(self, half: HalfMessage, decision: Decision, from_check: bool) -> TraceEnd:
         leader = self.instance.routes.leader(half.broker_name)

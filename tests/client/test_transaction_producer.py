@@ -23,7 +23,7 @@ from client.produce.transaction_producer import (
     half_message,
 )
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import RemotingCommand
+from remoting.protocol.command import LANGUAGE_JAVA, RemotingCommand
 from tests.client.fake_cluster import HALF_TOPIC, Act, FakeGroup, FakeNameServer
 
 END = RequestCode.END_TRANSACTION
@@ -173,6 +173,24 @@ async def test_an_unanswered_end_is_repeated_until_it_is_known() -> None:
         result = await cluster.producer.send_in_transaction(message())
         assert result.end == EndResult(outcome=EndOutcome.OK)
         assert len(cluster.group.sends(END)) > 1
+
+
+async def test_an_end_to_rocketmq_is_sent_once() -> None:
+    """It carries a decision out as often as it comes."""
+    async with setup() as cluster:
+        cluster.group.language = LANGUAGE_JAVA
+        routes = cluster.producer.instance.routes
+        half = half_message(await cluster.producer.send_half(message()))
+        await cluster.producer.instance.greet(cluster.group.address(0))
+        leader = routes.leader(cluster.group.name)
+        assert leader is not None
+        assert leader.goes_by_route
+        cluster.group.script = lambda seen: (
+            Act.STORE_SILENTLY if seen.command.code == END else Act.ANSWER
+        )
+        result = await cluster.producer.end(half, Decision.COMMIT, timeout_ms=400)
+        assert result.outcome is EndOutcome.INFO
+        assert len(cluster.group.sends(END)) == 1
 
 
 async def test_an_end_that_is_never_answered_is_info() -> None:

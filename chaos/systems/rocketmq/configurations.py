@@ -7,6 +7,7 @@ DLedger's peers (a list of one's own for each node, in which all others are prox
 `haMasterAddress`, the controllers. RocketMQ leaves no choice for three kinds of requests, which
 dial what their target has registered: a slave or follower copying topics and consumer offsets from
 the master, the link of replicas in Controller mode, and a controller telling a broker its role.
+With links of namespaces nothing stands in between, and these are cut like all others.
 
 Sizes are small, as the stores of a run are copied and read; what the disk's other users need of it
 is ignored, as in our own brokers' configuration.
@@ -78,7 +79,7 @@ def broker_properties(
         "brokerName": place.group,
         "brokerIP1": host,
         "brokerIP2": host,
-        "bindAddress": host,
+        "bindAddress": layout.listen_host or host,
         "listenPort": port,
         "haListenPort": int(port) + HA_PORT_OFFSET,
         "namesrvAddr": ";".join(_dialled(layout.name_server_addresses, dial)),
@@ -106,7 +107,7 @@ def name_server_properties(
     host, _, port = place.address.rpartition(":")
     values: dict[str, object] = {
         "listenPort": port,
-        "bindAddress": host,
+        "bindAddress": layout.listen_host or host,
         "kvConfigPath": home / "kvConfig.json",
         "configStorePath": home / "namesrv.properties",
         "rocketmqHome": home,
@@ -157,7 +158,14 @@ def _replication(
         }
     master = group[0]
     if place == master:
-        return {"brokerId": 0, "brokerRole": mode.role}
+        # RocketMQ 5 counts the master itself, and by its default of one waits for no slave at all.
+        in_sync = 2 if mode.role == "SYNC_MASTER" else 1
+        return {
+            "brokerId": 0,
+            "brokerRole": mode.role,
+            "totalReplicas": len(group),
+            "inSyncReplicas": in_sync,
+        }
     return {
         "brokerId": group.index(place),
         "brokerRole": "SLAVE",

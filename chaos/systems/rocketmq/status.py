@@ -10,7 +10,13 @@ GET_BROKER_RUNTIME_INFO (28), in bytes of the log. `last_index` and `commit_inde
 commitLogMaxOffset, which DLedger takes from its committed index; `applied_index` is that less
 dispatchBehindBytes.
 
-Invariant: no answer within the deadline is None, never an invented status.
+Positions have an age. The second request looks at disks and timers, and takes a broker seconds
+where its machine is busy, while the first takes milliseconds: who waited for both would see no
+leader where one serves. So the role is that of now, and positions are the last that the same
+process told, AGE_S_MAX ago at most; they are asked for anew with each status.
+
+Invariant: no answer within the deadline is None, never an invented status, and neither are
+positions of another process or of longer ago.
 
 Source: RocketMQ's AdminBrokerProcessor, DLedgerRoleChangeHandler, ReplicasManager; DLedger's
 MemberState.
@@ -18,8 +24,10 @@ MemberState.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,25 +38,88 @@ from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["ask_rocketmq", "parse_status", "tell_master", "term_of"]
+__all__ = ["StatusReader", "parse_positions", "parse_status", "tell_master", "term_of"]
 
+AGE_S_MAX: Final = 12.0
+POSITIONS_TIMEOUT_MS: Final = 10_000
 _SLAVE: Final = "SLAVE"
 
 
-async def ask_rocketmq(
-    client: RemotingClient, place: BrokerPlace, store: Path, *, pid: int, timeout_ms: int
-) -> BrokerStatus | None:
-    """Request the status; None where the broker does not answer in time or can't be reached."""
-    bodies: list[bytes] = []
-    try:
-        for code in (RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO):
-            answer = await client.request(place.address, RemotingCommand(code=code), timeout_ms)
-            if answer.code != 0:
-                return None
-            bodies.append(answer.body)
-    except RemotingError:
-        return None  # down, paused or overloaded: the process state tells the caller which
-    return parse_status(place, term_of(store), *bodies, pid=pid)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """How far a broker's log reaches, in bytes."""
+
+    first: int
+    last: int
+    applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a process told of its positions, and when (of the event loop's clock)."""
+
+    pid: int
+    at_s: float
+    positions: Positions
+
+
+class StatusReader:
+    """Requests the status of brokers. Close it: it may be asking for positions."""
+
+    def __init__(self, client: RemotingClient) -> None:
+        self._client = client
+        self._told: dict[str, _Told] = {}  # by process name
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    async def status(
+        self, place: BrokerPlace, store: Path, *, pid: int, timeout_ms: int
+    ) -> BrokerStatus | None:
+        """Return the status; None where the broker does not answer in time or can't be reached."""
+        asking = self._asking.get(place.name)
+        if asking is None or asking.done():
+            asking = asyncio.create_task(self._ask_positions(place, pid), name=place.name)
+            self._asking[place.name] = asking
+        config = await self._body(place, RequestCode.GET_BROKER_CONFIG, timeout_ms)
+        if config is None:
+            return None
+        positions = self._known(place, pid)
+        if positions is None:
+            await asyncio.wait([asking], timeout=timeout_ms / 1000)
+            positions = self._known(place, pid)
+        if positions is None:
+            return None
+        return parse_status(place, term_of(store), config, positions, pid=pid)
+
+    async def close(self) -> None:
+        """Ask no more. The client is its owner's."""
+        tasks = list(self._asking.values())
+        self._asking.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _known(self, place: BrokerPlace, pid: int) -> Positions | None:
+        told = self._told.get(place.name)
+        now_s = asyncio.get_running_loop().time()
+        if told is None or told.pid != pid or now_s - told.at_s > AGE_S_MAX:
+            return None
+        return told.positions
+
+    async def _ask_positions(self, place: BrokerPlace, pid: int) -> None:
+        at_s = asyncio.get_running_loop().time()
+        body = await self._body(place, RequestCode.GET_BROKER_RUNTIME_INFO, POSITIONS_TIMEOUT_MS)
+        positions = None if body is None else parse_positions(body)
+        if positions is not None:
+            self._told[place.name] = _Told(pid=pid, at_s=at_s, positions=positions)
+
+    async def _body(self, place: BrokerPlace, code: RequestCode, timeout_ms: int) -> bytes | None:
+        try:
+            answer = await self._client.request(
+                place.address, RemotingCommand(code=code), timeout_ms
+            )
+        except RemotingError:
+            return None  # down, paused or overloaded: the process state tells the caller which
+        return answer.body if answer.code == 0 else None
 
 
 async def tell_master(
@@ -74,17 +145,25 @@ async def tell_master(
     return True
 
 
-def parse_status(
-    place: BrokerPlace, term: int, config: bytes, runtime: bytes, *, pid: int
-) -> BrokerStatus | None:
-    """Parse both answers; None where they are not what a RocketMQ broker answers."""
+def parse_positions(runtime: bytes) -> Positions | None:
+    """Parse the answer that has positions; None where it is not what a RocketMQ broker answers."""
     try:
-        settings = _properties(config.decode("utf-8"))
         table = json.loads(runtime)["table"]
-        leads = settings["brokerId"] == "0" and settings["brokerRole"] != _SLAVE
         first, last = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
         behind = int(table["dispatchBehindBytes"])
     except (ValueError, KeyError, TypeError):
+        return None
+    return Positions(first=first, last=last, applied=last - max(0, behind))
+
+
+def parse_status(
+    place: BrokerPlace, term: int, config: bytes, positions: Positions, *, pid: int
+) -> BrokerStatus | None:
+    """Parse the answer that has the role; None where it is not what a RocketMQ broker answers."""
+    try:
+        settings = _properties(config.decode("utf-8"))
+        leads = settings["brokerId"] == "0" and settings["brokerRole"] != _SLAVE
+    except (ValueError, KeyError):
         return None
     return BrokerStatus(
         group=place.group,
@@ -95,10 +174,10 @@ def parse_status(
         term=term,
         leader=place.node if leads else None,
         ready=leads,
-        first_index=first,
-        last_index=last,
-        commit_index=last,
-        applied_index=last - max(0, behind),
+        first_index=positions.first,
+        last_index=positions.last,
+        commit_index=positions.last,
+        applied_index=positions.applied,
     )
 
 

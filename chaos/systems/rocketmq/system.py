@@ -25,9 +25,10 @@ from chaos.cluster.processes import ProcessError
 from chaos.cluster.rocketmq_layout import mode_of
 from chaos.systems.base import Part, SystemFailedError
 from chaos.systems.ledgermq import LedgermqProcesses
+from chaos.systems.ledgermq_parts import Inside, on_this_host
 from chaos.systems.rocketmq.jars import RocketmqJarsError, require_jars, require_java
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
-from chaos.systems.rocketmq.status import ask_rocketmq, tell_master
+from chaos.systems.rocketmq.status import StatusReader, tell_master
 from remoting.connections.rpc import RemotingClient
 
 __all__ = ["RocketmqProcesses", "RocketmqSystem"]
@@ -44,8 +45,10 @@ POLL_S: Final = 0.2
 class RocketmqProcesses(LedgermqProcesses):
     """The processes, by their names in the layout, as Java runs them."""
 
-    def __init__(self, run: Path, layout: ClusterLayout, *, java: str, jars: Path) -> None:
-        super().__init__(run, layout)
+    def __init__(
+        self, run: Path, layout: ClusterLayout, *, java: str, jars: Path, inside: Inside
+    ) -> None:
+        super().__init__(run, layout, inside=inside)
         self._java = java
         self._jars = jars
 
@@ -66,8 +69,10 @@ class RocketmqSystem:
     members: Final = None
     settings: Final = None
 
-    def __init__(self, run: Path, layout: ClusterLayout, *, version: str) -> None:
-        """Find the release.
+    def __init__(
+        self, run: Path, layout: ClusterLayout, *, version: str, inside: Inside = on_this_host
+    ) -> None:
+        """Find the release. `inside`: where its processes run.
 
         Raises SystemFailedError where it can't be run on this machine.
         """
@@ -78,8 +83,9 @@ class RocketmqSystem:
             java, jars = require_java(), require_jars(self.version)
         except RocketmqJarsError as error:
             raise SystemFailedError(str(error)) from error
-        self.processes: Final = RocketmqProcesses(run, layout, java=java, jars=jars)
+        self.processes: Final = RocketmqProcesses(run, layout, java=java, jars=jars, inside=inside)
         self._statuses = RemotingClient()
+        self._reader = StatusReader(self._statuses)
         self._dial: Mapping[str, Mapping[str, str]] = {}
         self._told_master: dict[str, int] = {}  # by slave, the pid of the process that was told
 
@@ -99,6 +105,7 @@ class RocketmqSystem:
         servers = [server.name for server in self.layout.name_servers]
         try:
             killed = await asyncio.to_thread(table.stop, brokers, timeout_s=STOP_TIMEOUT_S)
+            await self._reader.close()
             await self._statuses.close()
             await asyncio.to_thread(table.stop, servers, timeout_s=STOP_TIMEOUT_S)
         except ProcessError as error:
@@ -109,6 +116,7 @@ class RocketmqSystem:
             )
 
     async def abort(self) -> None:
+        await self._reader.close()
         await self._statuses.close()
         table = self.processes.table
         await asyncio.to_thread(table.stop, table.names(), timeout_s=ABORT_TIMEOUT_S)
@@ -121,12 +129,8 @@ class RocketmqSystem:
         pid = self.processes.pid(node)
         if pid is None:
             return None
-        status = await ask_rocketmq(
-            self._statuses,
-            place,
-            self.layout.store_directory(self.run, place),
-            pid=pid,
-            timeout_ms=timeout_ms,
+        status = await self._reader.status(
+            place, self.layout.store_directory(self.run, place), pid=pid, timeout_ms=timeout_ms
         )
         if status is not None and self._told_master.get(node) != pid:
             await self._tell_its_master(place, pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from chaos.campaign.campaign import CampaignOptions, run_campaign
 from chaos.campaign.plan import Campaign, CampaignError, load_campaign
 from chaos.campaign.progress import PROGRESS_FILE, Progress, ProgressError
+from chaos.experiment.world_catalogue import WORLDS
 from tests.chaos.campaign.rig import FakeRunner, check, verdict_of
 from verify.report.campaign_page import build_campaign_page
 
@@ -227,6 +229,29 @@ def test_one_failure_of_each_check_and_system_is_minimised(tmp_path: Path) -> No
     assert again.runs == []
 
 
+def test_an_engine_runs_in_the_worlds_that_have_it_with_their_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.experiment.rocketmq_world.require_java", lambda: "java")
+    both = '["rocketmq", "sim"]\nengines = ["dledger", "raft"]'
+    settings = '[settings.rocketmq]\nversion = "5.5.0"\n[bounds]'
+    text = FILE.replace('["sim"]', both).replace("[bounds]", settings)
+    campaign = campaign_of(tmp_path, text)
+    runs = [(run.world, run.engine) for run in campaign.runs if run.seed == 1]
+    assert runs == [("rocketmq", "dledger"), ("sim", "raft")]
+    told: dict[str, list[str]] = {}
+
+    def judge(_: Any, of: Any) -> dict[str, Any]:
+        told[of.engine] = of.words
+        return verdict_of(check("A4", "pass"))
+
+    finished(campaign, tmp_path / "out", FakeRunner(judge))
+    assert "--set version=5.5.0" in " ".join(told["dledger"])
+    assert "--set" not in told["raft"]
+    other = campaign_of(tmp_path, text.replace("5.5.0", "5.4.0"))
+    assert other.digest() != campaign.digest()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -242,6 +267,10 @@ def test_one_failure_of_each_check_and_system_is_minimised(tmp_path: Path) -> No
         ("reports_max = 2", "reports_max = -1", "bounds.reports_max must be"),
         ("reports_max = 2", "report_max = 1", "unknown key 'report_max'"),
         ('name = "test"', 'name = "a/b"', "is not 1..100 letters"),
+        ('["sim"]', '["sim"]\nengines = ["dledger"]', "engines: unknown 'dledger'"),
+        ('["sim"]', '["sim", "rocketmq"]\nengines = ["raft"]', "the world rocketmq has none"),
+        ("[bounds]", "[settings.local]\n[bounds]", "unknown key 'local' in settings"),
+        ("[bounds]", '[settings.sim]\nversion = "1"\n[bounds]', "has no setting 'version'"),
     ],
 )
 def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(
@@ -252,10 +281,14 @@ def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "campaigns").glob("random-*.toml")), ids=lambda p: p.stem
-)
-def test_the_campaigns_of_this_project_can_be_read(path: Path) -> None:
-    campaign = load_campaign(path)
+@pytest.mark.parametrize("name", ["random-local", "random-sim", "rocketmq-modes"])
+def test_the_campaigns_of_this_project_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    everywhere = {
+        world: dataclasses.replace(spec, missing=lambda: None) for world, spec in WORLDS.items()
+    }
+    monkeypatch.setattr("chaos.campaign.plan.WORLDS", everywhere)
+    campaign = load_campaign(ROOT / "campaigns" / f"{name}.toml")
     assert campaign.runs
-    assert campaign.name == path.stem
+    assert campaign.name == name

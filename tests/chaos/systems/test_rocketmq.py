@@ -5,6 +5,7 @@ Nothing here starts a Java machine; `ledgermq chaos run --world rocketmq` does.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import cast
@@ -18,14 +19,24 @@ from chaos.cluster.rocketmq_layout import (
     lay_out_rocketmq,
     mode_of,
     ports_beside,
+    with_ha_ports,
 )
+from chaos.experiment.rocketmq_world import ROCKETMQ_SETTINGS, settings_problem
 from chaos.links.proxy_plan import Protocol, plan_proxies
+from chaos.netns.plan import at_namespace_addresses
 from chaos.systems.rocketmq import jars
 from chaos.systems.rocketmq.configurations import broker_properties, name_server_properties
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
-from chaos.systems.rocketmq.status import parse_status, tell_master, term_of
+from chaos.systems.rocketmq.status import (
+    StatusReader,
+    parse_positions,
+    parse_status,
+    tell_master,
+    term_of,
+)
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RequestTimeoutError
+from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
 SETTINGS = {"transaction_timeout_ms": 2_000, "transaction_check_max": 5, "dedupe_window_ms": 1}
@@ -60,7 +71,7 @@ def test_the_engines_of_other_systems_are_no_modes() -> None:
     [
         ("raft", 3, "unknown engine 'raft'"),
         ("dledger", 1, "3..9 in RocketMQ's mode dledger"),
-        ("async-master", 3, "2..2 in RocketMQ's mode async-master"),
+        ("async-master", 1, "2..9 in RocketMQ's mode async-master"),
     ],
 )
 def test_what_makes_no_cluster_is_refused(engine: str, replicas: int, said: str) -> None:
@@ -85,6 +96,8 @@ def test_a_slave_dials_its_master_through_a_proxy() -> None:
     master, slave = of_broker(layout, 0, {}), of_broker(layout, 1, proxied)
     assert (master["brokerId"], master["brokerRole"]) == ("0", "SYNC_MASTER")
     assert master["flushDiskType"] == "SYNC_FLUSH"
+    assert (master["totalReplicas"], master["inSyncReplicas"]) == ("2", "2")
+    assert of_broker(laid_out("async-master", 2), 0, {})["inSyncReplicas"] == "1"
     assert int(master["haListenPort"]) == master_port + 1
     assert (slave["brokerId"], slave["brokerRole"]) == ("1", "SLAVE")
     assert slave["haMasterAddress"] == "127.0.0.1:1"
@@ -144,12 +157,31 @@ def test_links_of_replication(engine: str, replicas: int, protocol: Protocol, pa
     assert others == {Protocol.BROKER, Protocol.NAME_SERVER}
 
 
-def answers(broker_id: int, role: str, log: int = 500, behind: int = 20) -> tuple[bytes, bytes]:
+@pytest.mark.parametrize("engine", ["controller", "dledger"])
+def test_in_namespaces_all_links_are_there_and_brokers_listen_on_all_addresses(engine: str) -> None:
+    layout = with_ha_ports(at_namespace_addresses(laid_out(engine, 2 + (engine == "dledger"))))
+    replication = 10_915 if engine == "dledger" else 10_912
+    assert {place.raft_address.rpartition(":")[2] for place in layout.brokers} == {str(replication)}
+    config = of_broker(layout, 1, {})
+    assert (config["bindAddress"], config["brokerIP1"]) == ("0.0.0.0", "10.88.0.2")
+    pairs = {(p.dialer, p.target) for p in plan_proxies(layout, ["client-0"], direct=True)}
+    names = {place.name for place in layout.brokers}
+    assert {(a, b) for a in names for b in names if a != b} <= pairs
+
+
+def test_links_of_another_kind_are_refused() -> None:
+    assert "not 'wires'" in str(settings_problem({**ROCKETMQ_SETTINGS, "links": "wires"}))
+    assert settings_problem(ROCKETMQ_SETTINGS) is None
+
+
+def config_of(broker_id: int, role: str) -> bytes:
+    return f"brokerId={broker_id}\nbrokerRole={role}\n".encode()
+
+
+def runtime(log: int = 500, behind: int = 20) -> bytes:
     table = {"commitLogMinOffset": "0", "commitLogMaxOffset": str(log)}
     table["dispatchBehindBytes"] = str(behind)
-    return f"brokerId={broker_id}\nbrokerRole={role}\n".encode(), json.dumps(
-        {"table": table}
-    ).encode()
+    return json.dumps({"table": table}).encode()
 
 
 @pytest.mark.parametrize(
@@ -158,19 +190,55 @@ def answers(broker_id: int, role: str, log: int = 500, behind: int = 20) -> tupl
 )
 def test_a_broker_of_id_0_that_is_no_slave_leads(broker_id: int, role: str, *, leads: bool) -> None:
     place = laid_out("dledger", 3).brokers[1]
-    status = parse_status(place, 7, *answers(broker_id, role), pid=3)
+    positions = parse_positions(runtime())
+    assert positions is not None
+    status = parse_status(place, 7, config_of(broker_id, role), positions, pid=3)
     assert status is not None
     assert (status.role == "leader", status.ready, status.term) == (leads, leads, 7)
     assert (status.commit_index, status.applied_index) == (500, 480)
 
 
-@pytest.mark.parametrize(
-    ("config", "runtime"),
-    [(b"", answers(0, "SLAVE")[1]), (answers(0, "SLAVE")[0], b"{}"), (b"\xff", b"\xff")],
-)
-def test_other_answers_are_no_status(config: bytes, runtime: bytes) -> None:
+def test_other_answers_are_no_status() -> None:
     place = laid_out("dledger", 3).brokers[0]
-    assert parse_status(place, 0, config, runtime, pid=3) is None
+    positions = parse_positions(runtime())
+    assert positions is not None
+    assert parse_status(place, 0, b"", positions, pid=3) is None
+    assert parse_status(place, 0, b"\xff", positions, pid=3) is None
+    assert parse_positions(b"{}") is None
+    assert parse_positions(b"\xff") is None
+
+
+class OneBroker:
+    """A client of a broker that answers for its role at once, for its positions when told to."""
+
+    def __init__(self) -> None:
+        self.tells = asyncio.Event()
+        self.log = 500
+
+    async def request(self, address: str, command: RemotingCommand, _: float) -> RemotingCommand:
+        if command.code == RequestCode.GET_BROKER_CONFIG:
+            return RemotingCommand(code=0, body=config_of(0, "SYNC_MASTER"))
+        await self.tells.wait()
+        return RemotingCommand(code=0, body=runtime(self.log))
+
+
+async def test_a_role_does_not_wait_for_positions_that_are_known(tmp_path: Path) -> None:
+    place, broker = laid_out("dledger", 3).brokers[0], OneBroker()
+    reader = StatusReader(cast("RemotingClient", broker))
+
+    async def last_index(pid: int) -> int | None:
+        status = await reader.status(place, tmp_path, pid=pid, timeout_ms=20)
+        return None if status is None else status.last_index
+
+    assert await last_index(1) is None
+    broker.tells.set()
+    assert await last_index(1) == 500
+    broker.tells.clear()
+    assert await last_index(1) == 500
+    assert await last_index(2) is None, (
+        "positions of a process that is gone are not its successor's"
+    )
+    await reader.close()
 
 
 class OneAnswer:
