@@ -81,7 +81,7 @@ def experiment_to_report(
                 engine=engine,
                 toxiproxy_url=toxiproxy_url,
                 out=out,
-                on_drain=early.start if verify_after and judge in {"both", "spark"} else None,
+                on_whole=early.start if verify_after and judge in {"both", "spark"} else None,
             )
         except NothingBegunError as error:
             _tell(str(error))

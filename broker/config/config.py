@@ -78,6 +78,7 @@ class BrokerConfig:
     client_silence_ms_max: int = 120_000
     clients_per_group_max: int = 10_000
     held_pulls_max: int = 100_000
+    lock_lease_ms: int = 60_000  # of orderly consumers' queues; their clients believe in half of it
     pull_count_max: int = 1_024
     pull_size_max: int = 8 << 20
     enable_property_filter: bool = True  # SQL92 expressions in subscriptions
@@ -183,6 +184,7 @@ _POSITIVE = (
     "transaction_check_max",
     "registration_interval_ms",
     "client_silence_ms_max",
+    "lock_lease_ms",
     "connections_max",
     "file_reserved_time_hours",
     "timer_max_delay_sec",

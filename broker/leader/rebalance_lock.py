@@ -2,12 +2,13 @@
 
 Place in the data path: LOCK_BATCH_MQ calls `ask` for the queues that a client keeps and those that
 it may get; the latter go through the log first (`broker.state.queue_owners`). Clients renew every
-20 s, and consume in order only for 30 s after the last answer that they hold a queue.
+20 s, and consume in order only for 30 s after the last answer that they hold a queue: settings of
+theirs, with which a broker's `lock_lease_ms` has to agree.
 
 | the owner | another client may have its queue |
 |---|---|
-| stops renewing | 60 s after its last renewal, as in RocketMQ |
-| is not connected here | 35 s after its last renewal: its lease has expired at the client then |
+| stops renewing | a lease (60 s) after its last renewal, as in RocketMQ |
+| is not connected here | 7/12 of that (35 s) after it: its lease has expired at the client then |
 | has given the queue back | at once |
 
 An owner with a higher claim than the log has of it gets its queue through the log once more: from
@@ -35,7 +36,7 @@ from broker.state.queue_owners import Owner, Queue, QueueOwners
 __all__ = ["Claims", "RebalanceLocks"]
 
 _LEASE_MS: Final = 60_000
-_LEASE_OF_THE_GONE_MS: Final = 35_000
+_OF_THE_GONE: Final = (7, 12)  # of a lease: the half that clients believe in, and a margin
 
 
 @dataclass(slots=True)
@@ -47,7 +48,11 @@ class Claims:
 
 
 class RebalanceLocks:
-    def __init__(self, *, locks_max: int = 100_000) -> None:
+    """`lease_ms`: twice as long as clients consume in order after their last renewal."""
+
+    def __init__(self, *, locks_max: int = 100_000, lease_ms: int = _LEASE_MS) -> None:
+        self._lease_ms = lease_ms
+        self._lease_of_the_gone_ms = lease_ms * _OF_THE_GONE[0] // _OF_THE_GONE[1]
         self._locks_max = locks_max
         self._renewed_ms: dict[tuple[str, Queue], int] = {}
         self._began_ms = 0
@@ -133,5 +138,5 @@ class RebalanceLocks:
         return found
 
     def _is_over(self, group: str, queue: Queue, is_member: bool, now_ms: int) -> bool:
-        lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS
+        lease_ms = self._lease_ms if is_member else self._lease_of_the_gone_ms
         return now_ms - self._renewed_ms.get((group, queue), self._began_ms) > lease_ms

@@ -31,7 +31,7 @@ class Leadership:
     def __init__(self, replica: Replica, proposer: Proposer) -> None:
         self._replica = replica
         self.proposer = proposer
-        self.locks = RebalanceLocks()
+        self.locks = RebalanceLocks(lease_ms=replica.config.lock_lease_ms)
         self.pop_busy = BusyHoldings()
         self.ready = False  # this node leads and may propose, by the log's last notice
         self.term = 0

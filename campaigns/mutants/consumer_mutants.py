@@ -144,7 +144,7 @@ _LOCK_MUTANTS = (
             SourcePatch(
                 module="broker.leader.rebalance_lock",
                 within="RebalanceLocks._is_over",
-                before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
+                before="lease_ms = self._lease_ms if is_member else self._lease_of_the_gone_ms",
                 after="lease_ms = 1_000",
             ),
         ),
@@ -158,7 +158,7 @@ _LOCK_MUTANTS = (
             SourcePatch(
                 module="broker.leader.rebalance_lock",
                 within="RebalanceLocks._is_over",
-                before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
+                before="lease_ms = self._lease_ms if is_member else self._lease_of_the_gone_ms",
                 after="lease_ms = 10**12",
             ),
         ),
@@ -172,7 +172,7 @@ _LOCK_MUTANTS = (
             SourcePatch(
                 module="broker.leader.rebalance_lock",
                 within="RebalanceLocks._is_over",
-                before="lease_ms = _LEASE_MS if is_member else _LEASE_OF_THE_GONE_MS",
+                before="lease_ms = self._lease_ms if is_member else self._lease_of_the_gone_ms",
                 after="lease_ms = 20_000",
             ),
         ),

@@ -103,14 +103,14 @@ def run_experiment(
     engine: str | None = None,
     toxiproxy_url: str | None = None,
     out: Path | None = None,
-    on_drain: Callable[[], None] | None = None,
+    on_whole: Callable[[], None] | None = None,
 ) -> Path:
     """Run the experiment; return the run directory.
 
     A stop signal cleans up and raises ExperimentInterrupted. `engine` None: the scenario's. `out`
-    must not exist or be empty; None: runs/<scenario>-<time>-<seed>. `on_drain` is called once
-    nothing is left but to read what was sent; it must not block. Raises ExperimentError, also
-    NothingBegunError.
+    must not exist or be empty; None: runs/<scenario>-<time>-<seed>. `on_whole` is called once
+    senders have stopped and every node is back or given up; it must not block. Raises
+    ExperimentError, also NothingBegunError.
     """
     if engine is not None:
         cluster = dataclasses.replace(scenario.cluster, engine=engine)
@@ -128,7 +128,7 @@ def run_experiment(
             seed=seed,
             toxiproxy_url=toxiproxy_url,
             started=started,
-            on_drain=on_drain,
+            on_whole=on_whole,
         )
     except (LayoutError, ProcessError, WorldSettingsError) as error:  # no free ports, for example
         raise NothingBegunError(str(error)) from error
@@ -186,7 +186,7 @@ class _Experiment:
         seed: int,
         toxiproxy_url: str | None,
         started: datetime,
-        on_drain: Callable[[], None] | None,
+        on_whole: Callable[[], None] | None,
     ) -> None:
         self._scenario = scenario
         self._run = run
@@ -194,7 +194,7 @@ class _Experiment:
         self._seed = seed
         self._toxiproxy_url = toxiproxy_url
         self._started = started
-        self._on_drain = on_drain
+        self._on_whole = on_whole
         self._rng = random.Random(seed)
         spec = WORLDS[world]
         self._world_settings = spec.settings_with(world_settings)
@@ -353,6 +353,8 @@ class _Experiment:
                     f" {self._scenario.load.heal_seconds_max:g} s"
                 )
                 deadline_s = loop.time() + self._scenario.load.heal_seconds_max
+            if self._on_whole is not None:
+                self._on_whole()
             await await_settled(
                 parts.workload,
                 parts.history,
@@ -363,8 +365,6 @@ class _Experiment:
 
     async def _drain(self, parts: _Parts) -> None:
         self.progress.phase = "drain"
-        if self._on_drain is not None:
-            self._on_drain()
         deadline_s = asyncio.get_running_loop().time() + self._scenario.load.drain_seconds_max
         with self._phases.measured("drain"):
             drained = await drain_all(parts.context, parts.workload, deadline_s=deadline_s)

@@ -211,7 +211,9 @@ class Workload:
 
     def readers_reached(self, ends: dict[MessageQueue, int]) -> bool:
         """Return whether every consumer group has read up to these offsets of its topics."""
-        if not all(part.has_read() for part in self._parts.values()):
+        # Each is asked, done or not: some begin their last round when they are first asked.
+        have_read = [part.has_read() for part in self._parts.values()]
+        if not all(have_read):
             return False
         own = set(self._context.queues)
         ends = {queue: end for queue, end in ends.items() if queue in own}

@@ -26,7 +26,7 @@ from chaos.scenario.scenario import TransactionsSection
 from chaos.systems.base import SystemFailedError
 from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import Slot, WorkContext
-from chaos.workload.final_drain import DrainedQueue, drain
+from chaos.workload.final_drain import DrainedQueue, drain, read_ends
 from chaos.workload.offset_reader import make_tool, read_min_offset
 from chaos.worlds.world import World
 from client.errors import ClientError
@@ -100,7 +100,7 @@ async def await_settled(
 async def drain_all(
     context: WorkContext, workload: Workload, *, deadline_s: float
 ) -> list[DrainedQueue]:
-    """Drain until two rounds find the same end, then let the consumer groups reach it."""
+    """Drain, let the consumer groups reach the ends, and drain anew if the ends moved meanwhile."""
     drained = await drain(context, workload.drain_slot, deadline_s)
     for _ in range(DRAIN_ROUNDS_MAX):
         ends = {item.queue: item.max_offset for item in drained}
@@ -108,10 +108,9 @@ async def drain_all(
             if asyncio.get_running_loop().time() >= deadline_s:
                 return drained
             await asyncio.sleep(POLL_S)
-        again = await drain(context, workload.drain_slot, deadline_s)
-        if {item.queue: item.max_offset for item in again} == ends:
-            return again
-        drained = again
+        if await read_ends(context, workload.drain_slot, deadline_s) == ends:
+            return drained
+        drained = await drain(context, workload.drain_slot, deadline_s)
     # The ends still move: no queue counts as drained.
     return [
         DrainedQueue(

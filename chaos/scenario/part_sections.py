@@ -33,12 +33,17 @@ __all__ = [
     "TimersSection",
     "number",
     "part_problems",
+    "part_settings",
 ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PartSection:
     """The base of all sections. Numbers are fields made by `number`."""
+
+    def broker_settings(self) -> dict[str, int]:
+        """Return what brokers have to be told of the part, where it is not their default."""
+        return {}
 
 
 def number(default: float, low: float, high: float) -> Any:
@@ -152,6 +157,9 @@ class PopsSection(PartSection):
 class OrderlySection(PartSection):
     """`rate`: sends per second. `crashes`: how many members die in a run, at its beginning.
 
+    Brokers keep a lock for `lease_ms` after its last renewal, members believe in theirs for half of
+    that; after each failover the queues of members that are gone wait for 7/12 of it.
+
     A call of the listener takes up to twice `consume_ms`; `slow_share` of them up to `slow_ms`, so
     that some are at work whenever a queue goes to another member.
     """
@@ -166,6 +174,11 @@ class OrderlySection(PartSection):
     slow_share: float = number(0.1, 0, 1)
     slow_ms: int = number(1_500, 0, 4_000)
     batch: int = number(2, 1, 1_000)
+    lease_ms: int = number(60_000, 1_000, 600_000)
+
+    def broker_settings(self) -> dict[str, int]:
+        is_default = self.lease_ms == OrderlySection().lease_ms
+        return {} if is_default else {"lock_lease_ms": self.lease_ms}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +290,13 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,
 slots and groups."""
+
+
+def part_settings(parts: Mapping[str, PartSection]) -> dict[str, int]:
+    """Return what brokers have to be told of these parts, for their section [broker]."""
+    return {
+        key: value for section in parts.values() for key, value in section.broker_settings().items()
+    }
 
 
 def part_problems(name: str, section: PartSection) -> list[str]:

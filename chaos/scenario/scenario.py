@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.nemesis.catalogue import CATALOGUE
-from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems
+from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems, part_settings
 from chaos.scenario.ranges import (
     fault_number_problem,
     group_names,
@@ -236,6 +236,7 @@ class Scenario:
             "transaction_check_max": self.transactions.check_max,
             "dedupe_window_ms": self.dedupe.window_ms,
             **_SMALL_INDEX,
+            **part_settings(self.parts),
             **self.cluster.broker,
         }
 

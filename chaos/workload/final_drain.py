@@ -19,13 +19,13 @@ from typing import Final
 
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, WorkContext, queue_row
-from chaos.workload.offset_reader import read_max_offset, read_min_offset
+from chaos.workload.offset_reader import make_tool, read_max_offset, read_min_offset
 from chaos.workload.pull_reader import complete_poll
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 from client.message import MessageQueue
 
-__all__ = ["DRAIN_GROUP", "DrainedQueue", "drain"]
+__all__ = ["DRAIN_GROUP", "DrainedQueue", "drain", "read_ends"]
 
 DRAIN_GROUP: Final = "final-drain"
 BATCH_MAX: Final = 32
@@ -60,6 +60,30 @@ async def drain(context: WorkContext, slot: Slot, deadline_s: float) -> list[Dra
                 for number, queue in enumerate(context.all_queues)
             )
         )
+
+
+async def read_ends(
+    context: WorkContext, slot: Slot, deadline_s: float
+) -> dict[MessageQueue, int | None]:
+    """Read the maximum offset of every queue, as recorded operations.
+
+    None for a queue without an answer by `deadline_s` (loop time).
+    """
+    client = slot.next_client()
+
+    async def end_of(tool: PullConsumer, number: int, queue: MessageQueue) -> int | None:
+        root = f"{client}.q{number}"
+        actor = Actor(context.history, root=root, client=client, client_group=DRAIN_GROUP)
+        while (end := await read_max_offset(tool, actor, queue)) is None:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                return None
+            await asyncio.sleep(RETRY_PAUSE_S)
+        return end
+
+    async with make_tool(context, slot) as tool:
+        queues = context.all_queues
+        ends = await asyncio.gather(*(end_of(tool, i, queue) for i, queue in enumerate(queues)))
+    return dict(zip(queues, ends, strict=True))
 
 
 class _QueueDrain:

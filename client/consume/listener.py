@@ -138,7 +138,9 @@ class PushConsumerSettings:
     and with `ordered` never. In broadcasting mode it is dropped with a line in the log."""
     retry_delay_level: int = 0
     lock_interval_ms: int = 20_000
-    """Interval at which an ordered consumer renews its locks; a lock expires after 30 s."""
+    """Interval at which an ordered consumer renews its locks."""
+    lock_held_ms: int = 30_000
+    """Time after which a lock that was not renewed has expired: half of what brokers grant."""
     offset_file: Path | None = None
     """File in which a broadcasting member stores its offsets; None: nowhere, it starts anew with
     `consume_from` at every start."""
@@ -170,6 +172,7 @@ class PushConsumerSettings:
             "stop_timeout_ms",
             "timeout_ms",
             "lock_interval_ms",
+            "lock_held_ms",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")

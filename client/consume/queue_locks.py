@@ -6,7 +6,7 @@ queue, renews all locks every `lock_interval_ms`, and releases them after the la
 
 Invariants:
 - A lock counts from the moment before its request was sent, so that it expires here before it
-  expires at the broker: here it holds 30 s, a broker keeps it 60 s.
+  expires at the broker: here it holds `held_ms` (30 s), a broker keeps it twice as long.
 - A lock that was not renewed for as long as the broker keeps one may have been another member's in
   between: it is treated as lost, not renewed, and the queue starts again at the committed offset.
 - Each request carries this member's claim, a number raised at each release: an unlock that arrives
@@ -42,7 +42,7 @@ __all__ = ["LockAnswer", "LockTable", "QueueLocks"]
 _log = logging.getLogger(__name__)
 
 _HELD_MS: Final = 30_000
-_BROKER_KEEPS_MS: Final = 60_000
+_KEPT_BY_BROKERS: Final = 2  # times as long as it is held here
 
 
 class _Queue(msgspec.Struct):
@@ -69,9 +69,10 @@ class LockAnswer:
 class LockTable:
     """The locks held, and since when; pure, times are ms of any one clock."""
 
-    __slots__ = ("_claim", "_given_back", "_since")
+    __slots__ = ("_claim", "_given_back", "_held_ms", "_since")
 
-    def __init__(self) -> None:
+    def __init__(self, *, held_ms: int = _HELD_MS) -> None:
+        self._held_ms = held_ms
         self._since: dict[MessageQueue, float] = {}
         self._given_back: dict[MessageQueue, int] = {}  # -> the last claim that released it
         self._claim = 1
@@ -90,7 +91,7 @@ class LockTable:
         """Record a granted lock; False where another member may have held it meanwhile."""
         before = self._since.get(queue)
         self._since[queue] = asked_ms
-        return before is None or asked_ms - before < _BROKER_KEEPS_MS
+        return before is None or asked_ms - before < _KEPT_BY_BROKERS * self._held_ms
 
     def is_given_back_since(self, queue: MessageQueue, claim: int) -> bool:
         """Return whether `queue` was released since `claim`, which voids that lock's answer."""
@@ -109,20 +110,30 @@ class LockTable:
 
     def holds(self, queue: MessageQueue, now_ms: float) -> bool:
         since = self._since.get(queue)
-        return since is not None and now_ms - since < _HELD_MS
+        return since is not None and now_ms - since < self._held_ms
+
+    def is_over(self, asked_ms: float, now_ms: float) -> bool:
+        """Return whether a lock that was requested at `asked_ms` has expired."""
+        return now_ms - asked_ms >= self._held_ms
 
 
 class QueueLocks:
     """The locks of one member of a group; `wire_group` is the group's name at brokers."""
 
     def __init__(
-        self, instance: ClientInstance, wire_group: str, *, timeout_ms: int, policy: RetryPolicy
+        self,
+        instance: ClientInstance,
+        wire_group: str,
+        *,
+        timeout_ms: int,
+        policy: RetryPolicy,
+        held_ms: int = _HELD_MS,
     ) -> None:
         self._instance = instance
         self._wire_group = wire_group
         self._timeout_ms = timeout_ms
         self._policy = policy
-        self._table = LockTable()
+        self._table = LockTable(held_ms=held_ms)
 
     def holds(self, queue: MessageQueue) -> bool:
         """Return whether messages of `queue` may be consumed now."""
@@ -139,7 +150,7 @@ class QueueLocks:
         answers = await asyncio.gather(
             *(self._ask_quietly(RequestCode.LOCK_BATCH_MQ, group, claim) for group in groups)
         )
-        is_over = self._instance.now_ms() - asked_ms >= _HELD_MS
+        is_over = self._table.is_over(asked_ms, self._instance.now_ms())
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
         for group, locked in zip(groups, answers, strict=True):

@@ -69,6 +69,17 @@ def test_a_client_that_is_gone_keeps_its_queues_while_it_may_believe_in_them():
     assert table.lock("G", "b", [Q0], 35_001) == [Q0]
 
 
+def test_shorter_leases_end_sooner_and_still_outlast_the_half_that_clients_believe_in():
+    table = Table(lease_ms=12_000)
+    assert table.lock("G", "a", [Q0, Q1], 0) == [Q0, Q1]
+    assert table.lock("G", "b", [Q0], 12_000) == []
+    assert table.lock("G", "b", [Q0], 12_001) == [Q0]
+    table.members = {"b"}
+    assert table.lock("G", "a", [Q1], 20_000) == [Q1]
+    assert table.lock("G", "b", [Q1], 27_000) == [], "its owner is gone, and believes for 6 s"
+    assert table.lock("G", "b", [Q1], 27_001) == [Q1]
+
+
 def test_a_new_leader_gives_nobodys_queue_away():
     table = Table()
     assert table.lock("G", "a", [Q0], 0) == [Q0]

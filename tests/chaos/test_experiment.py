@@ -29,14 +29,14 @@ DEFINITE = {"ok", "fail"}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("experiment") / "run"
-    drains: list[bool] = []
+    wholes: list[bool] = []
     run_experiment(
         load_scenario(SCENARIOS / "smoke.toml"),
         seed=11,
         out=out,
-        on_drain=lambda: drains.append((out / "run.json").exists()),
+        on_whole=lambda: wholes.append((out / "run.json").exists()),
     )
-    assert drains == [False], "it is told once, before the run has ended"
+    assert wholes == [False], "it is told once, before the run has ended"
     return out
 
 

@@ -104,6 +104,14 @@ def test_a_lock_holds_for_half_of_what_the_broker_keeps_it() -> None:
     assert table.queues == ()
 
 
+def test_a_lock_of_a_shorter_lease_holds_for_half_of_it() -> None:
+    table = LockTable(held_ms=6_000)
+    assert table.granted(QUEUE, 1_000)
+    assert table.holds(QUEUE, 6_999)
+    assert not table.holds(QUEUE, 7_000)
+    assert not table.granted(QUEUE, 13_000)  # the broker may have given it away at 12 s
+
+
 def test_what_is_given_back_is_asked_for_by_another_claim() -> None:
     table = LockTable()
     before = table.claim

@@ -200,6 +200,12 @@ def what_was_held_is_delivered_before_the_reset_is_heard_of(run: SyntheticRun) -
     _reset(run)["offset"] = 5
 
 
+@silent("A12")
+def member_hears_of_a_reset_behind_a_delivery(run: SyntheticRun) -> None:
+    """What it had pulled before is delivered after the answer to the reset, and then again."""
+    _reset_ends_before_the_delivery_of_s5(run, by_ns=1)
+
+
 @silent("C9")
 def queue_was_given_anew_after_a_seek(run: SyntheticRun) -> None:
     drop(run, of_group(run, "resets", "s4")[-1])
@@ -243,6 +249,19 @@ def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: P
     for name in ("orderly", "broadcast", "drain", "retries", "resets", "popper"):
         del run.manifest["consumer_groups"][name]
     assert results(rule_id, run, tmp_path) == []
+
+
+def test_a_reset_long_before_both_reads_is_no_cause(tmp_path: Path) -> None:
+    run = consumer_run("a", lambda run: _reset_ends_before_the_delivery_of_s5(run, 10_000_000_001))
+    (only,) = results("A12", run, tmp_path)
+    assert only.verdict is Outcome.FAIL
+    assert [witness["value"] for witness in only.witnesses] == ["a.s5"]
+
+
+def _reset_ends_before_the_delivery_of_s5(run: SyntheticRun, by_ns: int) -> None:
+    told, first = _reset(run), of_group(run, "resets", "s5")[0]
+    told["t_complete"] = first["t_invoke"] - by_ns
+    told["t_invoke"] = told["t_complete"] - 1
 
 
 def _last_refusal_in_a_fault(run: SyntheticRun) -> None:

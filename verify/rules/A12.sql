@@ -9,7 +9,7 @@
 -- rule: A second ok read of a value by one group (broadcast: one client) with no cause. Causes: an
 --   earlier read of it with fail or info, reconsume above 0, an assign of a member that names the
 --   queue between the two, a reset of the queue for the group that may have come into force between
---   them, or a second reader whose last assign names the queue and is not the one
+--   them (of which a member may hear up to 10 s after its answer), or a second reader whose last assign names the queue and is not the one
 --   under which the first read was made. Each ok read is held against the one before it.
 -- source: OpenChaos's consume counts
 with consumed as (
@@ -59,7 +59,8 @@ line as (
   from assignments
   union all
   select
-    client_group, broker_group, topic, queue, t_invoke, 0, op, cast(-1 as int), t_end
+    client_group, broker_group, topic, queue, t_invoke, 0, op, cast(-1 as int),
+    case when type = 'ok' then t_end + 10000000000 else t_end end
   from group_resets
   union all
   select

@@ -1,7 +1,7 @@
 """A Spark session that is started before the run that it will judge has ended.
 
-Place in the data path: `ledgermq chaos run` starts one when its cluster only remains to be read;
-`verify.run` takes it if it fits the run.
+Place in the data path: `ledgermq chaos run` starts one when its cluster is whole again and only
+remains to be settled and read; `verify.run` takes it if it fits the run.
 
 Invariants: nothing is started before `start`, and a session that nobody took ends with the block;
 an error of the start is raised where the session is taken. pyspark, which imports slowly, is

@@ -5,7 +5,8 @@ suspend queues for a while, and refuse some messages, which makes the queue wait
 
 Invariants: a delivery lasts from the listener's call to its answer, recorded by a process per
 queue, so that two members at one queue show as overlapping operations; a member crashes only in the
-first quarter of the load and at most `crashes` times in a run, since its locks stay for 35 s.
+first quarter of the load and at most `crashes` times in a run, since its locks stay for a while
+(`lease_ms`), which each failover begins anew.
 
 Source: RocketMQ ConsumeMessageOrderlyService; guarantees G3 and G5; rules C3, C4, A5, A13.
 """
@@ -44,6 +45,7 @@ CRASHES_UNTIL: Final = 0.25  # of the load
 SUSPEND_S_MAX: Final = 1.0
 SUSPEND_EVERY_S: Final = 4.0
 REDELIVERY_MS: Final = 200  # how long a refused message makes its queue wait
+RENEWALS: Final = 3  # in a lease, as by RocketMQ's defaults
 
 
 class OrderlyPart:
@@ -122,6 +124,8 @@ class OrderlyPart:
                     "ordered": True,
                     "consume_batch_max": int(self._section.batch),
                     "redelivery_ms_min": REDELIVERY_MS,
+                    "lock_interval_ms": int(self._section.lease_ms) // RENEWALS,
+                    "lock_held_ms": int(self._section.lease_ms) // 2,
                 },
             )
 
