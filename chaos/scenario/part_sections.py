@@ -230,14 +230,15 @@ class ResetsSection(PartSection):
 class DeletionsSection(PartSection):
     """Topics that are made, used, deleted and made again.
 
-    A topic lives `life_s` on average and is gone for `gone_s`; `send_rate` and `poll_rate` are per
-    second over all of them.
+    A topic lives `life_s` on average and is gone for `gone_s`; `send_rate`, `transaction_rate` (0:
+    none) and `poll_rate` are per second over all of them.
     """
 
     topics: int = number(2, 1, 64)
     life_s: float = number(4.0, 0.2, 3600)
     gone_s: float = number(0.5, 0.0, 3600)
     send_rate: float = number(4.0, 0.01, 10_000)
+    transaction_rate: float = number(1.5, 0, 10_000)
     poll_rate: float = number(2.0, 0.01, 10_000)
 
 

@@ -209,21 +209,31 @@ class Admin(Lifecycle):
         return progress
 
     async def reset_offsets(
-        self, group: str, topic: str, timestamp_ms: int
+        self,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        is_force: bool = True,
+        broker_names: Sequence[str] = (),
     ) -> dict[MessageQueue, int]:
         """Reset `group` to the messages stored at Unix time `timestamp_ms`; -1: to the end.
 
-        Returns the new offsets by queue. The brokers notify members that are online.
+        Without `is_force` the group never goes forward: a queue in which it is before that place
+        stays where it is. `broker_names`: at these broker groups only. Returns the new offsets by
+        queue. The brokers notify members that are online.
         """
         namespace = self.instance.namespace
         fields = {
             "group": namespace.wrap(group),
             "topic": namespace.wrap(topic),
             "timestamp": str(timestamp_ms),
-            "isForce": "true",
+            "isForce": "true" if is_force else "false",
         }
         offsets: dict[MessageQueue, int] = {}
-        names = sorted({queue.broker_name for queue in (await self.topic_route(topic)).read_queues})
+        names = sorted(broker_names) or sorted(
+            {queue.broker_name for queue in (await self.topic_route(topic)).read_queues}
+        )
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         for answer in await self._ask_leaders(code, fields, names=names):
             offsets |= self._by_queue(answer, _Table[int])

@@ -357,8 +357,20 @@ class SyncAdmin(Opened[Admin]):
     ) -> dict[MessageQueue, QueueProgress]:
         return self._call(self.client.consumer_progress(group, topic))
 
-    def reset_offsets(self, group: str, topic: str, timestamp_ms: int) -> dict[MessageQueue, int]:
-        return self._call(self.client.reset_offsets(group, topic, timestamp_ms))
+    def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        is_force: bool = True,
+        broker_names: Sequence[str] = (),
+    ) -> dict[MessageQueue, int]:
+        return self._call(
+            self.client.reset_offsets(
+                group, topic, timestamp_ms, is_force=is_force, broker_names=broker_names
+            )
+        )
 
     def reset_queue(
         self, group: str, queue: MessageQueue, *, offset: int = -1, timestamp_ms: int = -1

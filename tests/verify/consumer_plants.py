@@ -1,4 +1,4 @@
-"""Planted violations of the rules of consumption (C3 to C10): see `tests.verify.plants`."""
+"""Planted violations of the rules of consumption (C3 to C10, M8): see `tests.verify.plants`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tests.verify.consumer_runs import (
     consumer_run,
     drop,
     of_group,
+    reset_by_time,
+    stored_at,
     swap,
 )
 from tests.verify.plants import Plant, Planted
@@ -181,6 +183,67 @@ def seek_is_ignored(run: SyntheticRun) -> None:
     for op in run.ops:
         if op["f"] == "reset" and op["client"] == f"{run.name}.s1":
             op["offset"] = 3
+
+
+def _sent_by_time(run: SyntheticRun, offset: int | None, from_ms: int, ref: str = "force") -> None:
+    """Send the group to `offset`, and then to the end as it was before."""
+    reset_by_time(run, offset, from_ms, ref)
+    reset_by_time(run, 6, -1)
+
+
+@plant("M8", witness="behind what belongs to it")
+def reset_by_time_goes_too_far(run: SyntheticRun) -> None:
+    _sent_by_time(run, 3, stored_at(run, 2))
+
+
+@plant("M8", witness="at what is older")
+def reset_by_time_goes_too_far_back(run: SyntheticRun) -> None:
+    _sent_by_time(run, 1, stored_at(run, 2))
+
+
+@plant("M8", witness="at what is older")
+def reset_that_is_forced_goes_where_the_group_was(run: SyntheticRun) -> None:
+    reset_by_time(run, 2, stored_at(run, 2))
+    _sent_by_time(run, 2, stored_at(run, 4))
+
+
+@plant("M8", witness="forward, though it was not forced")
+def reset_goes_forward_that_was_not_forced(run: SyntheticRun) -> None:
+    reset_by_time(run, 2, stored_at(run, 2))
+    _sent_by_time(run, 4, stored_at(run, 4), "no-force")
+
+
+@plant("M8", witness="at what is older")
+def reset_that_was_not_forced_goes_nowhere_it_should(run: SyntheticRun) -> None:
+    reset_by_time(run, 2, stored_at(run, 2))
+    _sent_by_time(run, 1, stored_at(run, 4), "no-force")
+
+
+@plant("M8", witness='"known_offset": 5')
+def reset_to_the_end_stops_before_it(run: SyntheticRun) -> None:
+    _sent_by_time(run, 5, -1)
+
+
+@plant("M8", witness='"later_offset": 3')
+def reset_to_the_end_goes_beyond_it(run: SyntheticRun) -> None:
+    """The fourth message and those behind it had not been sent yet."""
+    began = next(op for op in run.ops if op["f"] == "send" and _value(op) == f"{run.name}.s3")
+    row = reset_by_time(run, 4, -1)
+    row |= {"t_invoke": began["t_invoke"] - 2, "t_complete": began["t_invoke"] - 1}
+
+
+@plant("M8", witness="no place was named")
+def reset_leaves_a_queue_out(run: SyntheticRun) -> None:
+    _sent_by_time(run, None, stored_at(run, 2))
+
+
+@plant("M8", witness="there is no such place")
+def reset_goes_beyond_the_queue(run: SyntheticRun) -> None:
+    _sent_by_time(run, 7, stored_at(run, 5) + 1)
+
+
+def _value(op: Row) -> str:
+    return str(op["messages"][0]["value"])
 
 
 def _reset(run: SyntheticRun) -> Row:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from tests.verify.synthetic import MS, Rec, Row, SyntheticRun
 
 ORDERLY, BROADCAST, RETRIED, RESET = "Orderly", "Broadcast", "Retried", "Reset"
+TIMED = "timed"
 DEAD, AGAIN = "%DLQ%retries", "%RETRY%retries"
 DRAINED_AT = 900_000 * MS
 LEFT_AT = 1_000_000 * MS
@@ -116,6 +117,23 @@ def reset(run: SyntheticRun, client: str, offset: int | None, outcome: str = "ok
     )
 
 
+def reset_by_time(
+    run: SyntheticRun, offset: int | None, from_ms: int, ref: str = "force", outcome: str = "ok"
+) -> Row:
+    """A reset of a group that has no member; the last one goes to the end, where nothing stands."""
+    row = reset(run, "tool", offset, outcome)
+    row |= {"client_group": TIMED, "from_ms": from_ms, "ref": ref}
+    row["op"] = len(run.ops) + 1_000
+    return row
+
+
+def stored_at(run: SyntheticRun, offset: int) -> int:
+    """Return when the message at that offset of the queue that is reset was stored."""
+    at = run.stored(0, RESET)[offset].stored_ms
+    assert at is not None
+    return at
+
+
 def of_group(run: SyntheticRun, group: str, name: str) -> list[Row]:
     """Return the group's deliveries of a value."""
     value = f"{run.name}.{name}"
@@ -206,6 +224,18 @@ def _resets(run: SyntheticRun) -> None:
     _deliver_from(run, 2)
     reset(run, "s1", 4)
     _deliver_from(run, 4)
+    _resets_by_time(run)
+
+
+def _resets_by_time(run: SyntheticRun) -> None:
+    """To a time, to the end and back; and without force, where the group stays if it is before."""
+    reset_by_time(run, 2, stored_at(run, 2))
+    reset_by_time(run, 2, stored_at(run, 1) + 1)
+    reset_by_time(run, 6, -1)
+    reset_by_time(run, 3, stored_at(run, 3), "no-force")
+    reset_by_time(run, 3, -1, "no-force")
+    reset_by_time(run, 0, 0)
+    reset_by_time(run, 6, -1)
 
 
 def _deliver_from(run: SyntheticRun, first: int) -> None:

@@ -1,4 +1,4 @@
-"""Where the rules of consumption (C3 to C10) must stay silent, can't tell, or are left out."""
+"""Where the rules of consumption (C3 to C10, M8) must stay silent, can't tell, or are left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from tests.verify.consumer_runs import (
     DRAINED_AT,
+    RESET,
     RETRIED,
+    TIMED,
     Change,
     add,
     assign,
@@ -18,6 +20,8 @@ from tests.verify.consumer_runs import (
     drop,
     of_group,
     reset,
+    reset_by_time,
+    stored_at,
 )
 from tests.verify.synthetic import MS, SCHEMAS, Row, SyntheticRun
 from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
@@ -216,6 +220,47 @@ def queue_was_given_anew_after_a_seek(run: SyntheticRun) -> None:
     _renumber(run)
 
 
+@silent("M8")
+def commit_of_unknown_outcome_may_have_moved_the_group(run: SyntheticRun) -> None:
+    """Not forced, it went to where that commit may have brought the group."""
+    reset_by_time(run, 0, 0)
+    place = {"client_group": TIMED, "topic": RESET, "queue": 0}
+    run.op("t1.commits", "commit_offset", "info", offset=4, **place)
+    run.ops[-1] |= {"op": len(run.ops) + 1_000, "t_complete": None}
+    reset_by_time(run, 4, stored_at(run, 5), "no-force")
+
+
+@silent("M8")
+def reset_of_unknown_place_came_before(run: SyntheticRun) -> None:
+    reset_by_time(run, 0, 0)
+    reset_by_time(run, None, stored_at(run, 5), outcome="info")
+    reset_by_time(run, 5, stored_at(run, 5), "no-force")
+
+
+@silent("M8")
+def commit_counts_for_nothing_before_the_reset_is_followed(run: SyntheticRun) -> None:
+    """The commit was acknowledged, and the group stays where the reset before it had led."""
+    reset_by_time(run, 3, stored_at(run, 3))
+    place = {"client_group": TIMED, "topic": RESET, "queue": 0}
+    run.op("t1.commits", "commit_offset", offset=1, **place)
+    run.ops[-1]["op"] = len(run.ops) + 1_000
+    reset_by_time(run, 3, -1, "no-force")
+
+
+@silent("M8")
+def nobody_knows_of_the_message_yet(run: SyntheticRun) -> None:
+    """At the end there was nothing when it was asked; what stands there now is older."""
+    sent = next(op for op in run.ops if op["f"] == "send" and op["topic"] == RESET)
+    row = reset_by_time(run, 0, stored_at(run, 5) + 1_000)
+    row |= {"t_invoke": sent["t_invoke"] - 2, "t_complete": sent["t_invoke"] - 1}
+
+
+@silent("M8")
+def group_of_which_nothing_is_known_goes_anywhere(run: SyntheticRun) -> None:
+    row = reset_by_time(run, 4, stored_at(run, 4), "no-force")
+    row["client_group"] = "nobody"
+
+
 @pytest.mark.parametrize(
     ("rule_id", "change", "dead"), SILENT, ids=[f"{r}-{c.__name__}" for r, c, _ in SILENT]
 )
@@ -243,7 +288,7 @@ def test_without_a_log_and_a_read_dead_letters_are_unknown(tmp_path: Path) -> No
     assert "dead letters" in str(only.reason)
 
 
-@pytest.mark.parametrize("rule_id", ["C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10"])
+@pytest.mark.parametrize("rule_id", ["C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "M8"])
 def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: Path) -> None:
     run = SyntheticRun("a")
     for name in ("orderly", "broadcast", "drain", "retries", "resets", "popper"):

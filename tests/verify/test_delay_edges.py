@@ -72,6 +72,14 @@ def recall_refused_and_it_came(run: SyntheticRun) -> None:
 
 
 @silent("D3")
+def message_went_with_its_topic(run: SyntheticRun) -> None:
+    fall_due(run, delay(run, "d8"))
+    delay(run, "d7")
+    deleted = run.op("a1", "delete_topic", "info", topic=TOPIC, client_group="tools")
+    deleted["t_complete"] = None
+
+
+@silent("D3")
 def delay_of_unknown_outcome_never_came(run: SyntheticRun) -> None:
     delay(run, "d7", outcome="info")
     fall_due(run, delay(run, "d8"))

@@ -33,6 +33,7 @@ TALLIES: Final[Mapping[str, pa.Schema]] = {
             ("messages", _LONG),
             ("sharded", _LONG),
             ("digests", _LONG),
+            ("timed", _LONG),
         ]
     ),
     "record_counts": pa.schema(

@@ -1,6 +1,6 @@
 -- One row per value that was sent to be delivered later, of those not all of whose attempts failed:
 -- `due`, the earliest time at which it may be delivered, and `due_latest`, the latest at which it
--- falls due (a broker counts a delay from when it gets it); `acked_op`, the first attempt that was
+-- falls due (a broker counts a delay from when it gets it); `t_sent`, when it was first sent; `acked_op`, the first attempt that was
 -- ok, null where none was; how often it was recalled, ok and with fail, by which operation first;
 -- `t_recalled`, when the first ok recall was answered. `t_shown`: when it first could be
 -- seen on a user topic, from the append of its record, a read of any outcome, or both; null where it
@@ -14,6 +14,7 @@ with sent as (
     max(case when m.due is null then 1 else 0 end) = 1 as is_untold,
     count(*) as open_attempts,
     min(m.op) as sent_op,
+    min(m.t_invoke) as t_sent,
     min(case when m.type = 'ok' then m.op end) as acked_op,
     min_by(
       struct(m.broker_group, m.topic, m.queue),
@@ -70,7 +71,7 @@ shown as (
   group by value
 )
 select
-  s.value, s.due, s.due_latest, s.is_untold, s.open_attempts, s.sent_op, s.acked_op, s.place,
+  s.value, s.due, s.due_latest, s.is_untold, s.open_attempts, s.sent_op, s.t_sent, s.acked_op, s.place,
   coalesce(r.recalls, cast(0 as bigint)) as recalls,
   coalesce(r.recalls_ok, cast(0 as bigint)) as recalls_ok,
   coalesce(r.recalls_failed, cast(0 as bigint)) as recalls_failed,

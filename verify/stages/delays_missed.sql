@@ -1,11 +1,14 @@
 -- Delayed messages that were acknowledged, not recalled by any answer that was ok or is unknown, and
 -- not read ok by a group that is to read all of their topic: one row per value, with the first such
--- group and how many there are. `lost`: nobody was shown it, and no committed log has it on a user
+-- group and how many there are; not those whose topic may have been deleted behind them. `lost`: nobody was shown it, and no committed log has it on a user
 -- topic. `reason`: why that proves nothing.
 with owed as (
   select d.*
   from delays d
   left join first_index f on d.place.broker_group = f.broker_group
+  left anti join topic_changes c
+    on d.place.broker_group = c.broker_group and d.place.topic = c.topic
+    and c.f = 'delete_topic' and c.t_end >= d.t_sent
   where d.acked_op is not null and d.recalls = d.recalls_failed
     -- Retention may have taken what was delivered and read where nobody tells.
     and coalesce(f.first_index, cast(1 as bigint)) <= 1

@@ -2,11 +2,13 @@
 
 Place in the data path: DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV and UPDATE_AND_CREATE_TOPIC
 as mqadmin sends them; beside them one process per topic that sends to it whether it is there or
-not, and one that reads it from where its queues begin.
+not, some messages to be delivered later; a transactional producer that leaves most of its halves
+to the broker's checks; and a process per topic that reads it from where its queues begin. So when a
+topic goes, some of its messages wait elsewhere.
 
 Invariants: every topic is there at the end, made by an acknowledged creation after the last
 deletion, so that its queues can be drained from their beginnings on; a reader that finds its
-position gone begins anew under an `assign`.
+position gone begins anew under an `assign`; nothing that waits is left when the drain begins.
 
 Source: the run format (create_topic, delete_topic; M1, M2); decision 15.
 """
@@ -16,29 +18,32 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from chaos.scenario.part_sections import DeletionsSection
-from chaos.workload.actor import Actor
-from chaos.workload.context import Slot, queue_row
+from chaos.workload.context import Slot
+from chaos.workload.local_database import LocalDatabase
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.part_sender import PartSender
+from chaos.workload.parts.queue_reader import QueueReader
 from chaos.workload.parts.topic_admin import TopicAdmin
-from chaos.workload.pull_reader import complete_poll
+from chaos.workload.transactional_sender import TransactionalClient
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
-from client.consume.queue_requests import PullStatus
-from client.errors import ClientError
 from client.message import MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 
 __all__ = ["DELETIONS"]
 
 GROUP: Final = "deletions"
-BATCH_MAX: Final = 32
 TIMEOUT_MS: Final = 2_000
-_SLOTS: Final = ("deletions-admin", "deletions-send", "deletions-read")
+DELAYED_SHARE: Final = 0.4
+DELAY_MS: Final = (300, 3_000)
+DELIVERY_S: Final = 2.5  # so long behind its time a delayed message is there, or does not come
+CHECK_MARGIN_S: Final = 2.0
+_SLOTS: Final = ("deletions-admin", "deletions-send", "deletions-tx", "deletions-read")
 
 
 class _Deletions:
@@ -51,6 +56,8 @@ class _Deletions:
             self._queues.setdefault(queue.topic, []).append(queue)
         self._sending = len(self._queues)
         self._idle = asyncio.Event()
+        self._due_s = 0.0
+        self._transactions = self._transactional_client()
         self._changing = set(self._queues)
         self._drain_wanted = asyncio.Event()
         self._left_to_read = set(self._queues)
@@ -94,12 +101,29 @@ class _Deletions:
                 tasks.create_task(self._change(admin, stop, drained))
                 tasks.create_task(self._send(sender, queues, stop))
                 tasks.create_task(self._read(read_slot, topic, queues, drained))
+            if self._transactions is not None:
+                tasks.create_task(self._transactions.run(stop, drained))
 
     async def idle(self) -> None:
         await self._idle.wait()
+        if self._transactions is not None:
+            await self._transactions.idle()
 
     def is_settled(self) -> bool:
-        return not self._changing
+        """Return whether all topics are there for good, and nothing waits to come to them."""
+        now_s = asyncio.get_running_loop().time()
+        return not self._changing and now_s >= self._due_s + DELIVERY_S and self._is_decided()
+
+    def _is_decided(self) -> bool:
+        """Return whether no half waits for a check any more: the broker asks once per interval.
+
+        That the first checks are past the run itself waits for.
+        """
+        checks = self._kit.context.scenario.transactions
+        logs = [] if self._transactions is None else self._transactions.checks
+        last_ns = max((log.last_ns for log in logs), default=0)
+        quiet_s = 2 * checks.check_interval_ms / 1000 + CHECK_MARGIN_S
+        return self._kit.context.history.now_ns() - last_ns >= quiet_s * 1e9
 
     def has_read(self) -> bool:
         """Return whether every queue was asked once more for what stood before its beginning."""
@@ -108,6 +132,35 @@ class _Deletions:
 
     def _child(self) -> random.Random:
         return random.Random(self._kit.rng.getrandbits(64))
+
+    def _transactional_client(self) -> TransactionalClient | None:
+        """Return the client of the transactions; None where there are to be none."""
+        context = self._kit.context
+        if self._section.transaction_rate <= 0:
+            return None
+        work = replace(
+            context.scenario.workload,
+            topics=tuple(self._queues),
+            transaction_clients=1,
+            transaction_processes=2,
+            transaction_rate=self._section.transaction_rate,
+            commit_share=0.2,
+            rollback_share=0.1,
+            undecided_share=0.0,
+            transaction_crash_s=0.0,
+        )
+        own = replace(
+            context,
+            queues=context.part_queues["deletions"],
+            scenario=replace(context.scenario, workload=work),
+        )
+        return TransactionalClient(
+            own,
+            self._kit.slots["deletions-tx"],
+            group="deletions-transactions",
+            database=LocalDatabase(),
+            rng=self._child(),
+        )
 
     def _producer(self, slot: Slot) -> Producer:
         context = self._kit.context
@@ -135,7 +188,14 @@ class _Deletions:
         pace = Pace(self._section.send_rate / len(self._queues), rng)
         while await pace.wait(stop):
             queue = rng.choice(queues)
-            await sender.send(sender.make(queue.topic), queue)
+            message = sender.make(queue.topic)
+            if rng.random() < DELAYED_SHARE:
+                delay_ms = rng.randint(*DELAY_MS)
+                await sender.send_later(message, queue, delay_ms)
+                due_s = asyncio.get_running_loop().time() + delay_ms / 1000
+                self._due_s = max(self._due_s, due_s)
+            else:
+                await sender.send(message, queue)
         self._sending -= 1
         if not self._sending:
             self._idle.set()
@@ -148,7 +208,7 @@ class _Deletions:
         settings = PullConsumerSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings())
         consumer = PullConsumer(GROUP, context.name_servers, slot.dial, settings=settings)
         async with consumer:
-            reader = _Reader(self._kit, consumer, client, queues)
+            reader = QueueReader(context, consumer, client, queues)
             pace = Pace(self._section.poll_rate / len(self._queues), self._child())
             while not self._drain_wanted.is_set() and not drained.is_set():
                 if await pace.wait(drained):
@@ -158,67 +218,15 @@ class _Deletions:
             self._left_to_read.discard(topic)
 
 
-class _Reader:
-    """The process that reads one topic's queues in turn."""
-
-    def __init__(
-        self, kit: PartKit, consumer: PullConsumer, client: str, queues: Sequence[MessageQueue]
-    ) -> None:
-        self._context = kit.context
-        self._consumer = consumer
-        self._queues = queues
-        self._positions = dict.fromkeys(queues, 0)
-        self._assigned_as: dict[MessageQueue, str] = {}
-        self._turn = 0
-        self._actor = Actor(
-            kit.context.history, root=client, client=client, client_group=consumer.group
-        )
-
-    async def poll_next(self) -> None:
-        queue = self._queues[self._turn % len(self._queues)]
-        self._turn += 1
-        await self._poll(queue, self._positions[queue])
-
-    async def poll_beginning(self, queue: MessageQueue) -> None:
-        """Ask for what stood first of all: of a deleted topic it must not come back."""
-        self._assigned_as.pop(queue, None)
-        await self._poll(queue, 0)
-
-    async def _poll(self, queue: MessageQueue, offset: int) -> None:
-        if self._assigned_as.get(queue) != self._actor.name:
-            with self._actor.operation("assign") as operation:
-                self._assigned_as[queue] = self._actor.name
-                operation.complete("ok", assigned=[queue_row(queue)])
-        with self._actor.operation(
-            "poll",
-            broker_group=queue.broker_name,
-            topic=queue.topic,
-            queue=queue.queue_id,
-            offset=offset,
-        ) as operation:
-            try:
-                result = await self._consumer.pull(queue, offset, BATCH_MAX)
-            except ClientError as error:
-                operation.failed(error)
-                return
-            complete_poll(operation, result, self._context)
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            # What stood there is gone with its topic: begin where the queue begins now.
-            self._positions[queue] = result.min_offset
-            self._assigned_as.pop(queue, None)
-        else:
-            self._positions[queue] = result.next_begin_offset
-
-
 def _topics(section: DeletionsSection) -> list[str]:
     return [f"deletions-{number}" for number in range(section.topics)]
 
 
 DELETIONS: Final = PartSpec(
     name="deletions",
-    summary="topics made, used, deleted and made again",
+    summary="topics made, used, deleted and made again, with delayed messages and halves",
     topics=_topics,
     slots=lambda section: _SLOTS,
     make=_Deletions,
-    judged_by=("M1", "M2", "A2", "A4", "A11", "A19"),
+    judged_by=("M1", "M2", "A2", "A4", "A11", "A19", "T1", "T2"),
 )

@@ -2,7 +2,8 @@
 
 Place in the data path: `client.produce.producer`, one process of a part.
 
-Invariants: a message is sent once; what is retried meanwhile is the client's affair. `ref` says who
+Invariants: a message is sent once, at once or to be delivered later; what is retried meanwhile is
+the client's affair. `ref` says who
 may lawfully refuse the send, which is then no loss of availability.
 
 Source: the run format (ops: send).
@@ -44,6 +45,32 @@ class PartSender:
 
     def make(self, topic: str) -> Message:
         return self._maker.make(topic, uniq_key=self._producer.instance.next_uniq_key(wall_ms()))
+
+    async def send_later(self, message: Message, queue: MessageQueue, delay_ms: int) -> bool:
+        """Send to be delivered `delay_ms` later, as one operation; return whether it was
+        acknowledged."""
+        message.properties = {**message.properties, "TIMER_DELAY_MS": str(delay_ms)}
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        with self._actor.operation(
+            "delay",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            messages=[row],
+            due=self._context.history.now_ns() + delay_ms * 1_000_000,
+        ) as operation:
+            try:
+                result = await self._producer.send(message, queue=queue)
+            except ClientError as error:
+                operation.failed(error)
+                return False
+            acked = result.status is SendStatus.SEND_OK
+            operation.complete(
+                "ok" if acked else "info",
+                status=result.status.value,
+                node=self._context.node(result.address),
+            )
+        return acked
 
     async def send(self, message: Message, queue: MessageQueue) -> bool:
         """Send a message, record that as one operation, and return whether SEND_OK was answered.

@@ -1,25 +1,29 @@
 """Offset resets: an administrator sends a group back, forth and to its end while its members run.
 
 Place in the data path: a feed sends to the part's topic, a push group reads it, and a tool resets
-one queue at a time: to an offset, to a time, to the end, through INVOKE_BROKER_TO_RESET_OFFSET.
+one queue to an offset, or all queues of the topic at a broker group to a time or to their ends,
+forced or not, through INVOKE_BROKER_TO_RESET_OFFSET.
 
-Invariants: a reset whose answer did not come is `info`, and one by time then tells no offset; what
-the group is to read is counted anew from each reset on.
+Invariants: a reset of all queues is an operation per queue, each of a process of its own, begun and
+answered with the others; one whose answer did not come is `info`, and one by time then tells no
+offset; what the group is to read is counted anew from each reset on.
 
-Source: RocketMQ AdminBrokerProcessor.resetOffset; rule C9.
+Source: RocketMQ AdminBrokerProcessor.resetOffset, ResetOffsetByTimeCommand; rules C9 and M8.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from chaos.recording.history import MessageRow
+from chaos.recording.history import Column, MessageRow
 from chaos.scenario.part_sections import ResetsSection
-from chaos.workload.actor import Actor
+from chaos.workload.actor import Operation
 from chaos.workload.context import Slot
+from chaos.workload.member_observer import QueueActors
 from chaos.workload.messages import wall_ms
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.feed import Feed
@@ -45,8 +49,11 @@ REBALANCE_MS: Final = 4_000
 BATCH_MAX: Final = 8
 TIMEOUT_MS: Final = 3_000
 BACK_MS_MAX: Final = 5_000
-END_SHARE: Final = 0.2
-TIME_SHARE: Final = 0.3  # the rest goes to an offset
+FORCE: Final = "force"
+NO_FORCE: Final = "no-force"
+OFFSET_SHARE: Final = 0.4  # of one queue to an offset; the rest is by time
+END_SHARE: Final = 0.4  # of those by time, to the end
+FORCE_SHARE: Final = 0.5  # of those by time; an operator's tool forces unless it is told otherwise
 
 
 class DueOffsets:
@@ -141,8 +148,9 @@ class ResetsPart:
 
     async def _reset_now_and_then(self, stop: asyncio.Event) -> None:
         slot = self._kit.slots[f"{NAME}-tool"]
-        client = slot.next_client()
-        actor = Actor(self._kit.context.history, root=client, client=client, client_group=GROUP)
+        actors = QueueActors(
+            self._kit.context.history, client=slot.next_client(), client_group=GROUP
+        )
         admin = Admin(
             self._kit.context.name_servers,
             slot.dial,
@@ -153,37 +161,64 @@ class ResetsPart:
                 while not await sleep_until_set(
                     stop, self._rng.expovariate(1 / self._section.reset_s)
                 ):
-                    await self._reset(admin, actor)
+                    if self._rng.random() < OFFSET_SHARE:
+                        await self._reset_to_offset(admin, actors)
+                    else:
+                        await self._reset_to_time(admin, actors)
         finally:
             self._resets_done.set()
 
-    async def _reset(self, admin: Admin, actor: Actor) -> None:
+    async def _reset_to_offset(self, admin: Admin, actors: QueueActors) -> None:
         queue = self._rng.choice(list(self._queues.values()))
-        luck = self._rng.random()
-        offset = timestamp_ms = -1
-        if luck >= END_SHARE:
-            if luck < END_SHARE + TIME_SHARE:
-                timestamp_ms = wall_ms() - self._rng.randint(0, BACK_MS_MAX)
-            else:
-                offset = self._due.draw(queue, self._rng)
-        with actor.operation(
-            "reset",
-            broker_group=queue.broker_name,
-            topic=queue.topic,
-            queue=queue.queue_id,
-            offset=offset if offset >= 0 else None,
-        ) as operation:
+        offset = self._due.draw(queue, self._rng)
+        with _operation(actors, queue, offset=offset) as operation:
             try:
-                answered = await admin.reset_queue(
-                    GROUP, queue, offset=offset, timestamp_ms=timestamp_ms
+                await admin.reset_queue(GROUP, queue, offset=offset)
+            except ClientError as error:
+                self._failed([(queue, operation)], error)
+                return
+            operation.complete("ok")
+        self._due.reset(queue, offset)
+
+    async def _reset_to_time(self, admin: Admin, actors: QueueActors) -> None:
+        """Reset all queues of the topic at a broker group to a time, or to their ends."""
+        group = self._rng.choice(sorted({name for name, _ in self._queues}))
+        to_end = self._rng.random() < END_SHARE
+        timestamp_ms = -1 if to_end else wall_ms() - self._rng.randint(0, BACK_MS_MAX)
+        is_force = self._rng.random() < FORCE_SHARE
+        with contextlib.ExitStack() as stack:
+            begun = [
+                (
+                    queue,
+                    stack.enter_context(
+                        _operation(
+                            actors,
+                            queue,
+                            from_ms=timestamp_ms,
+                            ref=FORCE if is_force else NO_FORCE,
+                        )
+                    ),
+                )
+                for queue in self._queues.values()
+                if queue.broker_name == group
+            ]
+            try:
+                answered = await admin.reset_offsets(
+                    GROUP, NAME, timestamp_ms, is_force=is_force, broker_names=[group]
                 )
             except ClientError as error:
-                operation.failed(error)
-                if not error.definite:
-                    self._due.reset(queue, None)
+                self._failed(begun, error)
                 return
-            operation.complete("ok", offset=answered)
-        self._due.reset(queue, answered)
+            for queue, operation in begun:
+                offset = answered.get(queue)
+                operation.complete("ok", offset=offset)  # none where the answer leaves it out
+                self._due.reset(queue, offset)
+
+    def _failed(self, begun: Sequence[tuple[MessageQueue, Operation]], error: ClientError) -> None:
+        for queue, operation in begun:
+            operation.failed(error)
+            if not error.definite:
+                self._due.reset(queue, None)
 
     def _slot_members(self, slot: Slot, rng: random.Random) -> PushMembers:
         def make(client: str) -> Member:
@@ -221,6 +256,18 @@ class ResetsPart:
         return ConsumeStatus.CONSUME_SUCCESS
 
 
+def _operation(
+    actors: QueueActors, queue: MessageQueue, **columns: Column
+) -> contextlib.AbstractContextManager[Operation]:
+    return actors.of(queue).operation(
+        "reset",
+        broker_group=queue.broker_name,
+        topic=queue.topic,
+        queue=queue.queue_id,
+        **columns,
+    )
+
+
 def _slots(section: ResetsSection) -> Sequence[str]:
     members = [f"{NAME}-{i}" for i in range(int(section.clients))]
     return [f"{NAME}-sender", f"{NAME}-tool", *members]
@@ -228,9 +275,9 @@ def _slots(section: ResetsSection) -> Sequence[str]:
 
 SPEC: Final = PartSpec(
     name=NAME,
-    summary="a push group that is sent back, forth and to the end while its members run",
+    summary="a push group that is sent back, forth and to the end, forced or not, at work",
     topics=lambda _: [NAME],
     slots=_slots,
     make=ResetsPart,
-    judged_by=("C9", "A12", "A22"),
+    judged_by=("C9", "M8", "A12", "A22"),
 )
