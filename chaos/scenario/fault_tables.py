@@ -22,7 +22,9 @@ __all__ = ["fault_parameters", "read_faults", "read_sequences"]
 
 FAULTS_MAX: Final = 1000
 _DAY_S: Final = 86_400
-_FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
+_FAULT_TIMES: Final = ("at_s", "duration_s", "repeat", "every_s")
+_FAULT_KEYS: Final = ("name", *_FAULT_TIMES, "group", "within_majority")
+_ROUNDING_S: Final = 1e-6  # a drawn fault may end with its load, and sums of floats are off
 _SEQUENCE_KEYS: Final = ("at_s", "steps", "group", "repeat", "every_s", "beyond_majority")
 _SEQUENCE_STEP_KEYS: Final = ("name", "duration_s", "wait_s", "hold")
 
@@ -41,6 +43,7 @@ def read_faults(items: object, load_s: float) -> tuple[FaultStep, ...]:
         duration_s = typed_value(f"{where}.duration_s", table.get("duration_s", 3.0), float)
         repeat = typed_value(f"{where}.repeat", table.get("repeat", 1), int)
         every_s = typed_value(f"{where}.every_s", table.get("every_s", 0.0), float)
+        within = typed_value(f"{where}.within_majority", table.get("within_majority", False), bool)
         group = table.get("group")
         require(at_s >= 0, f"{where}.at_s must not be negative")
         require(duration_s > 0, f"{where}.duration_s must be above 0")
@@ -48,7 +51,7 @@ def read_faults(items: object, load_s: float) -> tuple[FaultStep, ...]:
         require(repeat == 1 or every_s > 0, f"{where}.every_s must be above 0 where it repeats")
         last = at_s + every_s * (repeat - 1) + duration_s
         require(
-            last <= load_s,
+            last <= load_s + _ROUNDING_S,
             f"{where}: it would last until {last:g} s, beyond load.seconds = {load_s:g}",
         )
         steps += [
@@ -58,6 +61,7 @@ def read_faults(items: object, load_s: float) -> tuple[FaultStep, ...]:
                 duration_s=duration_s,
                 group=None if group is None else typed_value(f"{where}.group", group, str),
                 params=params,
+                within_majority=within,
             )
             for i in range(repeat)
         ]
