@@ -50,6 +50,7 @@ class SimulatedSystem:
     failpoints: Final = None
     members: Final = None
     settings: Final = None
+    releases: Final = None
 
     def __init__(self, run: Path, layout: ClusterLayout, site: Site) -> None:
         self.run: Final = run

@@ -65,6 +65,7 @@ class RocketmqSystem:
     clocks: Final = None
     members: Final = None
     settings: Final = None
+    releases: Final = None
 
     def __init__(self, run: Path, layout: ClusterLayout, *, version: str) -> None:
         """Find the release.
