@@ -29,6 +29,7 @@ OTHERS: Final = frozenset(
         "broker/test_unforeseen_requests",
         "chaos/campaign/test_commands",
         "chaos/campaign/test_simulated_campaign",
+        "chaos/nemesis/test_older_release",
         "chaos/test_cluster",
         "chaos/test_experiment",
         "chaos/test_external",

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from broker.admin.release import release
 from broker.entry.payload import DeleteTopicCommand
 from broker.entry.topic_attributes import TOPIC_ATTRIBUTES, BadAttributeError, altered, parsed
 from broker.entry.topics import (
@@ -69,6 +70,7 @@ class AdminProcessor:
         self._replica = replica
         self._leadership = leadership
         self._desk = desk
+        self._release = release()
 
     def update_topic(self, header: CreateTopicRequestHeader, request: Request) -> None:
         """Create or change a topic (UPDATE_AND_CREATE_TOPIC); the answer follows once that is
@@ -195,6 +197,7 @@ class AdminProcessor:
             "voters": list(status.voters),
             "learners": list(status.learners),
             "phase": status.phase.value,
+            "release": self._release,
             "writable": status.writable,
             "disk_full": self._leadership.want_of_room is not None or not status.writable,
             "begin_position": status.begin_position,

@@ -8,6 +8,9 @@ and verdict.json alone, so that a run that was cut to those is as good. What it 
     OUT/run/              the last run of it that failed, whole
     OUT/minimised.json    every step with its probability, the command that repeats it, the time
 
+Faults that the seed drew ([schedule], [[sequences]], [[phases]]) are first written out as what they
+were, faults with fixed times, so that single ones can be taken away.
+
 Invariants: at most three runs are on the disk at once; a run that did not end, or that could not be
 judged, did not fail; an interrupted search leaves what it had found until then.
 """
@@ -192,7 +195,10 @@ def _remove(folder: Path) -> None:
 
 
 def _source(run: Path, out: Path) -> tuple[Scenario, Experiment]:
-    """Return the scenario of a run with fixed faults, and how it was run. Raises MinimiseError."""
+    """Return the scenario of a run, all faults at fixed times, and how it was run.
+
+    Raises MinimiseError.
+    """
     manifest = _json(run / "run.json")
     told = manifest.get("scenario")
     text = told.get("text") if isinstance(told, dict) else None
@@ -214,6 +220,7 @@ def _source(run: Path, out: Path) -> tuple[Scenario, Experiment]:
         scenario = parse_scenario(text, name=name)
     except ScenarioError as error:
         raise MinimiseError(f"{run}: the scenario in run.json: {error}") from error
+    scenario = _with_fixed_faults(run, scenario, seed, manifest.get("faults_possible"))
     return scenario, Experiment(
         world=world,
         engine=engine,
@@ -227,6 +234,25 @@ def _settings(manifest: dict[str, Any]) -> dict[str, str]:
     """Return the world's settings; older runs tell none."""
     told = manifest.get("world_settings")
     return {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
+
+
+def _with_fixed_faults(run: Path, scenario: Scenario, seed: int, possible: object) -> Scenario:
+    """Return the scenario with each fault that its seed drew as one with a fixed time.
+
+    `possible`: what run.json says that the world could have had; a schedule that names no faults
+    has drawn from these. Raises MinimiseError.
+    """
+    if scenario.schedule is None and not scenario.sequences and not scenario.phases:
+        return scenario
+    if not isinstance(possible, list):
+        raise MinimiseError(f"{run}: run.json lacks faults_possible, which its faults are drawn by")
+    return dataclasses.replace(
+        scenario,
+        faults=scenario.steps(seed=seed, possible=frozenset(map(str, possible))),
+        schedule=None,
+        sequences=(),
+        phases=(),
+    )
 
 
 def _chosen(run: Path, check: str | None) -> str:

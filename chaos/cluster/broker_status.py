@@ -50,6 +50,7 @@ class BrokerStatus:
     voters: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
     phase: str = "serving"
+    release: str | None = None  # version and digest of its code; None: from before it said so
     clock_off_ms: int | None = None  # how far its wall clock was put wrong; None: nobody can
 
 
@@ -102,6 +103,7 @@ def parse_status(body: bytes) -> BrokerStatus | None:
             voters=tuple(data["voters"]),
             learners=tuple(data["learners"]),
             phase=str(data["phase"]),
+            release=data.get("release"),
             clock_off_ms=None if (clock := data.get("wrong_clock")) is None else clock["off_ms"],
         )
     except (ValueError, KeyError, TypeError):

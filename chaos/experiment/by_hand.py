@@ -46,8 +46,9 @@ from chaos.nemesis.base import (
     Parameter,
 )
 from chaos.nemesis.catalogue import CATALOGUE
+from chaos.scenario.fault_tables import fault_parameters
 from chaos.scenario.ranges import with_matches
-from chaos.scenario.scenario import ScenarioError, fault_parameters
+from chaos.scenario.values import ScenarioError
 from chaos.systems.ledgermq import LedgermqSystem
 from chaos.systems.watch import ClusterWatch
 from chaos.worlds.world import World

@@ -23,7 +23,7 @@ _CLASSES: Final = (
     ("Processes", process),
     ("Stores", store),
     ("Members", member),
-    ("Settings", setting),
+    ("Settings and releases", setting),
     ("Failpoints, disks, power, clocks", failpoint),
 )
 _COMMAND: Final = "python -m chaos.experiment.fault_page > docs/FAULTS.md"
@@ -38,7 +38,11 @@ _HEAD: Final = (
     "",
     "The parameters are shown with their defaults, and with their other choices where there are"
     " some. Needs: what a world must have of a system and of its links (`chaos/systems/base.py`,"
-    " `chaos/links/base.py`); `ledgermq chaos worlds` lists the worlds.",
+    " `chaos/links/base.py`); `ledgermq chaos worlds` lists the worlds. A world has an older"
+    " release where `--set release=COMMIT, TAG OR FOLDER` says which.",
+    "",
+    "[FAULT_DRILL](FAULT_DRILL.md) has a run of each on a live cluster: whether and when its effect"
+    " was seen and gone again, and in which words.",
     "",
 )
 

@@ -41,11 +41,14 @@ from chaos.sim.world.simulated_system import SimulatedSystem
 from chaos.systems.base import Part
 from chaos.systems.external import ExternalSystem
 from chaos.systems.ledgermq import LedgermqSystem
+from chaos.systems.ledgermq_releases import release_problem
 from chaos.systems.rocketmq.system import RocketmqSystem
 from chaos.worlds.host import Host, RealHost, WorldOptions
 from chaos.worlds.world import World
 
 __all__ = ["WORLDS", "WorldSettingsError", "WorldSpec", "worlds_of"]
+
+_RELEASE: Final = "release"
 
 
 class WorldSettingsError(Exception):
@@ -120,8 +123,10 @@ def _in_namespaces(scenario: Scenario, run: Path, _: Mapping[str, str]) -> Clust
     return at_namespace_addresses(lay_out_scenario(scenario, run))  # its ports are given new ones
 
 
-def _local(options: WorldOptions) -> World:
-    system = LedgermqSystem(options.run, options.layout, failpoints=options.failpoints)
+def _local(options: WorldOptions, *, release: str) -> World:
+    system = LedgermqSystem(
+        options.run, options.layout, failpoints=options.failpoints, release=release
+    )
     links = ProxyLinks(
         options.run,
         options.layout,
@@ -133,14 +138,18 @@ def _local(options: WorldOptions) -> World:
     return World("local", system, links, options.client_slots)
 
 
-def _netns(options: WorldOptions) -> World:
+def _netns(options: WorldOptions, *, release: str) -> World:
     links: NetnsLinks
 
     def inside(name: str, argv: list[str]) -> list[str]:
         return links.inside(name, argv)
 
     system = LedgermqSystem(
-        options.run, options.layout, failpoints=options.failpoints, inside=inside
+        options.run,
+        options.layout,
+        failpoints=options.failpoints,
+        inside=inside,
+        release=release,
     )
     links = NetnsLinks(
         options.layout,
@@ -149,6 +158,19 @@ def _netns(options: WorldOptions) -> World:
         rng=random.Random(options.rng.getrandbits(64)),
     )
     return World("netns", system, links, options.client_slots)
+
+
+def _host_with_releases(make: Callable[..., World]) -> Callable[[int, Mapping[str, str]], Host]:
+    """Return what makes the host of a world whose nodes may run an older release."""
+
+    def make_host(_: int, settings: Mapping[str, str]) -> Host:
+        release = settings.get(_RELEASE, "")
+        problem = release_problem(release) if release else None
+        if problem is not None:
+            raise WorldSettingsError(f"--set {_RELEASE}=...: {problem}")
+        return RealHost(functools.partial(make, release=release))
+
+    return make_host
 
 
 def _external_layout(_: Scenario, _run: Path, settings: Mapping[str, str]) -> ClusterLayout:
@@ -202,7 +224,8 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 parts=LedgermqSystem.all_parts,
                 effects=ProxyLinks.effects,
                 lay_out=_on_free_ports,
-                make_host=lambda _seed, _settings: RealHost(_local),
+                make_host=_host_with_releases(_local),
+                settings={_RELEASE: ""},
             ),
             WorldSpec(
                 name="netns",
@@ -212,7 +235,8 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 parts=LedgermqSystem.all_parts,
                 effects=NetnsLinks.EFFECTS,
                 lay_out=_in_namespaces,
-                make_host=lambda _seed, _settings: RealHost(_netns),
+                make_host=_host_with_releases(_netns),
+                settings={_RELEASE: ""},
             ),
             WorldSpec(
                 name="sim",

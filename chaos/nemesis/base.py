@@ -25,6 +25,7 @@ from chaos.systems.base import (
     Members,
     Part,
     Processes,
+    Releases,
     Settings,
     Stores,
     System,
@@ -114,6 +115,10 @@ class FaultContext:
     @property
     def settings(self) -> Settings:
         return _there(self.world.system.settings, Part.SETTINGS)
+
+    @property
+    def releases(self) -> Releases:
+        return _there(self.world.system.releases, Part.RELEASES)
 
     def members(self) -> list[str]:
         """Return the process names of the group's nodes, in order."""

@@ -16,15 +16,19 @@ import dataclasses
 import random
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from chaos.nemesis.catalogue import CATALOGUE
+<<<<<<< HEAD
 from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems, part_settings
+=======
+from chaos.scenario.fault_tables import read_faults, read_sequences
+from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems
+>>>>>>> a3360c7d196bd95d776b9772529d00e5d8c53d94
 from chaos.scenario.ranges import (
-    fault_number_problem,
     group_names,
     layout_problem,
     number_problems,
@@ -36,11 +40,10 @@ from chaos.scenario.schedule import (
     PhaseSection,
     ScheduleSection,
     SequenceSection,
-    SequenceStep,
     planned,
     schedule_problems,
 )
-from remoting.connections.config_values import typed
+from chaos.scenario.values import ScenarioError, check_keys, require, typed_value
 
 __all__ = [
     "SECTIONS",
@@ -53,28 +56,18 @@ __all__ = [
     "ScenarioError",
     "TransactionsSection",
     "WorkloadSection",
-    "fault_parameters",
     "load_scenario",
     "parse_scenario",
     "route_expiry_ms",
 ]
 
 SCENARIO_SIZE_MAX: Final = 1 << 20
-FAULTS_MAX: Final = 1000
-_DAY_S: Final = 86_400
 SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
 # An index file of 8.4 MB in place of 420: a run has few keys, and more files are more to get wrong.
 _SMALL_INDEX: Final = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
 _OF_FAULTS: Final = ("faults", "schedule", "sequences", "phases")
-_SEQUENCE_KEYS: Final = ("at_s", "steps", "group", "repeat", "every_s", "beyond_majority")
-_SEQUENCE_STEP_KEYS: Final = ("name", "duration_s", "wait_s", "hold")
 _REGISTRATION_MS: Final = 30_000  # a broker's default
 _REGISTRATION_MARGIN_MS: Final = 5_000  # a request that times out, and the next one
-_FAULT_KEYS: Final = ("name", "at_s", "duration_s", "repeat", "every_s", "group")
-
-
-class ScenarioError(ValueError):
-    """The file is no scenario; the text names the key and what was wrong with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +261,8 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"not TOML: {error}") from error
-    _check_keys("", data, ("name", "description", *_OF_FAULTS, *SECTIONS))
-    _need(
+    check_keys("", data, ("name", "description", *_OF_FAULTS, *SECTIONS))
+    require(
         any(key in data for key in (*SECTIONS, *_OF_FAULTS)),
         "it is empty: no section and no fault, so nothing is asked for",
     )
@@ -277,8 +270,8 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
     load = _section(LoadSection, "load", data)
     limits = _section(LimitsSection, "limits", data) if "limits" in data else None
     scenario = Scenario(
-        name=_typed("name", data.get("name", name), str),
-        description=_typed("description", data.get("description", ""), str),
+        name=typed_value("name", data.get("name", name), str),
+        description=typed_value("description", data.get("description", ""), str),
         text=text,
         cluster=_section(ClusterSection, "cluster", data),
         load=load,
@@ -286,13 +279,13 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         transactions=_section(TransactionsSection, "transactions", data),
         dedupe=_section(DedupeSection, "dedupe", data),
         limits=limits,
-        faults=_faults(data.get("faults", []), load),
+        faults=read_faults(data.get("faults", []), load.seconds),
         parts=parts,
         schedule=_section(ScheduleSection, "schedule", data) if "schedule" in data else None,
-        sequences=_sequences(data.get("sequences", [])),
+        sequences=read_sequences(data.get("sequences", [])),
         phases=tuple(
             _section(PhaseSection, f"phases[{number}]", {f"phases[{number}]": table})
-            for number, table in enumerate(_typed("phases", data.get("phases", []), list))
+            for number, table in enumerate(typed_value("phases", data.get("phases", []), list))
         ),
     )
     _check_values(scenario)
@@ -313,124 +306,16 @@ def _parts(data: dict[str, Any]) -> dict[str, PartSection]:
 
 
 def _section(kind: type[Any], name: str, data: Mapping[str, object]) -> Any:
-    table = _typed(name, data.get(name, {}), dict)
+    table = typed_value(name, data.get(name, {}), dict)
     fields = {each.name: each for each in dataclasses.fields(kind)}
-    _check_keys(name, table, fields)
+    check_keys(name, table, fields)
     hints = typing.get_type_hints(kind)
-    values = {key: _typed(f"{name}.{key}", value, hints[key]) for key, value in table.items()}
+    values = {key: typed_value(f"{name}.{key}", value, hints[key]) for key, value in table.items()}
     for each in fields.values():
         no_default = each.default is dataclasses.MISSING
         if no_default and each.default_factory is dataclasses.MISSING and each.name not in values:
             raise ScenarioError(f"{name}.{each.name} is missing")
     return kind(**values)
-
-
-def _faults(items: object, load: LoadSection) -> tuple[FaultStep, ...]:
-    steps: list[FaultStep] = []
-    for number, item in enumerate(_typed("faults", items, list)):
-        where = f"faults[{number}]"
-        table = _typed(where, item, dict)
-        name, params = _fault(where, table, _FAULT_KEYS)
-        at_s = _typed(f"{where}.at_s", table.get("at_s", 0.0), float)
-        duration_s = _typed(f"{where}.duration_s", table.get("duration_s", 3.0), float)
-        repeat = _typed(f"{where}.repeat", table.get("repeat", 1), int)
-        every_s = _typed(f"{where}.every_s", table.get("every_s", 0.0), float)
-        group = table.get("group")
-        _need(at_s >= 0, f"{where}.at_s must not be negative")
-        _need(duration_s > 0, f"{where}.duration_s must be above 0")
-        _need(1 <= repeat <= FAULTS_MAX, f"{where}.repeat must be 1..{FAULTS_MAX}")
-        _need(repeat == 1 or every_s > 0, f"{where}.every_s must be above 0 where it repeats")
-        last = at_s + every_s * (repeat - 1) + duration_s
-        _need(
-            last <= load.seconds,
-            f"{where}: it would last until {last:g} s, beyond load.seconds = {load.seconds:g}",
-        )
-        steps += [
-            FaultStep(
-                name=name,
-                at_s=at_s + every_s * i,
-                duration_s=duration_s,
-                group=None if group is None else _typed(f"{where}.group", group, str),
-                params=params,
-            )
-            for i in range(repeat)
-        ]
-        _need(len(steps) <= FAULTS_MAX, f"more than {FAULTS_MAX} faults")
-    return tuple(sorted(steps, key=lambda step: step.at_s))
-
-
-def _fault(
-    where: str, table: Mapping[str, object], keys: tuple[str, ...]
-) -> tuple[str, dict[str, str | int | float | bool]]:
-    """Return the fault's name and its parameters; `keys` are the table's others."""
-    if "name" not in table:
-        raise ScenarioError(f"{where}.name is missing")
-    name: str = _typed(f"{where}.name", table["name"], str)
-    if name not in CATALOGUE:
-        raise ScenarioError(f"{where}: unknown fault {with_matches(name, CATALOGUE)}")
-    known = CATALOGUE[name].parameters
-    _check_keys(f"{where} ({name})", table, (*keys, *known))
-    given = {key: value for key, value in table.items() if key in known}
-    try:
-        return name, fault_parameters(name, given)
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}.{error}") from error
-
-
-def fault_parameters(name: str, given: Mapping[str, object]) -> dict[str, str | int | float | bool]:
-    """Return the parameters of a fault, defaults where none is given. Raises ScenarioError."""
-    spec = CATALOGUE[name]
-    _check_keys(name, given, spec.parameters)
-    params = dict(spec.parameters)
-    for key, value in given.items():
-        params[key] = _typed(key, value, type(spec.parameters[key]))
-        problem = fault_number_problem(key, params[key])
-        _need(problem is None, str(problem))
-    for key, allowed in spec.choices.items():
-        if params[key] not in allowed:
-            hint = f"{with_matches(str(params[key]), allowed)}; one of {', '.join(allowed)}"
-            raise ScenarioError(f"{key}: unknown {hint}")
-    return params
-
-
-def _sequences(items: object) -> tuple[SequenceSection, ...]:
-    sequences = []
-    for number, item in enumerate(_typed("sequences", items, list)):
-        where = f"sequences[{number}]"
-        table = _typed(where, item, dict)
-        _check_keys(where, table, _SEQUENCE_KEYS)
-        steps = []
-        for place, each in enumerate(_typed(f"{where}.steps", table.get("steps", []), list)):
-            at = f"{where}.steps[{place}]"
-            step = _typed(at, each, dict)
-            name, params = _fault(at, step, _SEQUENCE_STEP_KEYS)
-            duration_s = _typed(f"{at}.duration_s", step.get("duration_s", 3.0), float)
-            wait_s = _typed(f"{at}.wait_s", step.get("wait_s", 0.0), float)
-            _need(0 < duration_s <= _DAY_S, f"{at}.duration_s must be above 0 and at most a day")
-            _need(0 <= wait_s <= _DAY_S, f"{at}.wait_s must be 0 or more and at most a day")
-            steps.append(
-                SequenceStep(
-                    name=name,
-                    duration_s=duration_s,
-                    wait_s=wait_s,
-                    hold=_typed(f"{at}.hold", step.get("hold", False), bool),
-                    params=params,
-                )
-            )
-        group = table.get("group")
-        sequences.append(
-            SequenceSection(
-                at_s=_typed(f"{where}.at_s", table.get("at_s", 0.0), float),
-                steps=tuple(steps),
-                group=None if group is None else _typed(f"{where}.group", group, str),
-                repeat=_typed(f"{where}.repeat", table.get("repeat", 1), int),
-                every_s=_typed(f"{where}.every_s", table.get("every_s", 0.0), float),
-                beyond_majority=_typed(
-                    f"{where}.beyond_majority", table.get("beyond_majority", False), bool
-                ),
-            )
-        )
-    return tuple(sequences)
 
 
 def _check_values(scenario: Scenario) -> None:
@@ -471,29 +356,12 @@ def _check_values(scenario: Scenario) -> None:
             broker_settings=scenario.broker_settings,
         )
         problems += [] if refused is None else [refused]
-    _need(not problems, "; ".join(problems))
+    require(not problems, "; ".join(problems))
     groups = group_names(cluster.groups)
     named = [(f"faults ({step.name})", step.group) for step in scenario.faults]
     named += [(f"sequences[{i}]", each.group) for i, each in enumerate(scenario.sequences)]
     for where, group in named:
-        _need(
+        require(
             group is None or group in groups,
             f"{where}: unknown group {with_matches(str(group), groups)}",
         )
-
-
-def _typed(where: str, value: object, kind: Any) -> Any:
-    return typed(where, value, kind, ScenarioError)
-
-
-def _check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:
-    names = list(known)
-    for key in table:
-        if key not in names:
-            place = f" in {where}" if where else ""
-            raise ScenarioError(f"unknown key {with_matches(key, names)}{place}")
-
-
-def _need(condition: bool, text: str) -> None:
-    if not condition:
-        raise ScenarioError(text)

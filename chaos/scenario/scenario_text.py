@@ -62,6 +62,8 @@ def _fault(step: FaultStep) -> Iterator[str]:
     yield f"duration_s = {_value(step.duration_s)}"
     if step.group is not None:
         yield f"group = {_value(step.group)}"
+    if step.within_majority:
+        yield "within_majority = true"
     known = CATALOGUE[step.name].parameters
     for key, value in step.params.items():
         if value != known[key]:

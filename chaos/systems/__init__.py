@@ -1,7 +1,8 @@
 """Systems: what a cluster under test is made of; the protocol is in `chaos.systems.base`.
 
-`ledgermq` is this project's brokers and name servers as processes of this host, `watch` who leads,
-queried of every node past the links.
+`ledgermq` is this project's brokers and name servers as processes of this host, with an older
+release if there is one to be mixed in (`ledgermq_releases`), `watch` who leads, queried of every
+node past the links.
 
 May import: `chaos.cluster`, `raft`, `remoting`.
 """

@@ -34,6 +34,7 @@ __all__ = [
     "PointAction",
     "PointCounts",
     "Processes",
+    "Releases",
     "Settings",
     "StoreFiles",
     "Stores",
@@ -57,6 +58,7 @@ class Part(enum.Enum):
     CLOCKS = "clocks that can be put wrong"
     MEMBERS = "members that can be changed"
     SETTINGS = "settings that can be changed"
+    RELEASES = "an older release to start nodes with"
 
 
 class Processes(Protocol):
@@ -209,6 +211,22 @@ class Settings(Protocol):
         """Let the node start with these settings from now on; None: with the scenario's again."""
 
 
+class Releases(Protocol):
+    """An older release of the system, which single nodes can be started with. Raises
+    SystemFailedError."""
+
+    @property
+    def older(self) -> str:
+        """The older release as it was asked for, for the evidence."""
+
+    def at_next_start(self, node: str, *, older: bool) -> None:
+        """Let the node start with the older release, or with the system's own, from now on."""
+
+    async def answered(self, node: str) -> str | None:
+        """Return what the node itself says that it runs ("unnamed" where it says nothing of it);
+        None: no answer."""
+
+
 class System(Protocol):
     """One cluster under test. Methods raise SystemFailedError unless they say otherwise."""
 
@@ -246,6 +264,9 @@ class System(Protocol):
 
     @property
     def settings(self) -> Settings | None: ...
+
+    @property
+    def releases(self) -> Releases | None: ...
 
     @property
     def parts(self) -> frozenset[Part]:

@@ -37,6 +37,7 @@ class ExternalSystem:
     clocks: Final = None
     members: Final = None
     settings: Final = None
+    releases: Final = None
 
     def __init__(self, run: Path, cluster: ExternalCluster) -> None:
         self.run: Final = run

@@ -41,6 +41,7 @@ from chaos.systems.ledgermq_parts import (
     SharedLayout,
     on_this_host,
 )
+from chaos.systems.ledgermq_releases import LedgermqReleases, unpack_release
 
 __all__ = ["LedgermqProcesses", "LedgermqSystem"]
 
@@ -53,7 +54,8 @@ _OF_FAILPOINTS: Final = frozenset({Part.FAILPOINTS, Part.CLOCKS, Part.POWER})
 
 
 class LedgermqProcesses:
-    """The processes, by their names in the layout; `inside` says where each runs."""
+    """The processes, by their names in the layout; `inside` says where each runs, `of_release`
+    with which release."""
 
     def __init__(
         self,
@@ -61,10 +63,12 @@ class LedgermqProcesses:
         layout: ClusterLayout,
         *,
         inside: Inside = on_this_host,
+        of_release: Inside = on_this_host,
         ends_with_us: bool = True,
     ) -> None:
         self._run = run
         self._inside = inside
+        self._of_release = of_release
         self._name_servers = {server.name for server in layout.name_servers}
         self.table: Final = ProcessTable(run, ends_with_us=ends_with_us)
 
@@ -105,7 +109,7 @@ class LedgermqProcesses:
 
     def argv(self, node: str) -> list[str]:
         """Return the command line of the node's process."""
-        return self._inside(node, self._argv(node))
+        return self._inside(node, self._of_release(node, self._argv(node)))
 
     def _argv(self, node: str) -> list[str]:
         program = name_server_process if node in self._name_servers else broker_process
@@ -140,15 +144,23 @@ class LedgermqSystem:
         traces: bool = True,
         failpoints: bool = False,
         inside: Inside = on_this_host,
+        release: str = "",
     ) -> None:
         """Describe it. `ends_with_us`: its processes end with this one, however this one ends;
         `traces`: brokers that are started later write Raft traces, as the first ones do;
         `failpoints`: brokers are started with failpoints, which power and clocks need too;
-        `inside`: where its processes run. Raises LayoutError where an account can't be read."""
+        `inside`: where its processes run; `release`: the older one that nodes can be started with,
+        a folder or a commit (`chaos.systems.ledgermq_releases`). Raises LayoutError where an
+        account can't be read, SystemFailedError where the release can't be."""
         self.run: Final = run
         self._shared = SharedLayout(run, layout, traces=traces, inside=inside)
+        self.releases: Final = self._releases_of(release) if release else None
         self.processes: Final = LedgermqProcesses(
-            run, layout, inside=inside, ends_with_us=ends_with_us
+            run,
+            layout,
+            inside=inside,
+            of_release=on_this_host if self.releases is None else self.releases.command,
+            ends_with_us=ends_with_us,
         )
         self.version: Final = importlib.metadata.version("ledgermq")
         self._statuses = access_of(layout).client()
@@ -158,10 +170,16 @@ class LedgermqSystem:
         self.clocks: Final = (
             LedgermqClocks(run, lambda: self.layout, lambda: self._statuses) if failpoints else None
         )
-        self.parts: Final = self.all_parts if failpoints else self.all_parts - _OF_FAILPOINTS
+        lacks = frozenset() if failpoints else _OF_FAILPOINTS
+        lacks |= frozenset() if release else {Part.RELEASES}
+        self.parts: Final = self.all_parts - lacks
         self.stores: Final = LedgermqStores(self._shared, failpoints=failpoints)
         self.members: Final = LedgermqMembers(self._shared, self.processes.table)
         self.settings: Final = LedgermqSettings(self._shared, lambda: self._statuses)
+
+    def _releases_of(self, name: str) -> LedgermqReleases:
+        source = unpack_release(name, self.run / "release")
+        return LedgermqReleases(name, source, lambda: self.layout, lambda: self._statuses)
 
     @property
     def layout(self) -> ClusterLayout:

@@ -16,6 +16,7 @@ TINY = """
 name = "tiny"
 [cluster]
 name_servers = 1
+access = true
 [load]
 seconds = 4
 [workload]

@@ -1,4 +1,4 @@
-"""Ctrl-C: each command that takes long says what it leaves, and leaves no process."""
+"""Ctrl-C and SIGTERM: each command that takes long says what it leaves, and leaves no process."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ def test_an_experiment(tmp_path: Path, ignoring: tuple[signal.Signals, ...]) -> 
 
 
 @pytest.mark.spark
-def test_a_verification(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_verification(tmp_path: Path, number: signal.Signals) -> None:
     run = SyntheticRun().write(tmp_path / "run")
     with running("verify", run, ignoring=[signal.SIGINT]) as process:
         await_line(process, "spark: reading the tables")
         below = children_of(process.pid)
         assert below, "Spark's JVM runs"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         err = process.communicate(timeout=60)[1]
         assert process.returncode == 130, err
     last = err.splitlines()[-1]

@@ -145,6 +145,34 @@ def test_its_clock_stands_while_no_producer_lives(tmp_path: Path, ms: int) -> No
     assert accused(tmp_path, live) == (ms > 2000)
 
 
+@pytest.mark.parametrize(
+    ("ms", "heard"),
+    [
+        pytest.param(1200, {"outcome": "info"}, id="unanswered"),
+        pytest.param(2400, {"outcome": "info"}, id="unanswered, and too long behind that"),
+        pytest.param(1200, {"outcome": "fail"}, id="failed"),
+        pytest.param(1200, {"f": "local", "decision": "unknown"}, id="its own"),
+        pytest.param(1200, {"broker_group": "another"}, id="of another group"),
+    ],
+)
+def test_its_clock_stands_while_no_producer_reaches_the_group(
+    tmp_path: Path, ms: int, heard: dict[str, str]
+) -> None:
+    """Cut from the leader, producers go on asking; no question of the leader reaches them."""
+
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        for _ in range(6):
+            run.tick(399)
+            asked = {"f": "query", "topic": TOPIC, "key": "none", **heard}
+            run.op("cut", ms=0, **asked)
+        run.op("t9", "query", topic=TOPIC, key="none", messages=[])
+        wait(run, ms)
+        run.decide("t6", half, "rollback")
+
+    assert accused(tmp_path, live) == (ms > 2000)
+
+
 @pytest.mark.parametrize("ms", [1200, 2400])
 def test_stops_that_overlap_count_once(tmp_path: Path, ms: int) -> None:
     """The producers were silent for a part of the time without a leader."""

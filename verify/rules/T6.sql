@@ -9,7 +9,8 @@
 -- rule: In a stretch of the timeout and two check intervals that begins with a half's ack or with its
 --   last check, an undecided half was neither asked about nor discarded. Its clock stands while its
 --   group has no leader (from the last commit that was news before a role-leader event to that) or
---   its producers are silent for more than a check interval; a half whose time is not up when the
+--   none of its producers can be seen to reach it (for more than a check interval no operation of
+--   theirs at that group ended ok); a half whose time is not up when the
 --   heal begins has all of it from there.
 -- source: RocketMQ issues 544, 9500, 1568, 1694
 with
@@ -47,27 +48,32 @@ elections as (
   ) e
   where turn = 0
 ),
+pairs as (select distinct broker_group, client_group, check_interval_ns from undecided_stretches),
+-- What a producer asks in vain tells nothing of it: who is cut from the leader goes on asking, and no
+-- question reaches it. What it does by itself is answered by nobody.
 silences as (
-  select client_group, t_before, t_invoke
+  select broker_group, client_group, t_before, t_answered
   from (
     select
-      coalesce(o.client_group, '') as client_group, o.t_invoke,
-      max(coalesce(o.t_complete, o.t_invoke)) over (
-        partition by coalesce(o.client_group, '') order by o.t_invoke, o.op
-        rows between unbounded preceding and 1 preceding
+      p.broker_group, p.client_group, o.t_complete as t_answered,
+      lag(o.t_complete) over (
+        partition by p.broker_group, p.client_group order by o.t_complete, o.op
       ) as t_before
-    from ops o left semi join undecided_stretches p on coalesce(o.client_group, '') = p.client_group
+    from pairs p join ops o
+      on p.client_group = coalesce(o.client_group, '')
+      and p.broker_group = coalesce(o.broker_group, p.broker_group)
+    where o.type = 'ok' and o.f <> 'local'
   ) s
   where t_before is not null
 ),
-pairs as (select distinct broker_group, client_group, check_interval_ns from undecided_stretches),
 stops as (
   select p.broker_group, p.client_group, coalesce(e.t_before, cast(0 as bigint)) as t_from, e.t as t_to
   from elections e join pairs p on e.broker_group = p.broker_group
   union all
-  select p.broker_group, p.client_group, s.t_before, s.t_invoke
-  from silences s join pairs p on s.client_group = p.client_group
-  where s.t_invoke - s.t_before > p.check_interval_ns
+  select p.broker_group, p.client_group, s.t_before, s.t_answered
+  from silences s join pairs p
+    on s.broker_group = p.broker_group and s.client_group = p.client_group
+  where s.t_answered - s.t_before > p.check_interval_ns
 ),
 -- Stops that overlap are cut, so that no time stands still twice.
 pieces as (

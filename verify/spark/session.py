@@ -62,7 +62,7 @@ _MIDDLE_RUN_OPTIONS = (
 )
 _ARCHIVE = spark_submit.ARCHIVE_VARIABLE
 _ARCHIVE_S = 2.0
-_END_S = 30.0
+_END_S = 5.0
 LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 # With one compiler tier the JVM reserves only 48 MB for code by default. A session of many checks
 # fills that, and a JVM without room for an adapter fails a query with an InternalError.
@@ -305,8 +305,16 @@ def _close_gateway(archive: Path | None) -> None:
 
 
 def _await_end(process: subprocess.Popen[bytes], *, ended_well: bool) -> None:
-    try:
+    """Wait for the JVM's end. One that ended well may take its time for its archive; another one
+    has nothing to save, and is killed where it does not end: it may be amid a long query."""
+    with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=_ARCHIVE_S if ended_well else _END_S)
+        return
+    if ended_well:
+        return
+    process.terminate()  # one that waits for its JVM kills that
+    try:
+        process.wait(timeout=_END_S)
     except subprocess.TimeoutExpired:
-        if not ended_well:
-            process.terminate()
+        process.kill()
+        process.wait()

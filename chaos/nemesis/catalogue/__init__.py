@@ -28,7 +28,7 @@ from chaos.nemesis.network import (
     streams,
 )
 from chaos.nemesis.process import downed, kill_at_work, limits, paused, restarts
-from chaos.nemesis.setting import setting_changes
+from chaos.nemesis.setting import older_release, setting_changes
 from chaos.nemesis.store import rotten_files, swapped_disks
 
 __all__ = ["CATALOGUE"]
@@ -63,4 +63,5 @@ CATALOGUE: Final[Mapping[str, FaultSpec]] = _by_name(
     swapped_disks.SPECS,
     member_changes.SPECS,
     setting_changes.SPECS,
+    older_release.SPECS,
 )

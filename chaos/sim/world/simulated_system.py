@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.config.config import BrokerConfig, parse_config
+from chaos.cluster.access import access_of
 from chaos.cluster.broker_status import BrokerStatus, ask
 from chaos.cluster.cluster import write_directory
 from chaos.cluster.layout import BrokerPlace, ClusterLayout, NameServerPlace
@@ -49,6 +50,7 @@ class SimulatedSystem:
     failpoints: Final = None
     members: Final = None
     settings: Final = None
+    releases: Final = None
 
     def __init__(self, run: Path, layout: ClusterLayout, site: Site) -> None:
         self.run: Final = run
@@ -75,7 +77,7 @@ class SimulatedSystem:
 
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
         write_directory(self.run, self.layout, dial)
-        self._statuses = RemotingClient()
+        self._statuses = access_of(self.layout).client()
         for server in self.layout.name_servers:
             self._name_servers[server.name] = _name_server(self._site, server)
         for place in self.layout.brokers:

@@ -68,6 +68,7 @@ class RocketmqSystem:
     clocks: Final = None
     members: Final = None
     settings: Final = None
+    releases: Final = None
 
     def __init__(
         self, run: Path, layout: ClusterLayout, *, version: str, inside: Inside = on_this_host

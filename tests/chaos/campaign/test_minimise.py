@@ -12,7 +12,7 @@ import pytest
 from chaos.campaign.minimise import Minimised, MinimiseError, minimise_run
 from chaos.campaign.outcome import read_outcome
 from chaos.campaign.plan import Experiment
-from chaos.scenario.scenario import Scenario, load_scenario
+from chaos.scenario.scenario import Scenario, load_scenario, parse_scenario
 from tests.chaos.campaign.rig import FakeRunner, check, verdict_of
 
 TEXT = """
@@ -32,14 +32,28 @@ duration_s = 1
 """
 
 
-def failed_run(folder: Path, world: str, *names: str) -> Path:
+DRAWN = """
+name = "whole"
+[load]
+seconds = 60
+[schedule]
+mean_s = 4
+[[sequences]]
+at_s = 30
+steps = [ { name = "kill" }, { name = "pause", duration_s = 2 } ]
+"""
+POSSIBLE = ["kill", "pause", "terminate"]
+
+
+def failed_run(folder: Path, world: str, *names: str, text: str = TEXT, **more: Any) -> Path:
     run = folder / "run"
     run.mkdir(parents=True)
     manifest = {
         "world": world,
         "engine": "raft",
         "seed": 7,
-        "scenario": {"name": "whole", "text": TEXT},
+        "scenario": {"name": "whole", "text": text},
+        **more,
     }
     (run / "run.json").write_text(json.dumps(manifest))
     verdict = verdict_of(*(check(name) for name in names))
@@ -81,6 +95,33 @@ def test_what_is_left_fails_the_same_check(tmp_path: Path, world: str, times: in
     left = load_scenario(out / "scenario.toml")
     assert has_pause(left, Experiment(world="", engine="", seed=0, scenario_file=out))["verdict"]
     assert (out / "run/verdict.json").is_file()
+
+
+def test_what_the_seed_drew_is_taken_away_one_by_one(tmp_path: Path) -> None:
+    """As they were drawn they fail; one pause is enough, whichever it is."""
+    whole = parse_scenario(DRAWN, name="whole").steps(seed=7, possible=frozenset(POSSIBLE))
+    assert len({step.name for step in whole}) == len(POSSIBLE)
+    run = failed_run(tmp_path, "sim", "A4", text=DRAWN, faults_possible=POSSIBLE)
+    tried: list[Scenario] = []
+
+    def judge(scenario: Scenario, of: Experiment) -> dict[str, Any]:
+        tried.append(scenario)
+        return has_pause(scenario, of)
+
+    found = minimised(run, FakeRunner(judge))
+    assert tried[0].faults == whole
+    assert all(step.within_majority for step in whole)
+    assert found.faults_before == len(whole)
+    assert len(found.faults) == 1
+    assert found.faults[0].startswith("pause at 1 s")
+    left = load_scenario(tmp_path / "out" / "scenario.toml")
+    assert (left.schedule, left.sequences, left.faults[0].within_majority) == (None, (), True)
+
+
+def test_what_was_drawn_from_is_known_or_it_is_refused(tmp_path: Path) -> None:
+    run = failed_run(tmp_path, "sim", "A4", text=DRAWN)
+    with pytest.raises(MinimiseError, match=r"run\.json lacks faults_possible"):
+        minimised(run, FakeRunner(has_pause))
 
 
 def test_a_run_that_can_not_be_judged_did_not_fail(tmp_path: Path) -> None:
