@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -20,9 +20,13 @@ from ledgermq.endings import stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from ledgermq.options import LocalRun
 
+if TYPE_CHECKING:
+    from chaos.campaign.commands import CommandRunner
+
 __all__ = ["chaos_campaign", "chaos_minimise"]
 
 T = TypeVar("T")
+_FORK_SERVER: Final = (sys.executable, "-m", "ledgermq.fork_server")
 _EXIT_CODES: Final = {"pass": EXIT_OK, "fail": EXIT_FAIL, "unknown": EXIT_ERROR}
 
 
@@ -47,7 +51,6 @@ def chaos_campaign(
     DIR gets an index page, index.json and junit.xml. Exit code: 0 pass, 1 fail, 2 unknown.
     """
     from chaos.campaign.campaign import CampaignOptions, run_campaign  # noqa: PLC0415
-    from chaos.campaign.commands import CommandRunner  # noqa: PLC0415
     from chaos.campaign.plan import CampaignError, load_campaign  # noqa: PLC0415
     from chaos.campaign.progress import (  # noqa: PLC0415
         PROGRESS_FILE,
@@ -75,10 +78,12 @@ def chaos_campaign(
         say=_say,
         publish=build_campaign_page,
     )
-    runner = CommandRunner(seconds_max=campaign.judging.minutes_max * 60)
+    minutes_max = campaign.judging.minutes_max
     again = shlex.join(["ledgermq", "chaos", "campaign", str(file), "--out", str(folder)])
     try:
-        verdict = _to_the_end(lambda: run_campaign(campaign, options, runner))
+        verdict = _to_the_end(
+            lambda runner: run_campaign(campaign, options, runner), minutes_max=minutes_max
+        )
     except ProgressError as error:
         stop_with(f"{error}; --anew removes it", EXIT_USAGE)
     except OSError as error:
@@ -103,14 +108,12 @@ def chaos_minimise(
     minutes_max: Annotated[float, typer.Option(min=0.1, help="Of one attempt.")] = 15.0,
 ) -> None:
     """Take faults and work away from a run that failed, as long as the same check still fails."""
-    from chaos.campaign.commands import CommandRunner  # noqa: PLC0415
     from chaos.campaign.minimise import MinimiseError, minimise_run  # noqa: PLC0415
 
     folder = (out or run.with_name(f"{run.name}-minimised")).resolve()
-    runner = CommandRunner(seconds_max=minutes_max * 60)
     try:
         found = _to_the_end(
-            lambda: minimise_run(
+            lambda runner: minimise_run(
                 run.resolve(),
                 folder,
                 runner=runner,
@@ -118,7 +121,8 @@ def chaos_minimise(
                 repeats=repeats,
                 check=check,
                 say=_say,
-            )
+            ),
+            minutes_max=minutes_max,
         )
     except MinimiseError as error:
         stop_with(error, EXIT_USAGE)
@@ -140,19 +144,26 @@ def chaos_minimise(
     )
 
 
-def _to_the_end(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def _to_the_end(
+    work: Callable[[CommandRunner], Coroutine[Any, Any, T]], *, minutes_max: float
+) -> T:
     """Run it; a stop signal cancels it, so that it stops what it started.
+
+    `minutes_max`: of one command of its runner.
 
     Raises CancelledError where one came, and what the work raises.
     """
+    from chaos.campaign.commands import CommandRunner  # noqa: PLC0415
     from chaos.cluster.stop_signals import heeded_stop_signals  # noqa: PLC0415
 
     async def main() -> T:
         loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(work())
-        for number in heeded_stop_signals():
-            loop.add_signal_handler(number, task.cancel)
-        return await task
+        seconds_max = minutes_max * 60
+        async with CommandRunner(seconds_max=seconds_max, fork_server=_FORK_SERVER) as runner:
+            task = asyncio.ensure_future(work(runner))
+            for number in heeded_stop_signals():
+                loop.add_signal_handler(number, task.cancel)
+            return await task
 
     try:
         return asyncio.run(main())

@@ -28,6 +28,7 @@ OTHERS: Final = frozenset(
         "broker/test_security_of_contents",
         "broker/test_unforeseen_requests",
         "chaos/campaign/test_commands",
+        "chaos/campaign/test_fork_server",
         "chaos/campaign/test_simulated_campaign",
         "chaos/nemesis/test_older_release",
         "chaos/test_cluster",

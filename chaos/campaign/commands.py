@@ -1,5 +1,8 @@
 """Runs and judges one experiment by the command line, in a process of its own.
 
+Of the simulated world, whose runs are short, the process is a fork of one that has imported all
+that such a run needs (`chaos.campaign.fork_server`): half of a run's processor time.
+
 Place in the data path: what `chaos.campaign.campaign` and `chaos.campaign.minimise` call a Runner.
 The verdict is read from the run directory, not from what is printed, so that this package knows
 nothing of the verifier.
@@ -17,10 +20,13 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Final
+from types import TracebackType
+from typing import IO, Final, Self
 
-from chaos.campaign.plan import Experiment
+from chaos.campaign.fork_server import ForkServer, ForkServerError
+from chaos.campaign.plan import SIMULATED, Experiment
 from chaos.cluster.parent_death import environment_of
 
 __all__ = ["CommandRunner"]
@@ -33,16 +39,35 @@ _TAIL: Final = 4_096
 
 
 class CommandRunner:
-    """A Runner whose experiments are `ledgermq chaos run`. Call it in the main thread.
+    """A Runner whose experiments are `ledgermq chaos run`. Enter it in the main thread.
 
-    The kernel ends the processes when the thread that started them does.
+    The kernel ends the processes when the thread that started them does. `fork_server`: the
+    command whose forks run the experiments of the simulated world; None: those start anew, too.
     """
 
-    def __init__(self, *, seconds_max: float) -> None:
+    def __init__(self, *, seconds_max: float, fork_server: Sequence[str] | None = None) -> None:
         self._seconds_max = seconds_max
+        self._fork_server = fork_server
+        self._idle: list[ForkServer] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        while self._idle:
+            await self._idle.pop().close()
 
     async def experiment(self, of: Experiment, out: Path) -> str:
-        code, told = await self._command([*of.words, "--out", str(out), "--judge", "duckdb"])
+        words = [*of.words, "--out", str(out), "--judge", "duckdb"]
+        if of.world == SIMULATED and self._fork_server is not None:
+            code, told = await self._forked(words, self._fork_server)
+        else:
+            code, told = await self._command(words)
         return told if code else ""
 
     async def confirm(self, out: Path) -> str:
@@ -50,6 +75,31 @@ class CommandRunner:
         trouble = "" if code in _FINISHED else told
         code, told = await self._command(["report", str(out)])
         return trouble or (told if code else "")
+
+    async def _forked(self, words: list[str], argv: Sequence[str]) -> tuple[int, str]:
+        """Like `_command`, by a fork server, which is idle again once its command has ended."""
+        server = self._idle.pop() if self._idle else ForkServer(argv)
+        code: int | None = None
+        try:
+            with tempfile.NamedTemporaryFile() as said:
+                pid = await server.start(words, said=Path(said.name))
+                try:
+                    async with asyncio.timeout(self._seconds_max):
+                        code = await server.wait()
+                except TimeoutError:
+                    return _KILLED, self._too_long(words)
+                finally:
+                    if code is None:
+                        await asyncio.shield(_stop_fork(pid, server))
+                end = _end_of(said.file)
+        except ForkServerError as error:
+            return _KILLED, str(error)
+        finally:
+            if code is None:  # it may have half an answer to give
+                await asyncio.shield(server.close())
+            else:
+                self._idle.append(server)
+        return code, end if code in _FINISHED else f"exit code {code}: {end}"
 
     async def _command(self, words: list[str]) -> tuple[int, str]:
         """Return the exit code, and the end of what it said or why it was killed."""
@@ -67,11 +117,14 @@ class CommandRunner:
                 async with asyncio.timeout(self._seconds_max):
                     code = await process.wait()
             except TimeoutError:
-                return _KILLED, f"`{words[0]}` was killed after {self._seconds_max:g} s, the bound"
+                return _KILLED, self._too_long(words)
             finally:
                 await asyncio.shield(_stop(process))
             end = _end_of(said)
         return code, end if code in _FINISHED else f"exit code {code}: {end}"
+
+    def _too_long(self, words: list[str]) -> str:
+        return f"`{words[0]}` was killed after {self._seconds_max:g} s, the bound"
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
@@ -83,6 +136,16 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
             await _ended(process)
+
+
+async def _stop_fork(pid: int, server: ForkServer) -> None:
+    """Have a fork that still runs clean up and end, or kill it and what it has started."""
+    with contextlib.suppress(ForkServerError, TimeoutError):
+        os.kill(pid, signal.SIGINT)  # the server has not reaped it, so the id is its own
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            await server.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:

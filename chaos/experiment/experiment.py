@@ -10,7 +10,8 @@ phases and runs workload, nemesis, watch and progress side by side.
     stop    clients leave, brokers stop cleanly
     export  the tables are complete, run.json is written last
 
-History and traces become tables meanwhile, in a process of its own (`chaos.recording.live_tables`).
+History and traces become tables meanwhile, in a process of its own (`chaos.recording.live_tables`),
+on virtual time at the end: such a run is over before a process has begun.
 
 Invariants: whatever happens, faults are healed and no process is left; a harness error ends as a
 run that is not complete, which the verifier calls unknown, never as a failure of the cluster; all
@@ -213,7 +214,8 @@ class _Experiment:
     def run(self) -> ExportResult:
         """Run all phases. Raises the error of a phase; the caller then calls `give_up`."""
         with LiveTables(sources_of(self._run, self._layout, started_ns=self._started_ns)) as tables:
-            tables.start()
+            if self._host.has_real_time:
+                tables.start()
             self._host.run(self._carry_out)
             self.progress.say("all processes have stopped; writing tables")
             facts = {**self._facts(), "complete": True}

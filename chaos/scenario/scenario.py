@@ -22,12 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.nemesis.catalogue import CATALOGUE
-<<<<<<< HEAD
-from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems, part_settings
-=======
 from chaos.scenario.fault_tables import read_faults, read_sequences
-from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems
->>>>>>> a3360c7d196bd95d776b9772529d00e5d8c53d94
+from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems, part_settings
 from chaos.scenario.ranges import (
     group_names,
     layout_problem,

@@ -306,7 +306,9 @@ def _parameters(
     params = dict(spec.parameters)
     if of.vary:
         for key, allowed in spec.choices.items():
-            params[key] = rng.choice([each for each in allowed if each not in _OF_MANY])
+            few = [each for each in allowed if each not in _OF_MANY]
+            # A fault whose every choice is of many, as losing all power, is so by its name.
+            params[key] = rng.choice(few or allowed)
     return params
 
 

@@ -44,6 +44,10 @@ class WorldOptions:
 
 
 class Host(Protocol):
+    """Where an experiment runs. `has_real_time`: what takes long is worth a process beside it."""
+
+    has_real_time: bool
+
     def now_ns(self) -> int:
         """Return the monotonic clock that all processes of a run share."""
 
@@ -59,6 +63,8 @@ class Host(Protocol):
 
 class RealHost:
     """This machine, with processes of its own and real time."""
+
+    has_real_time = True
 
     def __init__(self, make: Callable[[WorldOptions], World]) -> None:
         self._make = make

@@ -67,6 +67,25 @@ def test_varied_parameters_are_choices_of_one_node() -> None:
     assert {step.params["target"] for step in steps} == {"leader", "follower", "any"}
 
 
+@pytest.mark.parametrize("beyond", [False, True])
+def test_every_fault_can_be_drawn_and_varied(beyond: bool) -> None:
+    text = f"""
+[load]
+seconds = 3000
+[schedule]
+mean_s = 1
+duration_min_s = 0.5
+duration_max_s = 1
+overlap_max = 9
+vary = true
+beyond_majority = {str(beyond).lower()}
+"""
+    drawn = {step.name for step in _steps(text)}
+    assert drawn == {name for name, spec in CATALOGUE.items() if beyond or not spec.beyond_majority}
+    # Its one choice is of many: a group that has lost all power has no majority left.
+    assert ("power-failure-all" in drawn) is beyond
+
+
 def test_a_sequence_is_one_after_the_other_and_holds_what_it_says() -> None:
     text = """
 [load]

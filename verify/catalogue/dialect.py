@@ -36,12 +36,16 @@ _REFUSED: Final[dict[str, str]] = {
     "approx_count_distinct": "an estimate is no finding",
 }
 
+# More than all rules, stages and headers. Parsing them costs seconds, more than judging a short
+# run: a process that judges many does it once.
+_TEXTS_MAX: Final = 4096
+
 
 class DialectError(Exception):
     """A text is not in the subset of SQL that the engines share; the message says where and why."""
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=_TEXTS_MAX)
 def duckdb_text(text: str, *, name: str) -> str:
     """Translate `text` into DuckDB's SQL.
 
@@ -59,10 +63,10 @@ def duckdb_text(text: str, *, name: str) -> str:
         counted.replace(exp.Count(this=exp.If(this=counted.this, true=exp.Literal.number(1))))
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
-    return tree.sql(dialect="duckdb", identify=True)
+    return tree.sql(dialect="duckdb", identify=True, copy=False)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_TEXTS_MAX)
 def tables_of(text: str, *, name: str) -> frozenset[str]:
     """Return the tables and stages that a query reads, without its own WITH tables.
 
@@ -74,8 +78,9 @@ def tables_of(text: str, *, name: str) -> frozenset[str]:
     return frozenset(table.name for table in tree.find_all(exp.Table) if table.name) - own
 
 
-@lru_cache(maxsize=2048)  # nobody changes the tree
+@lru_cache(maxsize=_TEXTS_MAX)
 def _parsed(text: str, name: str) -> exp.Query:
+    """Return the tree of `text`, which is shared: whoever changes one copies it first."""
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
     except SqlglotError as error:

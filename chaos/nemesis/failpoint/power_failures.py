@@ -63,5 +63,6 @@ SPECS: Final = (
         seen_elsewhere="Jepsen with LazyFS",
         parameters={"target": "all"},
         choices={"target": ("all",)},
+        beyond_majority=True,
     ),
 )

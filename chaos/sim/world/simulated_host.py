@@ -63,6 +63,8 @@ def at_simulated_addresses(layout: ClusterLayout) -> ClusterLayout:
 class SimulatedHost:
     """A host of one experiment. `key` is the seed of everything random in it."""
 
+    has_real_time = False
+
     def __init__(self, key: str) -> None:
         self._key = key
         self._site = calm_site(key, traced=False)

@@ -1,0 +1,26 @@
+"""`python -m ledgermq.fork_server`: runs `ledgermq` commands as forks of a process that has it all.
+
+Place in the data path: `chaos.campaign.commands` starts it for the runs of the simulated world, of
+which a campaign has thousands: importing the laboratory and the verifier and translating the rules
+costs as much processor time as simulating ten seconds does.
+
+Invariant: nothing that is done here beforehand starts a thread or opens a file that stays open: a
+fork would have it in an unknown state.
+"""
+
+from __future__ import annotations
+
+import verify.export.run_export
+import verify.report.build
+import verify.run
+from chaos.campaign.fork_server import serve
+from ledgermq.__main__ import main
+from verify.catalogue.translated import translate
+
+__all__: list[str] = []
+
+
+if __name__ == "__main__":
+    known = verify.run.load_rules()
+    translate(known.rules, known.stages.values())
+    serve(main)
