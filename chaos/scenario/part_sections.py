@@ -122,15 +122,16 @@ class SendsSection(PartSection):
 class PopsSection(PartSection):
     """POP consumers: `members` of a group without order, `order_members` of one that pops in order.
 
-    `send_batch_share` of the sends are batches: their messages are neighbours in a queue.
-    Each message is hidden for about `invisible_ms` and, without order, delivered again at most
+    `send_batch_share` of the sends are batches: their messages are neighbours in a queue. Each
+    message is hidden for about `invisible_ms` and, without order, delivered again at most
     `retries_max` times before it is a dead letter. Shares are parts of 1, of the messages popped:
     `batch_share` are acknowledged in one request with others, `leave_share` never, `late_share`
-    when their time is over; `change_share` get another time first; of `twice_share` the receipt is
-    used a second time; `poison_share` of the messages sent are never acknowledged by anybody
-    without order. In order, `skip_share` are left while those behind them are acknowledged. After
-    `busy_share` of the pops a member works up to `busy_ms` on what came, so that more messages wait
-    for the next pop. `restart_s` is the mean time between restarts of a member, 0: none.
+    when their time is over, by whoever gets them; `change_share` get another time first; of
+    `twice_share` the receipt is used a second time; `poison_share` of the messages sent are never
+    acknowledged by anybody without order. In order, `skip_share` are left while those behind them
+    are acknowledged. After `busy_share` of the pops a member works up to `busy_ms` on what came, so
+    that more messages wait for the next pop. `restart_s` is the mean time between restarts of a
+    member, 0: none.
     """
 
     send_rate: float = number(5.0, 0.1, 10_000)
@@ -144,7 +145,7 @@ class PopsSection(PartSection):
     retries_max: int = number(3, 0, 16)
     batch_share: float = number(0.5, 0, 1)
     leave_share: float = number(0.05, 0, 1)
-    late_share: float = number(0.04, 0, 1)
+    late_share: float = number(0.06, 0, 1)
     change_share: float = number(0.1, 0, 1)
     twice_share: float = number(0.05, 0, 1)
     poison_share: float = number(0.01, 0, 1)

@@ -28,7 +28,14 @@ from remoting.protocol.pop_handle import ORDER_REVIVE_QUEUE, PopHandle
 from tests.chaos.histories import ops_of
 
 NOTHING_ELSE = PopsSection(
-    batch_share=0, leave_share=0, late_share=0, change_share=0, twice_share=0, poison_share=0
+    batch_share=0,
+    leave_share=0,
+    late_share=0,
+    change_share=0,
+    twice_share=0,
+    poison_share=0,
+    skip_share=0,
+    busy_share=0,
 )
 
 
@@ -226,6 +233,25 @@ async def test_in_order_nothing_behind_a_message_that_is_left_is_acknowledged(
     ops = await rig.run(rig.member(section, in_order=True))
     assert [op["f"] for op in ops] == ["pop", "pop"]
     assert not rig.owed.is_empty(1e12)
+
+
+async def test_in_order_messages_behind_one_that_is_skipped_are_acknowledged(
+    tmp_path: Path,
+) -> None:
+    rig = _Rig(tmp_path, [[_popped(value, at, order=True) for at, value in enumerate("abcdefgh")]])
+    section = dataclasses.replace(NOTHING_ELSE, skip_share=0.4)
+    ops = await rig.run(rig.member(section, in_order=True))
+    acked = {row["offset"] for op in ops if op["f"] == "ack" for row in op["messages"]}
+    assert 0 < len(acked) < 8
+    assert max(acked) >= len(acked), "one before it is missing"
+
+
+async def test_what_takes_too_long_takes_two_members_so_long(tmp_path: Path) -> None:
+    rig = _Rig(tmp_path, [[_popped("a", 0)]] * 3)
+    section = dataclasses.replace(NOTHING_ELSE, late_share=1.0, invisible_ms=60_000)
+    ops = await rig.run(rig.member(section))
+    assert [op["f"] for op in ops] == ["pop", "pop", "pop", "ack", "pop"]
+    assert ops[3]["ref"] == ops[2]["ref"]
 
 
 async def test_a_change_gives_a_new_receipt(tmp_path: Path) -> None:

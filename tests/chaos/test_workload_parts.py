@@ -159,7 +159,7 @@ async def test_requests_get_the_answers_that_responders_name(tmp_path: Path) -> 
 
 @pytest.mark.timeout(60)
 async def test_unusual_sends_are_stored_as_they_were_sent(tmp_path: Path) -> None:
-    keys = "rate = 25\nbig_share = 0.03\nbatch_share = 0.4\n"
+    keys = "rate = 25\nbig_share = 0.03\nbatch_share = 0.4\nhasty_share = 0.1\n"
     async with _part_at_work(tmp_path, "sends", keys, load_s=1.5) as (_, stop):
         await asyncio.sleep(1.2)
         stop.set()

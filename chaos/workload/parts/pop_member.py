@@ -4,10 +4,11 @@ Place in the data path: `client.consume.pop_consumer` through the slot's own pro
 is one operation of the history. `chaos.workload.parts.pops` makes the members.
 
 What becomes of a popped message is drawn: most are acknowledged at once, alone or with others; some
-never, some when their time is over, some by a receipt that was used before or that a change has
-replaced. In order, a member that leaves a message leaves those behind it in its queue, too, but now
-and then skips one and acknowledges those behind it. Now and then a member is busy for a while with
-what it popped.
+never, some by a receipt that was used before or that a change has replaced. Some take every member
+longer than their time, twice: they are acknowledged as soon as it is over, when another pop may
+have them already, whose member takes as long. In order, a member that leaves a message leaves those
+behind it in its queue, too, but now and then skips one and acknowledges those behind it. Now and
+then a member is busy for a while with what it popped.
 
 Invariants: a request is made once, and repeated as an operation of its own, so that a delivery
 whose answer was lost is an operation without an answer; `due` is never later than t_invoke plus the
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import random
 import zlib
 from collections.abc import Sequence
@@ -43,6 +45,7 @@ ERROR_PAUSE_S: Final = 0.1
 ACK_TRIES: Final = 3
 RETURN_SLACK_S: Final = 2.0  # how long after its time a message may take to come again
 SURE_SHARE: Final = 0.9  # of the time asked for: clocks of brokers run at rates of their own
+LATE_DELIVERIES: Final = 2  # of what takes longer than its time
 _SHORTER: Final = 0.3
 _LONGER: Final = 1.5
 
@@ -130,7 +133,7 @@ class PopMember:
                     self._topic,
                     count_max=section.count_max,
                     invisible_ms=invisible_ms,
-                    poll_ms=section.poll_ms,
+                    poll_ms=self._poll_ms(asked_s),
                     in_order=self._in_order,
                     broker_name=broker,
                 )
@@ -144,6 +147,11 @@ class PopMember:
             self._owed.delivered(row.value)
             held.append(self._held(each, row, receipt, asked_s, invisible_ms))
         return held
+
+    def _poll_ms(self, now_s: float) -> int:
+        """Return how long a pop may be held: until a late acknowledgement is due, at most."""
+        over_in_s = min((held.over_at_s - now_s for held in self._late), default=math.inf)
+        return int(max(0.0, min(self._section.poll_ms, 1000 * over_in_s)))
 
     def _row(self, popped: PoppedMessage) -> MessageRow:
         """Return the row of a message at the place where it is stored: its retry topic's, too."""
@@ -200,10 +208,14 @@ class PopMember:
             return "leave"
         if careful:
             return "ack"
+        if (
+            _is_of_share(f"late {held.row.value}", section.late_share)
+            and self._owed.deliveries(held.row.value) <= LATE_DELIVERIES
+        ):
+            return "late"
         luck = self._rng.random()
         for fate, share in (
             ("leave", section.leave_share),
-            ("late", section.late_share),
             ("change", section.change_share),
             ("twice", section.twice_share),
             ("skip", section.skip_share if self._in_order else 0.0),
@@ -231,9 +243,9 @@ class PopMember:
         if changed is None:
             return False
         luck = self._rng.random()
-        if self._in_order or luck < 0.6:
+        if self._in_order or luck < 0.5:
             return await self._acknowledge(changed)
-        if luck < 0.7:
+        if luck < 0.6:
             await self._change(held)  # by a receipt that counts no more
             return await self._acknowledge(changed)
         if luck < 0.85:
@@ -331,4 +343,8 @@ class PopMember:
 
 def is_poison(value: str, share: float) -> bool:
     """Return whether nobody acknowledges the message: the same answer wherever it is asked."""
+    return _is_of_share(value, share)
+
+
+def _is_of_share(value: str, share: float) -> bool:
     return zlib.crc32(value.encode()) % 10_000 < share * 10_000

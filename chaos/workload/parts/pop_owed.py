@@ -10,6 +10,8 @@ late, or without an answer, is owed until it would have come again. Pure: time i
 
 from __future__ import annotations
 
+from collections import Counter
+
 __all__ = ["Owed"]
 
 
@@ -20,13 +22,19 @@ class Owed:
         self._owed: set[str] = set()
         self._done: set[str] = set()
         self._doubtful: dict[str, float] = {}  # until when it may come again
+        self._deliveries: Counter[str] = Counter()
 
     def sent(self, value: str) -> None:
         """Record an acknowledged send, which may be told after the message was consumed."""
         if value not in self._done:
             self._owed.add(value)
 
+    def deliveries(self, value: str) -> int:
+        """Return how often the group's members were handed the message."""
+        return self._deliveries[value]
+
     def delivered(self, value: str) -> None:
+        self._deliveries[value] += 1
         self._doubtful.pop(value, None)
         self._done.discard(value)
         self._owed.add(value)
