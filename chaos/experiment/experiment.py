@@ -68,6 +68,7 @@ __all__ = [
     "run_experiment",
 ]
 
+ROUTE_GONE_MS: Final = 2_000  # name servers notice the end of a connection at once
 START_SECONDS_MAX: Final = 60.0
 CLIENTS_END_SECONDS_MAX: Final = 60.0
 
@@ -416,7 +417,7 @@ class _Experiment:
             "dedupe": {"window_ms": scenario.dedupe.window_ms} if self._dedupes else None,
             "limits": scenario.limits and dataclasses.asdict(scenario.limits),
             **part_manifest(scenario),
-            "routes": {"expire_ms": route_expiry_ms(scenario)},
+            "routes": {"expire_ms": route_expiry_ms(scenario), "gone_ms": ROUTE_GONE_MS},
         }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.verify.synthetic import STARTED_MS, TOPIC, Row, SyntheticRun
+from tests.verify.synthetic import MS, STARTED_MS, TOPIC, Row, SyntheticRun
 
 USER = "user-1"
 MEMBERS = "n1 n0 n2"
@@ -22,6 +22,10 @@ def manage(run: SyntheticRun) -> None:
     delete_route(run, "ns-0")
     change_topic(run, "create_topic")
     ask_all(run)
+    change_topic(run, "create_topic", perm="2")["node"] = "n1"
+    use_topic(run, "poll", "fail")
+    change_topic(run, "create_topic", perm="4")["node"] = "n1"
+    use_topic(run, "poll", "ok")
     account(run, "create", "deny")
     account(run, "grant", "allow")
     send_as_user(run, "ok")
@@ -42,6 +46,22 @@ def change_topic(run: SyntheticRun, f: str, outcome: str = "ok", perm: str = "6"
     if f == "create_topic":
         made = {"assigned": _queues(run, (0, 1)), "status": perm}
     return later(run, "a1", f, outcome, client_group="tools", topic=managed(run), **made)
+
+
+def use_topic(run: SyntheticRun, f: str, outcome: str, node: str = "n1") -> Row:
+    """Poll or pop the topic; who is refused is refused for want of the permission."""
+    return later(
+        run,
+        "u2",
+        f,
+        outcome,
+        client_group="tools",
+        topic=managed(run),
+        queue=0,
+        node=node,
+        status="16" if outcome == "fail" else None,
+        messages=[] if outcome == "ok" else None,
+    )
 
 
 def delete_route(run: SyntheticRun, name_server: str) -> Row:
@@ -82,6 +102,24 @@ def ask_all(run: SyntheticRun, **shown: Any) -> None:
     run.tick(10)
     view(run, "ns-0", **shown)
     view(run, "n1")
+
+
+def down(run: SyntheticRun, node: str, effect: str = "taken", **columns: Any) -> Row:
+    """A fault that ends a broker's process now; it is started again five seconds later."""
+    row = {
+        "fault": len(run.faults) + 1,
+        "name": "kill",
+        "targets": [f"{run.group}-{node}"],
+        "params": "{}",
+        "t_start": run.tick(),
+        "t_effect": run.tick(),
+        "t_heal": run.now + 5_000 * MS,
+        "t_healed": run.now + 5_001 * MS,
+        "effect": effect,
+        "evidence": "process is gone",
+    }
+    run.faults.append(row | columns)
+    return run.faults[-1]
 
 
 def account(run: SyntheticRun, change: str, decision: str, outcome: str = "ok") -> Row:

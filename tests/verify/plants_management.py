@@ -7,9 +7,11 @@ from tests.verify.management import (
     ask_all,
     change_topic,
     delete_route,
+    down,
     search,
     send_as_user,
     stored_ms,
+    use_topic,
     view,
 )
 from tests.verify.plants import plant
@@ -45,6 +47,12 @@ def found_by_its_key_though_its_topic_was_deleted(run: SyntheticRun) -> None:
     query = run.find("query")
     query |= {"t_invoke": run.tick(3), "t_complete": run.tick()}
     _postpone(run, "query")
+
+
+@plant("M1", witness="stored again")
+def half_of_a_deleted_topic_is_delivered(run: SyntheticRun) -> None:
+    """Its topic was deleted between its acknowledgement and its commit."""
+    _deleted(run, run.find("half", "x2.v")["t_complete"] + 1)
 
 
 @plant("M2", witness="gone though it was made")
@@ -135,6 +143,65 @@ def granted_user_is_refused(run: SyntheticRun) -> None:
     run.tick(6_000)
     account(run, "grant", "allow")
     send_as_user(run, "fail")
+
+
+def _use(run: SyntheticRun, f: str, outcome: str, perm: str) -> Row:
+    """Change the topic's permission, at the replica that leads, and read it there."""
+    change_topic(run, "create_topic", perm=perm)["node"] = "n1"
+    return use_topic(run, f, outcome)
+
+
+@plant("M9", witness='"f": "poll"')
+def topic_is_read_though_nobody_may(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    _use(run, "poll", "ok", "2")
+
+
+@plant("M9", witness='"f": "pop"')
+def topic_is_popped_though_nobody_may(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    _use(run, "pop", "ok", "2")
+
+
+@plant("M9", witness="though it may be read")
+def pop_is_refused_that_is_allowed(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    _use(run, "pop", "fail", "6")
+
+
+@plant("M9", witness="though it may be read")
+def read_is_refused_that_is_allowed(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    _use(run, "poll", "fail", "4")
+
+
+@plant("M10", witness='"member": "n2"')
+def name_server_keeps_a_dead_follower(run: SyntheticRun) -> None:
+    run.tick(300_000)  # alone in its fault window
+    down(run, "n2")
+    run.tick(3_000)
+    view(run, "ns-0", members="n1 n0 n2")
+
+
+@plant("M10", witness='"name": "terminate"')
+def name_server_keeps_the_leader_that_has_left(run: SyntheticRun) -> None:
+    run.tick(320_000)
+    down(run, "n1", name="terminate")
+    run.tick(3_000)
+    view(run, "ns-0", members="n1 n0 n2")
+
+
+@plant("M11", witness='"leader": "n0"')
+def name_server_takes_a_deposed_leader_again(run: SyntheticRun) -> None:
+    view(run, "ns-0")
+    view(run, "ns-0", members="- n0 n2")
+    view(run, "ns-0", members="n0 n2")
+
+
+@plant("M11", witness='"earlier_term": 2')
+def late_registration_takes_the_leaders_place(run: SyntheticRun) -> None:
+    view(run, "ns-0")
+    view(run, "ns-0", members="n0 n1 n2")
 
 
 @plant("M5", witness="stored then too")

@@ -529,7 +529,7 @@ class SyntheticRun:
             "dedupe": {"window_ms": 60000},
             "delays": {"early_ms": 1, "recall_ms": 0, "lost_ms": 1},
             "limits": {"rto_ms": 5000, "gap_ms": 5000, "lag_ms": 5000, "late_ms": 5000},
-            "routes": {"expire_ms": 5},
+            "routes": {"expire_ms": 5, "gone_ms": 2_000},
             "tables": {},
         }
 

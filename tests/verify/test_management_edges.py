@@ -12,10 +12,12 @@ from tests.verify.management import (
     ask_all,
     change_topic,
     delete_route,
+    down,
     managed,
     search,
     send_as_user,
     stored_ms,
+    use_topic,
     view,
 )
 from tests.verify.one_rule import judged, result
@@ -32,6 +34,10 @@ def silent(rule_id: str) -> Callable[[Change], Change]:
         return change
 
     return register
+
+
+def _nothing_is_read_in_the_drain(run: SyntheticRun) -> None:
+    run.manifest["phases"]["drain"] = [run.now + MS, run.now + 2 * MS]
 
 
 def _delete_all(run: SyntheticRun, t_invoke: int, outcome: str = "ok") -> None:
@@ -56,7 +62,7 @@ def deletion_of_another_group(run: SyntheticRun) -> None:
 def deleted_message_was_read_before_the_drain(run: SyntheticRun) -> None:
     """A replica that is behind may still show it."""
     _delete_all(run, run.find("send", "v7")["t_complete"] + 1)
-    run.manifest["phases"]["drain"] = [run.now + MS, run.now + 2 * MS]
+    _nothing_is_read_in_the_drain(run)
 
 
 @silent("M1")
@@ -69,6 +75,35 @@ def deletion_whose_outcome_is_unknown(run: SyntheticRun) -> None:
 def replica_was_left_behind(run: SyntheticRun) -> None:
     _delete_all(run, run.find("send", "v7")["t_complete"] + 1)
     run.manifest["left_behind"] = [{"broker_group": run.group, "node": "n2"}]
+
+
+@silent("M1")
+def half_was_decided_before_its_topic_was_deleted(run: SyntheticRun) -> None:
+    """The deletion was answered only when the final message was stored already."""
+    half = run.find("half", "x0.v")
+    _delete_all(run, half["t_complete"] + 1)
+    run.ops[-1]["t_complete"] = run.find("decide", tx=half["tx"])["t_complete"]
+    _nothing_is_read_in_the_drain(run)
+
+
+@silent("M1")
+def trace_does_not_tell_when_it_was_first_stored(run: SyntheticRun) -> None:
+    half = run.find("half", "x0.v")
+    _delete_all(run, half["t_complete"] + 1)
+    (index,) = {row["index"] for row in run.logged("x0.v", "final")}
+    run.raft = [
+        row
+        for row in run.raft
+        if not (row["event"] == "append" and row["index"] == index and row["node"] == run.leader)
+    ]
+    _nothing_is_read_in_the_drain(run)
+
+
+@silent("T11")
+def half_went_with_its_topic(run: SyntheticRun) -> None:
+    half = run.find("half", "x1.v")
+    run.find("local", tx=half["tx"])["decision"] = "commit"
+    _delete_all(run, half["t_complete"] + 1)
 
 
 @silent("M2")
@@ -182,6 +217,111 @@ def user_is_refused_for_another_reason(run: SyntheticRun) -> None:
     send_as_user(run, "fail")["status"] = "215"
 
 
+@silent("M9")
+def another_replica_may_be_behind(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    change_topic(run, "create_topic", perm="2")["node"] = "n1"
+    use_topic(run, "poll", "ok", node="n2")
+    change_topic(run, "create_topic", perm="4")["node"] = "n1"
+    use_topic(run, "poll", "fail", node="n2")
+
+
+@silent("M9")
+def replica_was_restarted_since(run: SyntheticRun) -> None:
+    change_topic(run, "create_topic", perm="2")["node"] = "n1"
+    window = {"t_start": run.now, "t_effect": run.now, "t_heal": run.now, "t_healed": run.tick()}
+    run.faults.append(run.faults[0] | {"fault": 2} | window)
+    use_topic(run, "poll", "ok")
+
+
+@silent("M9")
+def permission_changes_meanwhile(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    change_topic(run, "create_topic", perm="6")["node"] = "n1"
+    taken = change_topic(run, "create_topic", perm="2")
+    taken["node"] = "n1"
+    use_topic(run, "poll", "ok")["t_invoke"] = taken["t_complete"]
+
+
+@silent("M9")
+def change_of_unknown_outcome_may_have_come_last(run: SyntheticRun) -> None:
+    run.tick(6_000)
+    change_topic(run, "create_topic", "info", perm="6")["t_complete"] = None
+    change_topic(run, "create_topic", perm="2")["node"] = "n1"
+    use_topic(run, "poll", "ok")
+
+
+@silent("M9")
+def replica_refuses_just_after_a_fault(run: SyntheticRun) -> None:
+    """The fault is over for less than five seconds."""
+    change_topic(run, "create_topic", perm="6")["node"] = "n1"
+    use_topic(run, "poll", "fail")
+
+
+@silent("M10")
+def name_server_has_some_time_to_notice(run: SyntheticRun) -> None:
+    down(run, "n2")
+    run.tick(1_000)
+    view(run, "ns-0")
+
+
+@silent("M10")
+def broker_is_back(run: SyntheticRun) -> None:
+    fault = down(run, "n2")
+    run.tick(3_000)
+    fault |= {"t_heal": run.now, "t_healed": run.now}
+    view(run, "ns-0")
+
+
+@silent("M10")
+def name_server_may_not_have_heard_of_it(run: SyntheticRun) -> None:
+    """Its link to the broker was cut meanwhile."""
+    down(run, "n2")
+    run.tick(3_000)
+    down(run, "n0", "unknown", name="cut-registration")
+    view(run, "ns-0")
+
+
+@silent("M10")
+def kill_was_not_seen(run: SyntheticRun) -> None:
+    down(run, "n2", "unknown")
+    run.tick(3_000)
+    view(run, "ns-0")
+
+
+@silent("M11")
+def it_led_again_since(run: SyntheticRun) -> None:
+    view(run, "ns-0")
+    run.elect("n0", 3)
+    view(run, "ns-0", members="n0 n1 n2")
+
+
+@silent("M11")
+def name_server_was_restarted(run: SyntheticRun) -> None:
+    view(run, "ns-0")
+    down(run, "ns-0", name="kill-name-server", targets=["ns-0"])
+    view(run, "ns-0", members="n0 n1 n2")
+
+
+@silent("M11")
+def name_server_may_have_forgotten_the_group(run: SyntheticRun) -> None:
+    """No member was there all the while."""
+    view(run, "ns-0", members="n1 n0")
+    view(run, "ns-0", members="n0 n2")
+
+
+@silent("M11")
+def group_is_shown_with_an_acting_leader(run: SyntheticRun) -> None:
+    view(run, "ns-0")
+    view(run, "ns-0", perm="4", members="n0 n2")
+
+
+@silent("M11")
+def another_name_server_is_behind(run: SyntheticRun) -> None:
+    view(run, "ns-0")
+    view(run, "ns-1", members="n0 n1 n2")
+
+
 @silent("M5")
 def end_of_the_queue_has_moved_since(run: SyntheticRun) -> None:
     """Nothing that young was there: the answer was the end, where an older one came to stand."""
@@ -226,7 +366,7 @@ def test_stays_silent(rule_id: str, change: Change, tmp_path: Path) -> None:
     assert found.examined > 0
 
 
-@pytest.mark.parametrize("rule_id", ["M1", "M2", "M3", "M4", "M5"])
+@pytest.mark.parametrize("rule_id", ["M1", "M2", "M3", "M4", "M5", "M9", "M10", "M11"])
 def test_is_left_out_where_nothing_of_it_was_done(rule_id: str, tmp_path: Path) -> None:
     found = judged(rule_id, SyntheticRun(), tmp_path)
     assert [rule.id for rule in found.left_out] == [rule_id]

@@ -106,6 +106,7 @@ class Manifest:
     left_behind: tuple[tuple[str, str], ...] | None  # (group, node); None: not recorded
     dedupe_window_ms: float | None = None  # null if `dedupe` is off or has no window
     route_expire_ms: float | None = None  # how long a wrong route may stay; null: not told
+    route_gone_ms: float | None = None  # how long a broker that has ended may; null: not told
     clock_error_ns: int = 0  # between the clocks of the run's hosts
     raw: Mapping[str, object]
 
@@ -291,7 +292,8 @@ def _parse(raw: dict[str, object]) -> Manifest:
         limits=None if limits is None else _numbers(limits, "run.limits"),
         left_behind=_left_behind(root) if "left_behind" in raw else None,
         dedupe_window_ms=_dedupe_window_ms(root),
-        route_expire_ms=_route_expire_ms(raw.get("routes")),
+        route_expire_ms=_of_routes(raw.get("routes"), "expire_ms"),
+        route_gone_ms=_of_routes(raw.get("routes"), "gone_ms"),
         clock_error_ns=root.optional_integer("clock_error_ns") or 0,
         tables={name: _files(name, value) for name, value in root.members("tables").items()},
         raw=raw,
@@ -345,8 +347,8 @@ def _dedupe_window_ms(root: _Reader) -> float | None:
     return _numbers(dedupe, "run.dedupe").get("window_ms")
 
 
-def _route_expire_ms(routes: object) -> float | None:
-    return None if routes is None else _numbers(routes, "run.routes").get("expire_ms")
+def _of_routes(routes: object, name: str) -> float | None:
+    return None if routes is None else _numbers(routes, "run.routes").get(name)
 
 
 def _left_behind(root: _Reader) -> tuple[tuple[str, str], ...]:

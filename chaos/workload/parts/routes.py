@@ -2,15 +2,17 @@
 
 Place in the data path: GET_ROUTEINFO_BY_TOPIC at each name server through the part's own proxies;
 GET_TOPIC_CONFIG at each group's ready leader, whose status is read past every proxy. Meanwhile the
-permissions of one topic change, and another topic comes and goes, deleted in the end. The topics of
-the part `deletions` are asked for too, where the scenario has them.
+permissions of one topic change, and after each change somebody sends to it and reads it; another
+topic comes and goes, deleted in the end. The topics of the part `deletions` are asked for, too,
+where the scenario has them.
 
 Invariants: one operation per name server and broker group tells what the answer says of that group;
 a leader's own answer counts only where it led before and after it; once senders have stopped,
 rounds go on until all agree, or for as long as a wrong route may lawfully stay, and once more after
-the cluster is whole.
+the cluster is whole; each permission comes once in a round of all, and READ is taken away once more
+when senders have stopped.
 
-Source: the run format (route; M2, M3); RocketMQ RouteInfoManager.
+Source: the run format (route; M2, M3, M9 to M11); RocketMQ RouteInfoManager.
 """
 
 from __future__ import annotations
@@ -28,13 +30,19 @@ from chaos.scenario.part_sections import RoutesSection
 from chaos.scenario.scenario import route_expiry_ms
 from chaos.systems.base import SystemFailedError
 from chaos.workload.actor import Actor, Operation, error_text
+from chaos.workload.context import Slot
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.part_sender import PartSender
+from chaos.workload.parts.queue_reader import QueueReader
 from chaos.workload.parts.topic_admin import TOOLS, TopicAdmin, queue_rows
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.instance import ClientInstance
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError, MalformedAnswerError
+from client.message import MessageQueue
+from client.produce.producer import Producer, ProducerSettings
 from remoting.errors import BodyError, RemotingError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -42,6 +50,7 @@ from remoting.protocol.command import RemotingCommand
 from remoting.protocol.route import (
     MASTER_ID,
     PERM_READ,
+    PERM_WRITE,
     TopicConfig,
     TopicRouteData,
     decode_route,
@@ -56,7 +65,8 @@ TIMEOUT_MS: Final = 2_000
 AGAIN_S: Final = 0.3
 CALM_S: Final = 1.0
 _MARGIN_S: Final = 2.0
-_PERMS: Final = (2, 4, 6)
+_PERMS: Final = (PERM_READ, PERM_WRITE, PERM_READ | PERM_WRITE)
+READERS: Final = "routes-readers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +84,7 @@ class _Routes:
         self._kit = kit
         self._section = section
         others = {queue.topic for queue in kit.context.part_queues.get("deletions", ())}
+        self._queues = kit.context.part_queues["routes"]
         self._topics = [PERM_TOPIC, GONE_TOPIC, *sorted(others)]
         self._changing = 2
         self._idle = asyncio.Event()
@@ -84,19 +95,30 @@ class _Routes:
         self._rounds_left = 2
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
-        return {}
+        """Return the group of the reader, which is owed nothing: it may not always read."""
+        return {
+            READERS: {
+                "kind": "cluster",
+                "at_least_once": False,
+                "ordered": False,
+                "topics": [PERM_TOPIC],
+            }
+        }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         context = self._kit.context
         admin_slot, ask_slot = self._kit.slots["routes-admin"], self._kit.slots["routes-ask"]
+        use_slot = self._kit.slots["routes-use"]
         admin, asker = admin_slot.next_client(), ask_slot.next_client()
         async with (
             make_tool(context, admin_slot) as tool,
             make_tool(context, ask_slot) as asking,
+            self._producer(use_slot) as producer,
+            self._consumer(use_slot) as consumer,
             asyncio.TaskGroup() as tasks,
         ):
+            user = _User(self._kit, producer, consumer, self._queues, use_slot.next_client())
             for number, topic in enumerate((PERM_TOPIC, GONE_TOPIC)):
-                change = self._change_perm if topic == PERM_TOPIC else self._come_and_go
                 changed = TopicAdmin(
                     context,
                     tool.instance,
@@ -104,7 +126,10 @@ class _Routes:
                     root=f"{admin}.p{number}",
                     client=admin,
                 )
-                tasks.create_task(change(changed, stop, drained))
+                if topic == PERM_TOPIC:
+                    tasks.create_task(self._change_perm(changed, user, stop, drained))
+                else:
+                    tasks.create_task(self._come_and_go(changed, stop, drained))
             questions = _Questions(self._kit, asking.instance, asker)
             tasks.create_task(self._ask(questions, stop, drained))
 
@@ -130,14 +155,30 @@ class _Routes:
         return self._rounds_left <= 0
 
     async def _change_perm(
-        self, admin: TopicAdmin, stop: asyncio.Event, drained: asyncio.Event
+        self, admin: TopicAdmin, user: _User, stop: asyncio.Event, drained: asyncio.Event
     ) -> None:
         rng = random.Random(self._kit.rng.getrandbits(64))
+        left: list[int] = []
         while not await sleep_until_set(stop, rng.expovariate(1 / self._section.change_s)):
-            await admin.create(drained, rng.choice(_PERMS))
+            left = left or rng.sample(_PERMS, len(_PERMS))
+            await admin.create(drained, left.pop())
+            await user.read()
+            await user.send()
         # In the end it is none that a name server was told at first, and queues can be read.
-        await admin.create(drained, PERM_READ)
+        for perm in (PERM_WRITE, PERM_READ):
+            await admin.create(drained, perm)
+            await user.read()
         self._change_done()
+
+    def _producer(self, slot: Slot) -> Producer:
+        settings = ProducerSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings())
+        return Producer(
+            "routes-producers", self._kit.context.name_servers, slot.dial, settings=settings
+        )
+
+    def _consumer(self, slot: Slot) -> PullConsumer:
+        settings = PullConsumerSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings())
+        return PullConsumer(READERS, self._kit.context.name_servers, slot.dial, settings=settings)
 
     async def _come_and_go(
         self, admin: TopicAdmin, stop: asyncio.Event, drained: asyncio.Event
@@ -172,6 +213,32 @@ class _Routes:
             hurries = not self._agreed or (self._draining and self._rounds_left > 0)
             await sleep_until_set(self._wake, AGAIN_S if hurries else CALM_S)
             self._wake.clear()
+
+
+class _User:
+    """Sends to the topic whose permissions change and reads it, right after each change."""
+
+    def __init__(
+        self,
+        kit: PartKit,
+        producer: Producer,
+        consumer: PullConsumer,
+        queues: Sequence[MessageQueue],
+        client: str,
+    ) -> None:
+        self._rng = random.Random(kit.rng.getrandbits(64))
+        self._queues = queues
+        self._sender = PartSender(
+            kit.context, producer, root=f"{client}.send", ref=PERM_TOPIC, rng=self._rng
+        )
+        self._reader = QueueReader(kit.context, consumer, f"{client}.read", queues)
+
+    async def send(self) -> None:
+        await self._sender.send(self._sender.make(PERM_TOPIC), self._rng.choice(self._queues))
+
+    async def read(self) -> None:
+        for _ in self._queues:
+            await self._reader.poll_next()
 
 
 class _Questions:
@@ -309,9 +376,9 @@ def members_text(leader: str | None, members: set[str]) -> str:
 
 ROUTES: Final = PartSpec(
     name="routes",
-    summary="what name servers say of topics, against what the leaders have",
+    summary="what name servers say of topics, against what the leaders have; permissions at work",
     topics=lambda section: (PERM_TOPIC,),
-    slots=lambda section: ("routes-admin", "routes-ask"),
+    slots=lambda section: ("routes-admin", "routes-ask", "routes-use"),
     make=_Routes,
-    judged_by=("M2", "M3"),
+    judged_by=("M2", "M3", "M9", "M10", "M11"),
 )
