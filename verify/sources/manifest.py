@@ -84,6 +84,9 @@ class ConsumerGroup:
     exclusive: bool = False  # a queue is consumed under a lock, by one member at a time
     redelivery_ms: float = 10_000  # how long after its time a popped message may take to come again
     retries_max: int | None = None  # redeliveries before the dead-letter topic; None: not told
+    wake_ms: float | None = None  # within which a held request is answered after a message came
+    progress_ms: float | None = None  # within which a broadcast member has stored its progress
+    tags: tuple[str, ...] | None = None  # those whose messages it is to get; None: all messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +239,9 @@ class _Reader:
 
     def optional_number(self, key: str, default: float) -> float:
         return _number(self._object.get(key, default), f"{self._path}.{key}")
+
+    def number_or_none(self, key: str) -> float | None:
+        return self.optional_number(key, 0) if self._object.get(key) is not None else None
 
     def flag(self, key: str) -> bool:
         value = self.raw(key)
@@ -408,6 +414,9 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
         exclusive=reader.optional_flag("exclusive"),
         retries_max=reader.optional_integer("retries_max"),
         redelivery_ms=reader.optional_number("redelivery_ms", 10_000),
+        wake_ms=reader.number_or_none("wake_ms"),
+        progress_ms=reader.number_or_none("progress_ms"),
+        tags=reader.optional_texts("tags"),
     )
 
 
