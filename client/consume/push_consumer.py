@@ -111,6 +111,7 @@ class PushConsumer(Lifecycle):
                 self._wire_group,
                 timeout_ms=self.settings.timeout_ms,
                 policy=self.settings.retry,
+                observer=self._observer,
             )
         elif self.settings.message_model is MessageModel.BROADCASTING:
             self._local = LocalOffsets(self.settings.offset_file)

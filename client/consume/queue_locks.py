@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,7 +31,8 @@ import msgspec
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance
 from client.connection.retry import RetryPolicy
-from client.errors import ClientError, MalformedAnswerError
+from client.consume.listener import ConsumerObserver
+from client.errors import ClientError, MalformedAnswerError, UnansweredError
 from client.message import MessageQueue
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
@@ -116,10 +118,17 @@ class QueueLocks:
     """The locks of one member of a group; `wire_group` is the group's name at brokers."""
 
     def __init__(
-        self, instance: ClientInstance, wire_group: str, *, timeout_ms: int, policy: RetryPolicy
+        self,
+        instance: ClientInstance,
+        wire_group: str,
+        *,
+        timeout_ms: int,
+        policy: RetryPolicy,
+        observer: ConsumerObserver,
     ) -> None:
         self._instance = instance
         self._wire_group = wire_group
+        self._observer = observer
         self._timeout_ms = timeout_ms
         self._policy = policy
         self._table = LockTable()
@@ -174,12 +183,29 @@ class QueueLocks:
     async def _ask_quietly(
         self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
     ) -> set[MessageQueue] | None:
-        """Return the queues in the answer of the group with `queues`; None without an answer."""
+        """Return the queues in the answer of the group with `queues`; None without an answer.
+
+        The observer is notified of either, and of a request that was interrupted.
+        """
+        began = time.monotonic_ns()
+        held: set[MessageQueue] = set()
+        error: ClientError | None = UnansweredError("cut short")
         try:
-            return await self._ask(code, queues, claim)
-        except ClientError as error:
+            held = await self._ask(code, queues, claim)
+            error = None
+        except ClientError as failure:
+            error = failure
             _log.info("%s for %s: %s", code.name, queues[0].broker_name, error)
             return None
+        finally:
+            ended = time.monotonic_ns()
+            if code == RequestCode.LOCK_BATCH_MQ:
+                self._observer.locks_requested(
+                    queues, held, error, t_invoke=began, t_complete=ended
+                )
+            else:
+                self._observer.locks_released(queues, error, t_invoke=began, t_complete=ended)
+        return held
 
     async def _ask(
         self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
