@@ -20,7 +20,9 @@ __all__ = [
     "AccountsSection",
     "BroadcastSection",
     "DeletionsSection",
+    "FiltersSection",
     "LitePullSection",
+    "LongPollsSection",
     "OrderlySection",
     "PartSection",
     "PopsSection",
@@ -246,6 +248,23 @@ class SearchesSection(PartSection):
     search_rate: float = number(2.0, 0.01, 10_000)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FiltersSection(PartSection):
+    """`rate`: sends per second; three groups, of one member each, want half of them or more."""
+
+    rate: float = number(6.0, 0.001, 10_000)
+    restart_s: float = number(8.0, 0, 86_400)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LongPollsSection(PartSection):
+    """`rate`: sends per second, over all queues; a broker holds a pull for `hold_ms`."""
+
+    rate: float = number(2.0, 0.001, 10_000)
+    hold_ms: int = number(2_000, 10, 60_000)
+    restart_s: float = number(8.0, 0, 86_400)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -261,6 +280,8 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "routes": RoutesSection,
         "accounts": AccountsSection,
         "searches": SearchesSection,
+        "filters": FiltersSection,
+        "longpolls": LongPollsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,
