@@ -140,7 +140,8 @@ class PopsSection(PartSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OrderlySection(PartSection):
-    """`rate`: sends per second. `crashes`: how many members die in a run, at its beginning.
+    """`rate`: sends per second. `crashes`: how many members die in a run at most, at its beginning:
+    `crash_share` of those that end then.
 
     A call of the listener takes up to twice `consume_ms`; `slow_share` of them up to `slow_ms`, so
     that some are at work whenever a queue goes to another member.
@@ -151,6 +152,7 @@ class OrderlySection(PartSection):
     clients: int = number(2, 1, 64)
     restart_s: float = number(8.0, 0, 86_400)
     crashes: int = number(1, 0, 1_000)
+    crash_share: float = number(0.5, 0, 1)
     refuse_share: float = number(0.05, 0, 0.9)
     consume_ms: int = number(10, 0, 2_000)
     slow_share: float = number(0.1, 0, 1)

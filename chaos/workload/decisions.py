@@ -34,7 +34,7 @@ from client.produce.transaction_producer import (
 __all__ = ["DecisionSender", "LateDecisions"]
 
 END_RETRIES_MAX: Final = 1
-RACE_S: Final = 0.012  # how long before the next check is due a decision may be sent
+RACE_S: Final = 0.008  # how long before the next check is due a decision may be sent
 CHECKS_WAITED: Final = 3  # intervals, behind the timeout, after which no check is awaited any more
 _LOOK_S: Final = 0.1
 _OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {

@@ -54,7 +54,7 @@ TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
-LATE_SHARE: Final = 0.15  # of the decisions that are sent
+LATE_SHARE: Final = 0.3  # of the decisions that are sent
 
 
 class CheckLog(TransactionObserver):

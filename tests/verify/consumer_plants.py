@@ -166,7 +166,7 @@ def wanted_by_its_second_tag_only(run: SyntheticRun) -> None:
 
 @plant("C13", witness="given and not wanted")
 def given_in_spite_of_the_filter(run: SyntheticRun) -> None:
-    deliver(run, "t1", "filters", TAGGED, "t4")
+    deliver(run, "t1", "filters", TAGGED, "t4")["op"] = len(run.ops) + 1
 
 
 @plant("C15", witness="h1")

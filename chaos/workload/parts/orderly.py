@@ -39,7 +39,6 @@ __all__ = ["SPEC"]
 
 NAME: Final = "orderly"
 GROUP: Final = f"{NAME}-consumers"
-CRASH_SHARE: Final = 0.5
 CRASHES_UNTIL: Final = 0.25  # of the load
 SUSPEND_S_MAX: Final = 1.0
 SUSPEND_EVERY_S: Final = 4.0
@@ -99,7 +98,8 @@ class OrderlyPart:
 
     def _draw_crash(self) -> bool:
         in_time = asyncio.get_running_loop().time() < self._crashes_until_s
-        if not in_time or not self._crashes_left or self._kit.rng.random() >= CRASH_SHARE:
+        share = self._section.crash_share
+        if not in_time or not self._crashes_left or self._kit.rng.random() >= share:
             return False
         self._crashes_left -= 1
         return True
