@@ -124,11 +124,11 @@ class QueueLocks:
         *,
         timeout_ms: int,
         policy: RetryPolicy,
-        observer: ConsumerObserver,
+        observer: ConsumerObserver | None = None,
     ) -> None:
         self._instance = instance
         self._wire_group = wire_group
-        self._observer = observer
+        self._observer = observer or ConsumerObserver()
         self._timeout_ms = timeout_ms
         self._policy = policy
         self._table = LockTable()
