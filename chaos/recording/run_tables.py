@@ -74,6 +74,7 @@ OPS_SCHEMA: Final = pa.schema(
         pa.field("ref", pa.string()),
         pa.field("from_ms", pa.int64()),
         pa.field("to_ms", pa.int64()),
+        pa.field("commit_offset", pa.int64()),
     ]
 )
 FAULTS_SCHEMA: Final = pa.schema(

@@ -20,7 +20,9 @@ __all__ = [
     "AccountsSection",
     "BroadcastSection",
     "DeletionsSection",
+    "FiltersSection",
     "LitePullSection",
+    "LongPollsSection",
     "OrderlySection",
     "PartSection",
     "PopsSection",
@@ -156,7 +158,8 @@ class PopsSection(PartSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OrderlySection(PartSection):
-    """`rate`: sends per second. `crashes`: how many members die in a run, at its beginning.
+    """`rate`: sends per second. `crashes`: how many members die in a run at most, at its beginning:
+    `crash_share` of those that end then.
 
     Brokers keep a lock for `lease_ms` after its last renewal, members believe in theirs for half of
     that; after each failover the queues of members that are gone wait for 7/12 of it.
@@ -170,6 +173,7 @@ class OrderlySection(PartSection):
     clients: int = number(2, 1, 64)
     restart_s: float = number(8.0, 0, 86_400)
     crashes: int = number(1, 0, 1_000)
+    crash_share: float = number(0.5, 0, 1)
     refuse_share: float = number(0.05, 0, 0.9)
     consume_ms: int = number(10, 0, 2_000)
     slow_share: float = number(0.1, 0, 1)
@@ -273,6 +277,23 @@ class SearchesSection(PartSection):
     search_rate: float = number(2.0, 0.01, 10_000)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FiltersSection(PartSection):
+    """`rate`: sends per second; three groups, of one member each, want half of them or more."""
+
+    rate: float = number(6.0, 0.001, 10_000)
+    restart_s: float = number(8.0, 0, 86_400)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LongPollsSection(PartSection):
+    """`rate`: sends per second, over all queues; a broker holds a pull for `hold_ms`."""
+
+    rate: float = number(2.0, 0.001, 10_000)
+    hold_ms: int = number(2_000, 10, 60_000)
+    restart_s: float = number(8.0, 0, 86_400)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -288,6 +309,8 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "routes": RoutesSection,
         "accounts": AccountsSection,
         "searches": SearchesSection,
+        "filters": FiltersSection,
+        "longpolls": LongPollsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

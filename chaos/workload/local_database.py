@@ -13,6 +13,8 @@ Invariant: a row never changes once written.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from client.produce.transaction_producer import Decision
 
 __all__ = ["LocalDatabase"]
@@ -25,6 +27,7 @@ class LocalDatabase:
         self._rows: dict[str, Decision] = {}
         self._unknown_answers: dict[str, int] = {}
         self._undecided: set[str] = set()
+        self._late: dict[str, Callable[[], None]] = {}
 
     def execute(self, tx: str, wanted: Decision) -> Decision:
         """Run the local transaction: `wanted`, unless a check has decided it before."""
@@ -40,7 +43,18 @@ class LocalDatabase:
         """Answer every check of `tx` with UNKNOWN; it must not be executed."""
         self._undecided.add(tx)
 
+    def decide_late(self, tx: str, on_check: Callable[[], None]) -> None:
+        """Answer checks of `tx` with UNKNOWN until `decided`, and call `on_check` at each."""
+        self._late[tx] = on_check
+
+    def decided(self, tx: str) -> None:
+        """Answer checks of `tx` from its row again: its decision is about to be sent."""
+        self._late.pop(tx, None)
+
     def check(self, tx: str) -> Decision:
+        if tx in self._late:
+            self._late[tx]()
+            return Decision.UNKNOWN
         if tx in self._undecided:
             return Decision.UNKNOWN
         left = self._unknown_answers.get(tx, 0)

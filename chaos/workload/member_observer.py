@@ -1,18 +1,20 @@
-"""The records of a consumer group's member: assignments, commits, fetches of offsets, deliveries.
+"""The records of a consumer group's member: assignments, commits, fetches of offsets, locks,
+deliveries.
 
 Place in the data path: hooks of `client.consume.push_consumer`, which reports each step; rows go to
 the history.
 
 Invariants: a member's assignments are recorded by its own process, commits and fetches by a process
 per queue, deliveries that may overlap by another process per queue, each retired after an unknown
-outcome.
+outcome; each request for a lock is a process of its own, since renewals overlap other requests.
 
-Source: the run format (assign, commit_offset, fetch_offset, deliver).
+Source: the run format (assign, commit_offset, fetch_offset, lock, unlock, deliver).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Sequence
 
 from chaos.recording.history import HistoryWriter, Outcome
 from chaos.workload.actor import Actor, error_text, outcome_of
@@ -45,6 +47,7 @@ class MemberObserver(ConsumerObserver):
         self._client = client
         self._on_committed = on_committed
         self._retired: dict[MessageQueue, int] = {}
+        self._lock_numbers = itertools.count()
 
     def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
         with self._actor.operation("assign") as operation:
@@ -75,6 +78,62 @@ class MemberObserver(ConsumerObserver):
         t_complete: int,
     ) -> None:
         self._record("fetch_offset", queue, offset, error, t_invoke=t_invoke, t_complete=t_complete)
+
+    def locks_requested(
+        self,
+        queues: Sequence[MessageQueue],
+        held: Collection[MessageQueue],
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        for queue in queues:
+            answered: Outcome = "ok" if queue in held else "fail"
+            outcome = answered if error is None else outcome_of(error)
+            self._record_lock(
+                "lock", queue, outcome, error, t_invoke=t_invoke, t_complete=t_complete
+            )
+
+    def locks_released(
+        self,
+        queues: Sequence[MessageQueue],
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        for queue in queues:
+            outcome: Outcome = "ok" if error is None else outcome_of(error)
+            self._record_lock(
+                "unlock", queue, outcome, error, t_invoke=t_invoke, t_complete=t_complete
+            )
+
+    def _record_lock(
+        self,
+        f: str,
+        queue: MessageQueue,
+        outcome: Outcome,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """Record one queue of a request; one that the broker refused has no error."""
+        self._history.record(
+            f,
+            outcome,
+            t_invoke=t_invoke,
+            t_complete=max(t_complete, t_invoke),
+            process=f"{self._client}.lock-{next(self._lock_numbers)}",
+            client=self._client,
+            client_group=self._group,
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            status="REFUSED" if outcome == "fail" and error is None else None,
+            error=None if error is None else error_text(error),
+        )
 
     def _record(
         self,

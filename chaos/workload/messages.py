@@ -29,6 +29,7 @@ __all__ = [
     "row_of_delivered",
     "row_of_message",
     "row_of_stored",
+    "tag_of",
     "wall_ms",
 ]
 
@@ -76,13 +77,18 @@ class MessageMaker:
         return Message(
             topic=topic,
             body=value.encode() + self._rng.randbytes(max(0, self._body_bytes - len(value))),
-            tags="T" + str(number % 4),
+            tags=tag_of(value),
             keys=(f"key-{value}",),
             shard=shard,
             flag=self._rng.choice(_FLAGS),
             properties=properties,
             uniq_key=uniq_key,
         )
+
+
+def tag_of(value: str) -> str:
+    """Return the tag of the message with this value: T0 to T3 in turn."""
+    return f"T{int(value.rpartition('-')[2]) % 4}"
 
 
 def row_of_message(

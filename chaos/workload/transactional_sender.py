@@ -1,7 +1,8 @@
 """Transactional producers: half, local transaction, decision; and answers to the broker's checks.
 
 Place in the data path: `client.produce.transaction_producer` through the slot's own proxies. A
-transaction ends in one of five ways: its commit is sent, its rollback is sent, no decision is sent
+transaction ends in one of six ways: its commit is sent, its rollback is sent, either is sent late,
+when the broker is about to check once more (`chaos.workload.decisions`), no decision is sent
 and the broker checks (some checks are answered UNKNOWN first), its producer crashes in the middle
 and another client of the group is checked, or nobody ever decides and the broker gives it up.
 
@@ -18,12 +19,12 @@ import asyncio
 import contextlib
 import enum
 import random
-from collections.abc import Mapping
 from typing import Final
 
 from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
+from chaos.workload.decisions import DecisionSender, LateDecisions
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
     PROPERTY_TX,
@@ -53,12 +54,7 @@ TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
-END_RETRIES_MAX: Final = 1
-_OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
-    EndOutcome.OK: "ok",
-    EndOutcome.FAIL: "fail",
-    EndOutcome.INFO: "info",
-}
+LATE_SHARE: Final = 0.3  # of the decisions that are sent
 
 
 class CheckLog(TransactionObserver):
@@ -66,6 +62,7 @@ class CheckLog(TransactionObserver):
 
     def __init__(self, context: WorkContext, *, client: str, group: str) -> None:
         self._history = context.history
+        self._node = context.node
         self._client = client
         self._group = group
         self._open: dict[int, int] = {}
@@ -73,7 +70,7 @@ class CheckLog(TransactionObserver):
         self.last_ns = 0
 
     def check_received(
-        self, message: DeliveredMessage, half: HalfMessage, *, t_invoke: int
+        self, message: DeliveredMessage, half: HalfMessage, address: str | None, *, t_invoke: int
     ) -> None:
         self._count += 1
         self._open[id(half)] = self._history.invoke(
@@ -84,7 +81,9 @@ class CheckLog(TransactionObserver):
             broker_group=half.broker_name,
             topic=half.topic,
             queue=message.queue.queue_id,
+            offset=half.offset,
             tx=message.properties.get(PROPERTY_TX),
+            node=None if address is None else self._node(address),
         )
         self.last_ns = self._history.now_ns()
 
@@ -210,6 +209,15 @@ class TransactionalClient:
         crash = _Crash(self._rng.choice(list(CrashPoint)))
         tasks = []
         async with asyncio.TaskGroup() as group:
+            late = LateDecisions(
+                self._context,
+                producer,
+                self._database,
+                client=client,
+                rng=random.Random(self._rng.getrandbits(64)),
+                stop=stop,
+            )
+            tasks.append(group.create_task(late.run()))
             for number in range(settings.transaction_processes):
                 process = _Process(
                     self._context,
@@ -220,6 +228,7 @@ class TransactionalClient:
                     rate=settings.transaction_rate / clients,
                     rng=random.Random(self._rng.getrandbits(64)),
                     crash=crash,
+                    late=late,
                 )
                 tasks.append(group.create_task(process.run(stop)))
             if settings.transaction_crash_s <= 0:
@@ -264,15 +273,18 @@ class _Process:
         rate: float,
         rng: random.Random,
         crash: _Crash,
+        late: LateDecisions,
     ) -> None:
         self._context = context
         self._producer = producer
+        self._late = late
         self._crash = crash
         self._database = database
         self._settings = context.scenario.workload
         self._rng = rng
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
+        self._decisions = DecisionSender(context, producer, self._actor, rng=rng)
         self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -297,26 +309,13 @@ class _Process:
             await self._crash.reach(CrashPoint.BEFORE_LOCAL)  # no row: the check rolls back
             decision = self._run_local(tx, wanted)
             await self._crash.reach(CrashPoint.AFTER_LOCAL)  # a row, but no decision sent
-            if told:
-                await self._tell(half, tx, decision, queue)
+            if told and self._rng.random() < LATE_SHARE:
+                self._late.add(half, tx, decision, queue)
+            elif told:
+                await self._decisions.tell(half, tx, decision, queue)
             elif self._rng.random() < TELL_UNKNOWN_SHARE:
                 timeout_ms = self._settings.send_timeout_ms
-                await self._decide(half, tx, Decision.UNKNOWN, queue, timeout_ms)
-
-    async def _tell(
-        self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
-    ) -> None:
-        """Send the decision, once more where its outcome is unknown.
-
-        The same decision again must be answered as done (G4). After that it is left to the broker's
-        check.
-        """
-        timeout_ms = impatience(self._settings, self._rng)
-        for _ in range(1 + END_RETRIES_MAX):
-            outcome = await self._decide(half, tx, decision, queue, timeout_ms)
-            if outcome is not EndOutcome.INFO:
-                return
-            timeout_ms = self._settings.send_timeout_ms
+                await self._decisions.send(half, tx, Decision.UNKNOWN, queue, timeout_ms)
 
     async def _send_half(self, message: Message, queue: MessageQueue) -> HalfMessage | None:
         """Return the half if it was acknowledged; only then does the transaction go on."""
@@ -351,27 +350,6 @@ class _Process:
             decision = self._database.execute(tx, wanted)
             operation.complete("ok", decision=decision.value)
             return decision
-
-    async def _decide(
-        self,
-        half: HalfMessage,
-        tx: str,
-        decision: Decision,
-        queue: MessageQueue,
-        timeout_ms: int,
-    ) -> EndOutcome:
-        with self._actor.operation(
-            "decide",
-            broker_group=queue.broker_name,
-            topic=queue.topic,
-            queue=queue.queue_id,
-            tx=tx,
-            decision=decision.value,
-        ) as operation:
-            result = await self._producer.end(half, decision, timeout_ms=timeout_ms)
-            error = None if result.error is None else error_text(result.error)
-            operation.complete(_OUTCOMES[result.outcome], error=error)
-        return result.outcome
 
 
 def _told(decision: Decision, result: EndResult) -> Outcome:

@@ -9,7 +9,7 @@ Source: RocketMQ MessageListenerConcurrently, DefaultMQPushConsumer's settings a
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -92,6 +92,31 @@ class ConsumerObserver:
         t_complete: int,
     ) -> None:
         """Report a fetch of the committed offset; None without an error: no offset is stored."""
+
+    def locks_requested(
+        self,
+        queues: Sequence[MessageQueue],
+        held: Collection[MessageQueue],
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """Report the end of a request for locks of one broker group, or for their renewal.
+
+        `held`: those of `queues` that the broker answered this member holds. With an error nothing
+        is known of any.
+        """
+
+    def locks_released(
+        self,
+        queues: Sequence[MessageQueue],
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        """Report the end of giving locks of one broker group back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

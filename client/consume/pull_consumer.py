@@ -113,6 +113,7 @@ class PullConsumer(Lifecycle):
         suspend_ms: int = 0,
         expression: str = "*",
         kind: ExpressionType = ExpressionType.TAG,
+        commit_offset: int | None = None,
     ) -> PullResult:
         """Return up to `max_count` messages from `offset` on.
 
@@ -120,6 +121,8 @@ class PullConsumer(Lifecycle):
         nothing new; `timeout_ms` bounds the whole call and must leave room for that. `expression`
         names tags (`A || B`), which the broker compares by hash only: messages may come that have
         another tag with the same hash. With `kind` SQL92 it is an expression over properties.
+        `commit_offset` is the group's offset, which the broker stores by the way if it can: only
+        `commit_offset` as a request of its own says whether it did.
         """
         return await self._requests.pull(
             queue,
@@ -130,6 +133,7 @@ class PullConsumer(Lifecycle):
                 topic=queue.topic, expression=expression, kind=kind, version=self._version
             ),
             timeout_ms=timeout_ms or self.settings.timeout_ms + suspend_ms,
+            commit_offset=commit_offset,
         )
 
     async def max_offset(self, queue: MessageQueue, timeout_ms: int | None = None) -> int:

@@ -112,6 +112,7 @@ class PushConsumer(Lifecycle):
                 timeout_ms=self.settings.timeout_ms,
                 policy=self.settings.retry,
                 held_ms=self.settings.lock_held_ms,
+                observer=self._observer,
             )
         elif self.settings.message_model is MessageModel.BROADCASTING:
             self._local = LocalOffsets(self.settings.offset_file)

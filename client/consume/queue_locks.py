@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,7 +31,8 @@ import msgspec
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance
 from client.connection.retry import RetryPolicy
-from client.errors import ClientError, MalformedAnswerError
+from client.consume.listener import ConsumerObserver
+from client.errors import ClientError, MalformedAnswerError, UnansweredError
 from client.message import MessageQueue
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
@@ -128,9 +130,11 @@ class QueueLocks:
         timeout_ms: int,
         policy: RetryPolicy,
         held_ms: int = _HELD_MS,
+        observer: ConsumerObserver | None = None,
     ) -> None:
         self._instance = instance
         self._wire_group = wire_group
+        self._observer = observer or ConsumerObserver()
         self._timeout_ms = timeout_ms
         self._policy = policy
         self._table = LockTable(held_ms=held_ms)
@@ -185,12 +189,29 @@ class QueueLocks:
     async def _ask_quietly(
         self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
     ) -> set[MessageQueue] | None:
-        """Return the queues in the answer of the group with `queues`; None without an answer."""
+        """Return the queues in the answer of the group with `queues`; None without an answer.
+
+        The observer is notified of either, and of a request that was interrupted.
+        """
+        began = time.monotonic_ns()
+        held: set[MessageQueue] = set()
+        error: ClientError | None = UnansweredError("cut short")
         try:
-            return await self._ask(code, queues, claim)
-        except ClientError as error:
+            held = await self._ask(code, queues, claim)
+            error = None
+        except ClientError as failure:
+            error = failure
             _log.info("%s for %s: %s", code.name, queues[0].broker_name, error)
             return None
+        finally:
+            ended = time.monotonic_ns()
+            if code == RequestCode.LOCK_BATCH_MQ:
+                self._observer.locks_requested(
+                    queues, held, error, t_invoke=began, t_complete=ended
+                )
+            else:
+                self._observer.locks_released(queues, error, t_invoke=began, t_complete=ended)
+        return held
 
     async def _ask(
         self, code: RequestCode, queues: Sequence[MessageQueue], claim: int

@@ -28,6 +28,7 @@ from remoting.errors import HeaderError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.headers import (
+    PULL_COMMIT_OFFSET,
     PULL_SUBSCRIPTION,
     PULL_SUSPEND,
     GetMaxOffsetRequestHeader,
@@ -96,16 +97,22 @@ def pull_command(
     suspend_ms: int,
     subscription: Subscription,
     namespace: Namespace = NO_NAMESPACE,
+    commit_offset: int | None = None,
 ) -> RemotingCommand:
-    """Return a pull request; the broker may hold it for `suspend_ms` while there is no message."""
+    """Return a pull request; the broker may hold it for `suspend_ms` while there is no message.
+
+    `commit_offset`: the group's offset that the broker is to store by the way.
+    """
+    flags = PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend_ms > 0 else 0)
+    flags |= PULL_COMMIT_OFFSET if commit_offset is not None else 0
     header = PullMessageRequestHeader(
         consumer_group=group,
         topic=namespace.wrap(queue.topic),
         queue_id=queue.queue_id,
         queue_offset=offset,
         max_msg_nums=count_max,
-        sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend_ms > 0 else 0),
-        commit_offset=0,
+        sys_flag=flags,
+        commit_offset=commit_offset or 0,
         suspend_timeout_ms=suspend_ms,
         sub_version=subscription.version,
         subscription=subscription.expression,
@@ -158,8 +165,12 @@ class QueueRequests:
         suspend_ms: int,
         subscription: Subscription,
         timeout_ms: int,
+        commit_offset: int | None = None,
     ) -> PullResult:
-        """Pull messages from `offset` on. `timeout_ms` bounds all attempts; each may be held."""
+        """Pull messages from `offset` on. `timeout_ms` bounds all attempts; each may be held.
+
+        `commit_offset` rides on each of them; whether it was stored is not answered.
+        """
         policy = RetryPolicy(
             attempt_timeout_ms=suspend_ms + self._policy.attempt_timeout_ms,
             attempts_max=self._policy.attempts_max,
@@ -178,6 +189,7 @@ class QueueRequests:
                 suspend_ms=suspend_ms,
                 subscription=subscription,
                 namespace=self._instance.namespace,
+                commit_offset=commit_offset,
             ),
             topic=queue.topic,
             timeout_ms=timeout_ms,

@@ -90,10 +90,14 @@ class EndOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndResult:
-    """The result of `end`. `error` is None where the outcome is OK, or INFO of a oneway request."""
+    """The result of `end`. `error` is None where the outcome is OK, or INFO of a oneway request.
+
+    `address`: the table address of the node that answered OK.
+    """
 
     outcome: EndOutcome
     error: ClientError | None = None
+    address: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +170,9 @@ class TransactionObserver:
         """Report the end of sending a decision."""
 
     def check_received(
-        self, message: DeliveredMessage, half: HalfMessage, *, t_invoke: int
+        self, message: DeliveredMessage, half: HalfMessage, address: str | None, *, t_invoke: int
     ) -> None:
-        """Report a broker's check of a half."""
+        """Report a broker's check of a half; `address`: the node's table address, where known."""
 
     def check_answered(
         self,
@@ -321,7 +325,7 @@ class TransactionProducer(Producer):
                 result = EndResult(outcome=EndOutcome.INFO)
             else:
                 limit_ms = timeout_ms or self.transaction_settings.end_timeout_ms
-                await call_group(
+                _, address = await call_group(
                     self.instance,
                     half.broker_name,
                     lambda: self._end_command(half, decision, from_check),
@@ -329,7 +333,7 @@ class TransactionProducer(Producer):
                     timeout_ms=limit_ms,
                     policy=self._end_policy(half.broker_name, limit_ms),
                 )
-                result = EndResult(outcome=EndOutcome.OK)
+                result = EndResult(outcome=EndOutcome.OK, address=address)
         except ClientError as error:
             outcome = EndOutcome.FAIL if error.definite else EndOutcome.INFO
             result = EndResult(outcome=outcome, error=error)
@@ -431,7 +435,7 @@ class TransactionProducer(Producer):
         except asyncio.QueueFull:
             self.checks_dropped += 1
             return
-        self._observer.check_received(message, half, t_invoke=time.monotonic_ns())
+        self._observer.check_received(message, half, address, t_invoke=time.monotonic_ns())
 
     def _broker_name(self, connection: Connection) -> str:
         address = self.instance.address_of(connection)

@@ -13,7 +13,7 @@ from chaos.workload.parts.resets import DueOffsets
 from chaos.workload.parts.retries import refusals_of
 from client.message import MessageQueue
 
-CONSUMING = ("orderly", "broadcast", "retries", "litepull", "resets")
+CONSUMING = ("orderly", "broadcast", "retries", "litepull", "resets", "filters", "longpolls")
 QUEUE = MessageQueue("resets", "broker-a", 0)
 
 

@@ -52,6 +52,7 @@ OPS_TYPES = {
     "ref": "string",
     "from_ms": "int64",
     "to_ms": "int64",
+    "commit_offset": "int64",
 }
 FAULTS_TYPES = {
     "fault": "int64",

@@ -114,6 +114,17 @@ def test_what_is_sent_comes_back_as_the_same_row() -> None:
     assert read.reconsume == 2
 
 
+def test_checks_of_a_late_decision_are_told_to_whoever_sends_it() -> None:
+    database, checks = LocalDatabase(), []
+    assert database.execute("t", Decision.COMMIT) is Decision.COMMIT
+    database.decide_late("t", lambda: checks.append("asked"))
+    assert database.check("t") is Decision.UNKNOWN
+    assert checks == ["asked"]
+    database.decided("t")
+    assert database.check("t") is Decision.COMMIT
+    assert checks == ["asked"]
+
+
 def test_the_database_settles_a_transaction_once() -> None:
     database = LocalDatabase()
     assert database.execute("t1", Decision.COMMIT) is Decision.COMMIT

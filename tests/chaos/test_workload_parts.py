@@ -19,6 +19,7 @@ from chaos.recording.history import HistoryWriter
 from chaos.scenario.part_sections import PART_SECTIONS
 from chaos.scenario.scenario import ScenarioError, parse_scenario
 from chaos.workload.context import WorkContext
+from chaos.workload.messages import tag_of
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.part import PartKit, WorkloadPart
@@ -172,3 +173,49 @@ async def test_unusual_sends_are_stored_as_they_were_sent(tmp_path: Path) -> Non
     read = {m["value"]: m["digest"] for row in kinds["poll"] for m in row["messages"] or ()}
     assert _values(acked) <= set(read)
     assert all(sent[value] == digest for value, digest in read.items())
+
+
+@pytest.mark.timeout(60)
+async def test_polls_are_held_and_carry_the_offset(tmp_path: Path) -> None:
+    keys = "rate = 20\nhold_ms = 300\nrestart_s = 0\n"
+    async with _part_at_work(tmp_path, "longpolls", keys, load_s=2):
+        await until(lambda: len(_by_kind(tmp_path / "history")["send"]) > 15)
+    kinds = _by_kind(tmp_path / "history")
+    polls = [row for row in kinds["poll"] if row["type"] == "ok"]
+    assert _values(kinds["send"]) == _values(polls)
+    assert all(row["due"] - row["t_invoke"] >= 299_000_000 for row in polls)
+    assert any(not row["messages"] and row["t_complete"] >= row["due"] for row in polls)
+    rode = {row["commit_offset"] for row in polls}
+    assert rode == {row["offset"] or None for row in polls}
+    assert {row["offset"] for row in kinds["fetch_offset"]} & (rode - {None}), "none was stored"
+
+
+@pytest.mark.timeout(60)
+async def test_groups_are_given_the_tags_that_they_want(tmp_path: Path) -> None:
+    keys = "rate = 40\nrestart_s = 0\n"
+    async with _part_at_work(tmp_path, "filters", keys, load_s=1) as (part, _):
+        await until(lambda: len(_by_kind(tmp_path / "history")["send"]) > 15)
+        groups = part.consumer_groups()
+    kinds = _by_kind(tmp_path / "history")
+    sent = {row["messages"][0]["value"] for row in kinds["send"] if row["type"] == "ok"}
+    for name, group in groups.items():
+        given = _values([row for row in kinds["deliver"] if row["client_group"] == name])
+        wanted = {value for value in sent if tag_of(value) in cast("list[str]", group["tags"])}
+        assert wanted
+        assert given >= wanted
+        assert {tag_of(value) for value in given} <= set(cast("list[str]", group["tags"]))
+
+
+@pytest.mark.timeout(60)
+async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path: Path) -> None:
+    keys = "rate = 20\nclients = 1\nrestart_s = 0\nslow_share = 0\n"
+    async with _part_at_work(tmp_path, "orderly", keys, load_s=1):
+        await until(lambda: bool(_by_kind(tmp_path / "history")["deliver"]))
+    kinds = _by_kind(tmp_path / "history")
+    for f in ("lock", "unlock"):
+        assert {("orderly", queue) for queue in range(2)} <= {
+            (row["topic"], row["queue"]) for row in kinds[f] if row["type"] == "ok"
+        }
+    assert min(row["t_complete"] for row in kinds["lock"]) <= min(
+        row["t_invoke"] for row in kinds["deliver"]
+    )

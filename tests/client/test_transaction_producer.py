@@ -62,7 +62,7 @@ class Recorder(TransactionObserver):
     def end_told(self, half, decision, result, *, from_check, t_invoke, t_complete):  # type: ignore[no-untyped-def]
         self.events.append(("check-end" if from_check else "end", (decision, result.outcome)))
 
-    def check_received(self, message, half, *, t_invoke):  # type: ignore[no-untyped-def]
+    def check_received(self, message, half, address, *, t_invoke):  # type: ignore[no-untyped-def]
         self.events.append(("check", message.uniq_key))
 
     def check_answered(self, message, half, decision, result, *, t_complete):  # type: ignore[no-untyped-def]

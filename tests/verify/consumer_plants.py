@@ -1,4 +1,4 @@
-"""Planted violations of the rules of consumption (C3 to C10, M8): see `tests.verify.plants`."""
+"""Planted violations of the rules of consumption (C3 to C15, M8): see `tests.verify.plants`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 from tests.verify.consumer_runs import (
     RESET,
+    TAGGED,
     add,
     come_again_late,
     consumer_run,
+    deliver,
     drop,
     of_group,
     reset_by_time,
     stored_at,
+    ops_of,
+    renumber,
     swap,
 )
 from tests.verify.plants import Plant, Planted
@@ -44,6 +48,51 @@ def plant(
     return register
 
 
+def refused_later(run: SyntheticRun, like: Row, after_ms: int) -> Row:
+    """Add a refused request for the lock, so long after the one that it is like."""
+    return add(run, like, after_ms, type="fail", status="REFUSED", process=f"{after_ms}")
+
+
+def left_and_back(run: SyntheticRun) -> None:
+    """A broadcast member leaves in good order and comes back under its name."""
+    _heard_of(run, 100, assigned=[])
+    _heard_of(run, 200)
+
+
+def died_and_back(run: SyntheticRun, after_ms: int) -> None:
+    """A broadcast member comes back under its name; it was heard of until then."""
+    _heard_of(run, after_ms, f="fetch_offset", type="fail", assigned=None)
+    _heard_of(run, after_ms + 100)
+
+
+def given_again(run: SyntheticRun, name: str) -> Row:
+    """The member that came back is given a message that it had been given before."""
+    row = add(run, of_group(run, "broadcast", name)[1], 30_000)
+    renumber(run)
+    return row
+
+
+def _heard_of(run: SyntheticRun, after_ms: int, **columns: object) -> None:
+    """The second member does something behind the last that it was given: it takes the queue."""
+    taken = next(op for op in ops_of(run, "b2", "assign") if op["assigned"])
+    at = of_group(run, "broadcast", "b4")[1]["t_complete"] + after_ms * MS
+    row = taken | {"t_invoke": at, "t_complete": at + MS, "op": len(run.ops) + 1_000} | columns
+    run.ops.append(row)
+    renumber(run)
+
+
+def longpolls_of(run: SyntheticRun) -> list[Row]:
+    return [op for op in run.ops if op["f"] == "poll" and op["client_group"] == "longpolls"]
+
+
+def withheld(run: SyntheticRun) -> None:
+    """The member that would have got the lock next is refused it twice."""
+    ours = ops_of(run, "m2")[-1]
+    for after_ms in (8_000, 9_500):
+        refused_later(run, ours, after_ms)
+    drop(run, ours)
+
+
 @plant("C3", witness='"queue": 0')
 def two_members_at_once(run: SyntheticRun) -> None:
     """The listener of the member that left had not returned yet."""
@@ -57,6 +106,26 @@ def member_that_left_goes_on(run: SyntheticRun) -> None:
     ours = add(run, theirs, process=f"{run.name}.m1.listener", client=f"{run.name}.m1")
     ours |= {"type": "fail", "t_invoke": theirs["t_invoke"] + 1}
     ours["t_complete"] = ours["t_invoke"] + 1
+
+
+@plant("C12", witness="granted to two")
+def lock_granted_before_it_was_given_back(run: SyntheticRun) -> None:
+    (given,) = ops_of(run, "m1", "unlock")
+    late = ops_of(run, "m2")[-1]["t_complete"] + MS
+    given |= {"t_invoke": late, "t_complete": late + MS}
+
+
+@plant("C12", witness="granted to two")
+def lock_granted_while_its_owner_is_silent(run: SyntheticRun) -> None:
+    """It never gave the lock back, and had renewed it less than half a minute before."""
+    drop(run, *ops_of(run, "m1", "unlock"))
+    theirs = ops_of(run, "m2")[-1]
+    theirs["t_complete"] = ops_of(run, "m1")[-1]["t_invoke"] + 29_999 * MS
+
+
+@plant("C12", witness="withheld from all")
+def lock_given_back_and_withheld(run: SyntheticRun) -> None:
+    withheld(run)
 
 
 @plant("C4", witness="o5")
@@ -91,6 +160,46 @@ def member_got_nothing_of_a_queue(run: SyntheticRun) -> None:
         if op["f"] == "assign" and op["client"] == f"{run.name}.b2" and op["assigned"]
     )
     taken |= {name: taken[name] - 30_000 * MS for name in ("t_invoke", "t_complete")}
+
+
+@plant("C13", witness="wanted and never given")
+def wanted_by_its_second_tag_only(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "filters", "t2"), *of_group(run, "filters", "t5"))
+
+
+@plant("C13", witness="given and not wanted")
+def given_in_spite_of_the_filter(run: SyntheticRun) -> None:
+    deliver(run, "t1", "filters", TAGGED, "t4")["op"] = len(run.ops) + 1
+
+
+@plant("C15", witness="h1")
+def held_poll_is_answered_when_its_time_is_up(run: SyntheticRun) -> None:
+    """A message had come at its beginning."""
+    held = longpolls_of(run)[1]
+    held["t_complete"] = held["due"]
+
+
+@plant("C15", witness='"messages": 0')
+def held_poll_ends_without_what_came(run: SyntheticRun) -> None:
+    held = longpolls_of(run)[1]
+    held |= {"t_complete": held["due"] + MS, "messages": []}
+    again = held | {"t_invoke": held["t_complete"], "t_complete": held["t_complete"] + MS}
+    again |= {"op": max(op["op"] for op in run.ops) + 1, "process": f"{run.name}.h2"}
+    run.ops.append(again)
+
+
+@plant("C14", witness="b1")
+def broadcast_member_goes_back(run: SyntheticRun) -> None:
+    """It had left in good order, and is given the second message once more."""
+    left_and_back(run)
+    given_again(run, "b1")
+
+
+@plant("C14", witness="b0")
+def broadcast_member_lost_its_file(run: SyntheticRun) -> None:
+    """It died, six seconds after what it consumed last; its progress was stored long before."""
+    died_and_back(run, after_ms=6_000)
+    given_again(run, "b0")
 
 
 @plant("C6", witness="r1")

@@ -1,7 +1,7 @@
 """A clean run of consumers, beside what every synthetic run has.
 
-A group under locks, a broadcast one, one with retries and dead letters, and one that is reset and
-whose member seeks.
+A group under locks, a broadcast one, one with retries and dead letters, one that is reset and whose
+member seeks, one that filters by tag, and one whose polls are held.
 
 Own code: nothing of the laboratory or of the broker is used.
 """
@@ -9,12 +9,13 @@ Own code: nothing of the laboratory or of the broker is used.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tests.verify.synthetic import MS, Rec, Row, SyntheticRun
 
 ORDERLY, BROADCAST, RETRIED, RESET = "Orderly", "Broadcast", "Retried", "Reset"
 TIMED = "timed"
+TAGGED, HELD = "Tagged", "Held"
 DEAD, AGAIN = "%DLQ%retries", "%RETRY%retries"
 DRAINED_AT = 900_000 * MS
 LEFT_AT = 1_000_000 * MS
@@ -52,22 +53,24 @@ def _work(run: SyntheticRun, dead: tuple[str, ...]) -> None:
     _broadcast(run)
     _retries(run, dead)
     _resets(run)
+    _filters(run)
+    _longpolls(run)
 
 
-def send(run: SyntheticRun, topic: str, name: str) -> None:
+def send(run: SyntheticRun, topic: str, name: str, tags: str = "a") -> None:
     value = f"{run.name}.{name}"
     row = run.message(value, 0, topic=topic, keys=[f"key-{value}"])
 
     def store(_: Row) -> None:
-        row["offset"] = put(run, topic, name).queue_offset
+        row["offset"] = put(run, topic, name, tags=tags).queue_offset
 
     run.op("w1", "send", topic=topic, queue=0, messages=[row], during=store)
 
 
-def put(run: SyntheticRun, topic: str, name: str, *, reconsume: int = 0) -> Rec:
+def put(run: SyntheticRun, topic: str, name: str, *, reconsume: int = 0, tags: str = "a") -> Rec:
     """Store a record; a dead letter, too."""
     value = f"{run.name}.{name}"
-    rec = Rec("message", topic, 0, value, f"K.{value}", [f"key-{value}"], tags="a")
+    rec = Rec("message", topic, 0, value, f"K.{value}", [f"key-{value}"], tags=tags)
     rec.digest, rec.reconsume = zlib.crc32(value.encode()), reconsume
     run.append([rec])
     return rec
@@ -76,6 +79,25 @@ def put(run: SyntheticRun, topic: str, name: str, *, reconsume: int = 0) -> Rec:
 def assign(run: SyntheticRun, client: str, group: str, topic: str | None) -> Row:
     owned = [] if topic is None else [{"broker_group": run.group, "topic": topic, "queue": 0}]
     return run.op(client, "assign", client_group=group, broker_group=None, assigned=owned)
+
+
+def lock(run: SyntheticRun, client: str, f: str = "lock", outcome: str = "ok") -> Row:
+    """Request the lock of the orderly group's queue, or give it back (`f` unlock)."""
+    return run.op(
+        f"{client}.{f}-{len(run.ops)}",
+        f,
+        outcome,
+        client=f"{run.name}.{client}",
+        client_group="orderly",
+        topic=ORDERLY,
+        queue=0,
+        status="REFUSED" if (f, outcome) == ("lock", "fail") else None,
+    )
+
+
+def ops_of(run: SyntheticRun, client: str, f: str = "lock") -> list[Row]:
+    """Return what a client did of one kind, in the order of the rows."""
+    return [op for op in run.ops if op["f"] == f and op["client"] == f"{run.name}.{client}"]
 
 
 def deliver(
@@ -161,11 +183,18 @@ def drop(run: SyntheticRun, *ops: Row) -> None:
 def add(run: SyntheticRun, like: Row, after_ms: int = 1_000, **columns: object) -> Row:
     """Add a delivery like `like`, invoked so long after it had ended."""
     began = like["t_complete"] + after_ms * MS
-    messages = [dict(message) for message in like["messages"]]
+    messages = [dict(message) for message in like.get("messages") or ()]
     times = {"t_invoke": began, "t_complete": began + MS}
-    row = like | times | {"op": len(run.ops) + 1_000, "messages": messages} | columns
+    number = max(op["op"] for op in run.ops) + 1_000
+    row = like | times | {"op": number, "messages": messages} | columns
     run.ops.append(row)
     return row
+
+
+def renumber(run: SyntheticRun) -> None:
+    """Number the operations by when they began."""
+    for number, op in enumerate(sorted(run.ops, key=lambda op: (op["t_invoke"], op["op"]))):
+        op["op"] = number
 
 
 def swap(one: Row, other: Row) -> None:
@@ -176,12 +205,17 @@ def swap(one: Row, other: Row) -> None:
 def _orderly(run: SyntheticRun) -> None:
     for number in range(6):
         send(run, ORDERLY, f"o{number}")
+    lock(run, "m1")
     assign(run, "m1", "orderly", ORDERLY)
+    lock(run, "m2", outcome="fail")
     for name in ("o0", "o1"):
         deliver(run, "m1", "orderly", ORDERLY, name)
     deliver(run, "m1", "orderly", ORDERLY, "o2", "fail")
     deliver(run, "m1", "orderly", ORDERLY, "o2")
+    lock(run, "m1")
     assign(run, "m1", "orderly", None)
+    lock(run, "m1", "unlock")
+    lock(run, "m2")
     assign(run, "m2", "orderly", ORDERLY)
     for name in ("o3", "o4", "o5"):
         deliver(run, "m2", "orderly", ORDERLY, name)
@@ -238,6 +272,52 @@ def _resets_by_time(run: SyntheticRun) -> None:
     reset_by_time(run, 6, -1)
 
 
+def _filters(run: SyntheticRun) -> None:
+    for number, tags in enumerate("abcabc"):
+        send(run, TAGGED, f"t{number}", tags)
+    assign(run, "t1", "filters", TAGGED)
+    for number in (0, 2, 3, 5):
+        deliver(run, "t1", "filters", TAGGED, f"t{number}")
+
+
+def _longpolls(run: SyntheticRun) -> None:
+    """A message comes while the second poll is held, and none while the third is."""
+    assign(run, "h1", "longpolls", HELD)
+    send(run, HELD, "h0")
+    longpoll(run, 0, [run.stored(0, HELD)[0]])
+    longpoll(run, 1, ["h1"])
+    longpoll(run, 2, [], ms=2_000)
+
+
+def longpoll(run: SyntheticRun, offset: int, found: Sequence[Rec | str], ms: int = 2) -> Row:
+    """Poll, held for two seconds at most; a name that is found is sent meanwhile."""
+    shown: list[Row] = []
+
+    def come(row: Row) -> None:
+        for each in found:
+            if isinstance(each, str):
+                send(run, HELD, each)
+        shown.extend(run.shown(rec) for rec in run.stored(0, HELD)[offset:][: len(found)])
+
+    row = run.op(
+        "h1",
+        "poll",
+        ms=ms,
+        client_group="longpolls",
+        topic=HELD,
+        queue=0,
+        offset=offset,
+        messages=shown,
+        due=run.now + 2_000 * MS + MS,
+        commit_offset=offset or None,
+        final=False,
+        node=run.leader,
+        term=run.term,
+        during=come,
+    )
+    return row
+
+
 def _deliver_from(run: SyntheticRun, first: int) -> None:
     for number in range(first, 6):
         deliver(run, "s1", "resets", RESET, f"s{number}")
@@ -245,7 +325,7 @@ def _deliver_from(run: SyntheticRun, first: int) -> None:
 
 def _read_by_all(run: SyntheticRun) -> None:
     """The groups that read every topic read these."""
-    for topic in (ORDERLY, BROADCAST, RETRIED, RESET):
+    for topic in (ORDERLY, BROADCAST, RETRIED, RESET, TAGGED, HELD):
         recs = run.stored(0, topic)
         for rec in recs:
             run.op(

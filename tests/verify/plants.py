@@ -576,6 +576,21 @@ def asked_long_after_its_decision(run: SyntheticRun) -> None:
     _add_check(run, "x0", "commit")
 
 
+@plant("T7", witness='"node": "n')
+def asked_behind_the_acknowledgement(run: SyntheticRun) -> None:
+    """By the node that acknowledged the decision, of the client to which it had just done so."""
+    check_behind_its_decision(run)
+
+
+def check_behind_its_decision(run: SyntheticRun) -> Row:
+    decide = run.find("decide", tx=f"{run.name}.x0")
+    _add_check(run, "x0", "commit")
+    at = decide["t_complete"] + 1
+    run.ops[-1] |= {"client": decide["client"], "node": decide["node"]}
+    run.ops[-1] |= {"t_invoke": at, "t_complete": at + MS}
+    return run.ops[-1]
+
+
 @plant("T8", witness="asked too often")
 def asked_too_often(run: SyntheticRun) -> None:
     for _ in range(15):
@@ -650,6 +665,13 @@ def decision_strays(run: SyntheticRun) -> None:
     hit = run.half("t6", "x6", 0)
     run.op("t5", "decide", tx=meant["tx"], decision="commit")
     run.settle(hit, "commit")
+
+
+@plant("T12", witness="names another's half")
+def check_names_the_half_of_another(run: SyntheticRun) -> None:
+    run.find("check", tx=f"{run.name}.x2")["offset"] = run.find("half", tx=f"{run.name}.x0")[
+        "offset"
+    ]
 
 
 @plant("R1", witness='"term": 2')

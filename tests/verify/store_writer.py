@@ -102,7 +102,11 @@ def _payload(entry: Entry, position: int, halves: dict[int, int]) -> bytes:
         runs = []
         for rec in records:
             body = _record(rec, place)
-            rec.position, rec.size, rec.tag_hash = place, len(body), 97 if rec.tags else 0
+            rec.position, rec.size, rec.tag_hash = (
+                place,
+                len(body),
+                ord(rec.tags) if rec.tags else 0,
+            )
             unit = struct.pack(">qiq", rec.position, rec.size, rec.tag_hash)
             runs.append([rec.topic, rec.queue, rec.queue_offset, unit, [rec.uniq_key]])
             place += len(body)

@@ -61,7 +61,8 @@ SCHEMAS = {
     "ops": _schema(
         "op:l process:s client:s client_group:s f:s type:s t_invoke:l t_complete:l broker_group:s "
         "topic:s queue:i offset:l messages:x assigned:x key:s tx:s decision:s final:b node:s "
-        "term:l status:s error:s due:l ref:s from_ms:l to_ms:l",
+        "term:l status:s error:s due:l ref:s from_ms:l to_ms:l "
+        "commit_offset:l",
         messages=pa.list_(_MESSAGE),
         assigned=pa.list_(_OWNED),
     ),
@@ -89,7 +90,9 @@ SCHEMAS = {
 _SOME = {"kind": "cluster", "at_least_once": False, "ordered": False}
 CONSUMERS: Row = {
     "orderly": _SOME | {"exclusive": True, "topics": ["Orderly"]},
-    "broadcast": _SOME | {"kind": "broadcast", "topics": ["Broadcast"]},
+    "broadcast": _SOME | {"kind": "broadcast", "topics": ["Broadcast"], "progress_ms": 3_000},
+    "filters": _SOME | {"topics": ["Tagged"], "tags": ["a", "c"]},
+    "longpolls": _SOME | {"topics": ["Held"], "wake_ms": 1_000},
     "retries": _SOME | {"retries_max": 2, "retry_delay_ms": 2, "topics": ["Retried"]},
     "resets": _SOME | {"topics": ["Reset"]},
 }
@@ -214,7 +217,7 @@ class SyntheticRun:
                 self._ends[at] = rec.queue_offset + 1
                 rec.position, rec.size = place, 100 + len(rec.value or "")
                 rec.stored_ms = STARTED_MS + self.now // MS
-                rec.tag_hash = 0 if rec.tags is None else len(rec.tags)
+                rec.tag_hash = 0 if rec.tags is None else ord(rec.tags)  # Java's, of one letter
                 place += rec.size
         told = f"{entry.index} {entry.term} {before.chain if before else 0} {recs}"
         entry.chain = zlib.crc32(told.encode())
@@ -305,7 +308,8 @@ class SyntheticRun:
             if outcome == "ok" and decision != "unknown":
                 self.settle(half, decision)
 
-        return self.op(process, "decide", outcome, tx=half["tx"], decision=decision, during=store)
+        told = {"tx": half["tx"], "decision": decision, "node": self.leader}
+        return self.op(process, "decide", outcome, during=store, **told)
 
     def local(self, process: str, tx: str, decision: str) -> Row:
         return self.op(
@@ -315,7 +319,8 @@ class SyntheticRun:
     def check(self, process: str, half: Row, decision: str) -> Row:
         entry = Rec("command")
         self.append([entry])
-        row = self.op(process, "check", tx=half["tx"], decision=decision)
+        asked = {"offset": half["offset"], "node": self.leader}
+        row = self.op(process, "check", tx=half["tx"], decision=decision, **asked)
         if decision != "unknown":
             self.settle(half, decision, from_check=True)
         return row

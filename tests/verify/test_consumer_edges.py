@@ -1,4 +1,4 @@
-"""Where the rules of consumption (C3 to C10, M8) must stay silent, can't tell, or are left out."""
+"""Where the rules of consumption (C3 to C15, M8) must stay silent, can't tell, or are left out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.verify.consumer_plants import (
+    died_and_back,
+    given_again,
+    left_and_back,
+    longpolls_of,
+    refused_later,
+    withheld,
+)
 from tests.verify.consumer_runs import (
     DRAINED_AT,
     RESET,
@@ -19,6 +27,7 @@ from tests.verify.consumer_runs import (
     consumer_run,
     drop,
     of_group,
+    ops_of,
     reset,
     reset_by_time,
     stored_at,
@@ -75,6 +84,123 @@ def call_whose_end_nobody_recorded(run: SyntheticRun) -> None:
 def two_members_of_another_group_at_once(run: SyntheticRun) -> None:
     one, other = of_group(run, "broadcast", "b1")
     one["t_complete"] = other["t_complete"]
+
+
+@silent("C12")
+def lock_whose_owner_was_giving_it_back(run: SyntheticRun) -> None:
+    """Nobody answered it, and it took effect."""
+    (given,) = ops_of(run, "m1", "unlock")
+    given |= {"type": "info", "t_complete": None}
+
+
+@silent("C12")
+def lock_of_a_dead_member(run: SyntheticRun) -> None:
+    drop(run, *ops_of(run, "m1", "unlock"))
+    theirs = ops_of(run, "m2")[-1]
+    theirs["t_complete"] = ops_of(run, "m1")[-1]["t_invoke"] + 30_000 * MS
+
+
+@silent("C12")
+def lock_refused_while_it_may_not_be_free(run: SyntheticRun) -> None:
+    """Whether its owner has given it back, nobody knows."""
+    withheld(run)
+    (given,) = ops_of(run, "m1", "unlock")
+    given["type"] = "info"
+
+
+@silent("C12")
+def lock_refused_while_a_third_member_may_have_it(run: SyntheticRun) -> None:
+    ours = ops_of(run, "m2")[-1]
+    withheld(run)
+    add(run, ours, client=f"{run.name}.m3", type="info", t_complete=None)
+
+
+@silent("C12")
+def lock_refused_once(run: SyntheticRun) -> None:
+    refused_later(run, ops_of(run, "m2")[-1], 8_000)
+    drop(run, ops_of(run, "m2")[1])
+
+
+@silent("C12")
+def lock_refused_in_a_fault(run: SyntheticRun) -> None:
+    withheld(run)
+    last = ops_of(run, "m2")[-1]
+    fault = run.faults[0] | {"fault": 2, "t_start": last["t_invoke"] - 2_000 * MS}
+    fault |= {"t_effect": last["t_invoke"] - 2_000 * MS, "t_healed": last["t_complete"] + 1}
+    run.faults.append(fault)
+
+
+@silent("C12")
+def queue_that_a_member_locks_twice(run: SyntheticRun) -> None:
+    add(run, ops_of(run, "m1")[-1], 1)
+
+
+@silent("C14")
+def broadcast_member_died_soon(run: SyntheticRun) -> None:
+    """It was last heard of less than three seconds after it had consumed the message."""
+    died_and_back(run, after_ms=2_900)
+    given_again(run, "b4")
+
+
+@silent("C14")
+def broadcast_member_left_with_one_refused(run: SyntheticRun) -> None:
+    """Its progress stands before that one, and so before what it consumed behind it."""
+    of_group(run, "broadcast", "b1")[1]["type"] = "fail"
+    left_and_back(run)
+    for name in ("b1", "b2"):
+        given_again(run, name)
+
+
+@silent("C14")
+def broadcast_member_begins_anew(run: SyntheticRun) -> None:
+    """Under another name it is another member, and is given all again."""
+    left_and_back(run)
+    for number in range(5):
+        given_again(run, f"b{number}")["client"] = f"{run.name}.b3"
+
+
+@silent("C14")
+def broadcast_member_whose_storing_nobody_knows(run: SyntheticRun) -> None:
+    del run.manifest["consumer_groups"]["broadcast"]["progress_ms"]
+    died_and_back(run, after_ms=6_000)
+    given_again(run, "b0")
+
+
+@silent("C13")
+def retried_message_of_a_filter(run: SyntheticRun) -> None:
+    of_group(run, "filters", "t2")[0]["type"] = "fail"
+
+
+@silent("C13")
+def not_wanted_and_unread(run: SyntheticRun) -> None:
+    drop(run, *of_group(run, "filters", "t1"))
+
+
+@silent("C15")
+def held_poll_is_woken_at_the_last_moment(run: SyntheticRun) -> None:
+    """The message had come less than wake_ms before its time was up."""
+    held = longpolls_of(run)[1]
+    held |= {"due": held["t_complete"] - 1, "t_complete": held["t_complete"] + 990 * MS}
+
+
+@silent("C15")
+def held_poll_in_a_fault(run: SyntheticRun) -> None:
+    held = longpolls_of(run)[1]
+    held["t_complete"] = held["due"]
+    fault = run.faults[0] | {"fault": 2, "t_start": held["t_invoke"] + MS}
+    fault |= {"t_effect": held["t_invoke"] + MS, "t_healed": held["t_invoke"] + 2 * MS}
+    run.faults.append(fault)
+
+
+@silent("S5")
+def offset_that_rode_on_a_poll(run: SyntheticRun) -> None:
+    """Nobody answered whether it was stored, and it was."""
+    like = next(op for op in run.ops if op["f"] == "fetch_offset")
+    last = longpolls_of(run)[-1]
+    at = {"t_invoke": last["t_complete"] + 1, "t_complete": last["t_complete"] + MS}
+    place = {name: last[name] for name in ("client", "client_group", "topic", "queue")}
+    number = max(op["op"] for op in run.ops) + 1
+    run.ops.append(like | place | at | {"op": number, "process": "h9", "offset": 2})
 
 
 @silent("C4")
@@ -288,10 +414,22 @@ def test_without_a_log_and_a_read_dead_letters_are_unknown(tmp_path: Path) -> No
     assert "dead letters" in str(only.reason)
 
 
-@pytest.mark.parametrize("rule_id", ["C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "M8"])
+@pytest.mark.parametrize(
+    "rule_id",
+    ["C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C12", "C13", "C14", "C15", "M8"],
+)
 def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: Path) -> None:
     run = SyntheticRun("a")
-    for name in ("orderly", "broadcast", "drain", "retries", "resets", "popper"):
+    for name in (
+        "orderly",
+        "broadcast",
+        "drain",
+        "retries",
+        "resets",
+        "popper",
+        "filters",
+        "longpolls",
+    ):
         del run.manifest["consumer_groups"][name]
     assert results(rule_id, run, tmp_path) == []
 

@@ -31,7 +31,6 @@ from verify.export import tables
 from verify.export.messages import log_rows
 from verify.export.messages.digests import digests
 from verify.export.messages.properties import Properties
-from verify.export.messages.records import tag_hash
 from verify.export.messages.slices import regions
 from verify.export.replica import log_tables, unit_tables
 from verify.export.run_export import export_run
@@ -42,6 +41,7 @@ from verify.judge import judge_run
 from verify.sources.format_tables import TABLES
 from verify.sources.manifest import damage, load_manifest
 from verify.sources.run_files import LocalFiles
+from verify.sources.tag_hash import tag_hash
 
 SLOW = settings(
     max_examples=60,

@@ -21,7 +21,7 @@ from tests.verify.management import (
     view,
 )
 from tests.verify.one_rule import judged, result
-from tests.verify.synthetic import MS, STARTED_MS, TOPIC, SyntheticRun
+from tests.verify.synthetic import MS, STARTED_MS, TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
 Change = Callable[[SyntheticRun], None]
@@ -353,6 +353,30 @@ def offset_was_committed_before_by_another(run: SyntheticRun) -> None:
 def offset_failed_and_was_committed_then(run: SyntheticRun) -> None:
     first = next(op for op in run.ops if op["f"] == "commit_offset")
     run.ops.append(first | {"op": len(run.ops), "type": "fail", "process": "another"})
+
+
+def _let_it_ride(run: SyntheticRun, commit: Row) -> None:
+    """Add a poll on which the commit's offset rode before it."""
+    place = {name: commit[name] for name in ("client_group", "broker_group", "topic", "queue")}
+    told = {"type": "info", "messages": None, "commit_offset": commit["offset"], "f": "poll"}
+    run.ops.append(commit | place | told | {"op": len(run.ops), "process": "another"})
+
+
+@silent("M6")
+def offset_had_been_stored_by_the_way(run: SyntheticRun) -> None:
+    """What rode on a poll was stored before, so that the commit stored nothing anew."""
+    first = next(op for op in run.ops if op["f"] == "commit_offset")
+    _let_it_ride(run, first)
+    first |= {"t_invoke": first["t_complete"] + 9 * MS, "t_complete": first["t_complete"] + 10 * MS}
+
+
+@silent("M7")
+def offset_failed_and_rode_on_a_poll(run: SyntheticRun) -> None:
+    first = next(op for op in run.ops if op["f"] == "commit_offset")
+    _let_it_ride(run, first)
+    for op in run.ops:
+        if op["f"] == "commit_offset" and op["offset"] == first["offset"]:
+            op["type"] = "fail"
 
 
 @pytest.mark.parametrize(

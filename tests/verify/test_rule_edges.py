@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.verify.one_rule import judged, result
-from tests.verify.plants import appended, share_a_queue
+from tests.verify.plants import appended, check_behind_its_decision, share_a_queue
 from tests.verify.synthetic import MS, TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
@@ -57,6 +57,29 @@ def _append_ops(run: SyntheticRun, number: int) -> None:
     """Numbers the last operations, which came after the run had been numbered."""
     for place, op in enumerate(run.ops[-number:]):
         op["op"] = len(run.ops) + place
+
+
+# T7, T12: what two nodes or two clients say is in no order; what no log has is nobody's.
+
+
+@silent("T7")
+def asked_by_another_node_than_acknowledged(run: SyntheticRun) -> None:
+    check_behind_its_decision(run)["node"] = "n2"
+
+
+@silent("T7")
+def another_client_is_asked_than_decided(run: SyntheticRun) -> None:
+    check_behind_its_decision(run)["client"] = f"{run.name}.another"
+
+
+@silent("T7")
+def asked_when_the_acknowledgement_came(run: SyntheticRun) -> None:
+    check_behind_its_decision(run)["t_invoke"] -= 1
+
+
+@silent("T12")
+def check_names_a_half_that_no_log_has(run: SyntheticRun) -> None:
+    run.find("check", tx=f"{run.name}.x2")["offset"] = 1_000
 
 
 # A5: what can't be told of an undrained queue, or without a log of its end.

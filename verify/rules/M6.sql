@@ -11,12 +11,17 @@
 -- rule: An ok commit_offset whose record stands in an entry that the first node of the group to commit
 --   it committed later than the answer came, by more than the clocks may differ. Its record is the
 --   first of that group, queue and offset that was first appended after the commit was invoked;
---   where retention took nothing, one whose record is in no committed log is a violation too.
+--   where retention took nothing, one whose record is in no committed log is a violation too. An
+--   offset that rode on a poll, too, may have been stored before, and is left out.
 -- source: Raft, 8: a leader answers once the entry is committed; promise G5
 with answers as (
-  select op, client_group, broker_group, topic, queue, offset, t_invoke, t_complete
-  from ops
-  where f = 'commit_offset' and type = 'ok' and offset is not null
+  select
+    o.op, o.client_group, o.broker_group, o.topic, o.queue, o.offset, o.t_invoke, o.t_complete
+  from ops o
+  left anti join ops p
+    on p.f = 'poll' and o.client_group = p.client_group and o.broker_group = p.broker_group
+    and o.topic = p.topic and o.queue = p.queue and o.offset = p.commit_offset
+  where o.f = 'commit_offset' and o.type = 'ok' and o.offset is not null
 ),
 stored as (
   select l.client_group, l.broker_group, l.topic, l.queue, l.queue_offset as offset, l.index, l.term

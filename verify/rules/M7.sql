@@ -6,7 +6,7 @@
 -- nothing: no offset was committed
 -- holds: A consumer offset whose commit was told as failed is not stored.
 -- rule: A committed offset record of a listed group, where every commit_offset of that group, queue
---   and offset ended fail.
+--   and offset ended fail, and it rode on no poll.
 -- source: promise G7; a timeout is not a failure
 with tried as (
   select
@@ -19,6 +19,9 @@ with tried as (
 refused as (
   select t.client_group, t.broker_group, t.topic, t.queue, t.offset, t.op
   from tried t left semi join run_groups g on t.client_group = g.client_group
+  left anti join ops p
+    on p.f = 'poll' and t.client_group = p.client_group and t.broker_group = p.broker_group
+    and t.topic = p.topic and t.queue = p.queue and t.offset = p.commit_offset
   where t.least_type = 'fail' and t.greatest_type = 'fail'
 )
 select

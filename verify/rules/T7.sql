@@ -8,12 +8,27 @@
 -- nothing: no transaction was begun
 -- holds: Nobody was asked about a transaction that was decided.
 -- rule: The broker asks about a transaction later than one check interval after it acknowledged the
---   decision.
+--   decision. Or the very node that acknowledged it to a client asks that client later: on their
+--   connection the one comes behind the other. Only where both operations tell their node.
 -- source: RocketMQ issues 1517, 4436, 8158
 with decided as (
   select tx, value, least(t_commit_acked, t_rollback_acked) as t_acked, t_last_check, checks
   from transactions
+),
+late as (
+  select
+    d.tx, min(d.t_complete) as t_acked, max(c.t_invoke) as t_asked, min(c.op) as check_op,
+    min(c.node) as node, count(distinct c.op) as checks_late
+  from ops c
+  join ops d
+    on c.tx = d.tx and c.client = d.client and c.node = d.node and c.t_invoke > d.t_complete
+  where c.f = 'check' and d.f = 'decide' and d.type = 'ok' and d.decision in ('commit', 'rollback')
+  group by d.tx
 )
-select d.tx, d.value, d.t_acked, d.t_last_check, d.checks
-from decided d cross join run_settings s
-where d.t_last_check - d.t_acked > s.check_interval_ns
+select
+  coalesce(d.tx, l.tx) as tx, d.value, d.t_acked, d.t_last_check, d.checks, l.node, l.check_op,
+  l.t_asked
+from decided d
+left join late l on d.tx = l.tx
+cross join run_settings s
+where d.t_last_check - d.t_acked > s.check_interval_ns or l.tx is not null

@@ -32,7 +32,9 @@ _KINDS: Final = {
     "bool": pa.bool_(),
     "strings": pa.list_(pa.string()),
 }
-ADDED: Final = frozenset({"digest", "damage", "due", "ref", "from_ms", "to_ms", "stored_ms"})
+ADDED: Final = frozenset(
+    {"digest", "damage", "due", "ref", "from_ms", "to_ms", "stored_ms", "commit_offset"}
+)
 
 
 def _columns(text: str, **special: pa.DataType) -> pa.Schema:
@@ -54,7 +56,7 @@ TABLES: Final[Mapping[str, pa.Schema]] = {
         "t_invoke:long t_complete:long broker_group:string topic:string queue:int offset:long "
         "messages:messages assigned:owned key:string tx:string decision:string final:bool "
         "node:string term:long status:string error:string due:long ref:string "
-        "from_ms:long to_ms:long",
+        "from_ms:long to_ms:long commit_offset:long",
         messages=pa.list_(_MESSAGE),
         owned=pa.list_(_OWNED),
     ),

@@ -85,7 +85,9 @@ class ConsumerGroup:
     redelivery_ms: float = 10_000  # how long after its time a popped message may take to come again
     retries_max: int | None = None  # redeliveries before the dead-letter topic; None: not told
     retry_delay_ms: float | None = None  # after which a refused message comes again at the earliest
-    wake_ms: float | None = None  # within which a held pop is answered after a message came
+    wake_ms: float | None = None  # within which a held poll or pop is answered once a message came
+    progress_ms: float | None = None  # within which a broadcast member has stored its progress
+    tags: tuple[str, ...] | None = None  # those whose messages it is to get; None: all messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,6 +419,8 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
         redelivery_ms=reader.optional_number("redelivery_ms", 10_000),
         retry_delay_ms=reader.number_or_none("retry_delay_ms"),
         wake_ms=reader.number_or_none("wake_ms"),
+        progress_ms=reader.number_or_none("progress_ms"),
+        tags=reader.optional_texts("tags"),
     )
 
 

@@ -6,6 +6,7 @@ Place in the data path: beside the run's own tables in every engine; their names
     run_queues       the queues as they were read after the heal
     run_groups       the consumer groups; those with of_all_topics list no topics
     run_group_topics (client_group, topic) of the groups that list theirs
+    run_group_tags   (client_group, tag, tag_hash) of the groups that get some tags only
     run_voters       (broker_group, node) of the voters at the start
     run_left_behind  (broker_group, node) of replicas that had not caught up
 
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from verify.sources.format_tables import TABLES
 from verify.sources.manifest import Manifest
+from verify.sources.tag_hash import tag_hash
 
 __all__ = ["MANIFEST_TABLES", "OWN_SYSTEM", "manifest_tables"]
 
@@ -86,9 +88,12 @@ MANIFEST_TABLES: Final[Mapping[str, pa.Schema]] = {
             ("redelivery_ns", _LONG),
             ("retry_delay_ns", _LONG),
             ("wake_ns", _LONG),
+            ("progress_ns", _LONG),
+            ("of_some_tags", _BOOL),
         ]
     ),
     "run_group_topics": pa.schema([("client_group", _STRING), ("topic", _STRING)]),
+    "run_group_tags": pa.schema([("client_group", _STRING), ("tag", _STRING), ("tag_hash", _LONG)]),
     "run_voters": _NODES,
     "run_left_behind": _NODES,
 }
@@ -115,6 +120,8 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
                 "redelivery_ns": _ns(group.redelivery_ms),
                 "retry_delay_ns": _ns(group.retry_delay_ms),
                 "wake_ns": _ns(group.wake_ms),
+                "progress_ns": _ns(group.progress_ms),
+                "of_some_tags": group.tags is not None,
             }
             for group in manifest.consumer_groups
         ],
@@ -122,6 +129,11 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
             {"client_group": group.name, "topic": topic}
             for group in manifest.consumer_groups
             for topic in dict.fromkeys(group.topics or ())
+        ],
+        "run_group_tags": [
+            {"client_group": group.name, "tag": tag, "tag_hash": tag_hash(tag)}
+            for group in manifest.consumer_groups
+            for tag in dict.fromkeys(group.tags or ())
         ],
         "run_voters": [
             {"broker_group": group, "node": node}

@@ -7,7 +7,7 @@ again from the member's own memory.
 Invariants: a member that goes on with its file keeps its client's name, one that begins anew gets a
 new name, so that what a client was shown is what that member was shown since it joined.
 
-Source: RocketMQ's MessageModel.BROADCASTING; rules C5, A5, A12.
+Source: RocketMQ's MessageModel.BROADCASTING; rules C5, C14, A5, A12.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ __all__ = ["SPEC"]
 NAME: Final = "broadcast"
 GROUP: Final = f"{NAME}-consumers"
 REBALANCE_MS: Final = 4_000
+PROGRESS_MS: Final = 3_000  # the file is written every second
 CRASH_SHARE: Final = 0.5
 ANEW_SHARE: Final = 0.3  # of the restarts
 BATCH_MAX: Final = 4
@@ -87,6 +88,7 @@ class BroadcastPart:
                 "at_least_once": True,
                 "ordered": False,
                 "rebalance_ms": REBALANCE_MS,
+                "progress_ms": PROGRESS_MS,
                 "topics": [NAME],
             }
         }
@@ -176,5 +178,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=BroadcastPart,
-    judged_by=("C5", "A5", "A12"),
+    judged_by=("C5", "C14", "A5", "A12"),
 )

@@ -11,7 +11,9 @@ from typing import Final
 
 from chaos.workload.parts import (
     broadcast,
+    filters,
     litepull,
+    longpolls,
     orderly,
     pops,
     requests,
@@ -42,5 +44,7 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     ROUTES,
     ACCOUNTS,
     SEARCHES,
+    filters.SPEC,
+    longpolls.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

@@ -8,7 +8,7 @@ queue, so that two members at one queue show as overlapping operations; a member
 first quarter of the load and at most `crashes` times in a run, since its locks stay for a while
 (`lease_ms`), which each failover begins anew.
 
-Source: RocketMQ ConsumeMessageOrderlyService; guarantees G3 and G5; rules C3, C4, A5, A13.
+Source: RocketMQ ConsumeMessageOrderlyService; guarantees G3 and G5; rules C3, C4, C12, A5, A13.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ __all__ = ["SPEC"]
 
 NAME: Final = "orderly"
 GROUP: Final = f"{NAME}-consumers"
-CRASH_SHARE: Final = 0.5
 CRASHES_UNTIL: Final = 0.25  # of the load
 SUSPEND_S_MAX: Final = 1.0
 SUSPEND_EVERY_S: Final = 4.0
@@ -101,7 +100,8 @@ class OrderlyPart:
 
     def _draw_crash(self) -> bool:
         in_time = asyncio.get_running_loop().time() < self._crashes_until_s
-        if not in_time or not self._crashes_left or self._kit.rng.random() >= CRASH_SHARE:
+        share = self._section.crash_share
+        if not in_time or not self._crashes_left or self._kit.rng.random() >= share:
             return False
         self._crashes_left -= 1
         return True
@@ -178,5 +178,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=OrderlyPart,
-    judged_by=("C3", "C4", "A5", "A12", "A13", "A22"),
+    judged_by=("C3", "C4", "C12", "A5", "A12", "A13", "A22"),
 )

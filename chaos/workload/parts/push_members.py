@@ -23,9 +23,10 @@ from chaos.workload.member_observer import MemberObserver, QueueActors
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.part import PartKit
-from client.connection.heartbeat import ConsumeFrom
+from client.connection.heartbeat import ALL_TAGS, ConsumeFrom, ExpressionType
 from client.consume.listener import ConsumeListener, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
+from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
 
 __all__ = ["COMMON_SETTINGS", "Deliveries", "Member", "PushMembers", "make_member", "rows_of"]
@@ -117,7 +118,11 @@ class PushMembers:
         """Run members that come and go until `stop`, then one until `drained`."""
         while not drained.is_set():
             member = self._make(self._next_client())
-            await member.consumer.start()
+            try:
+                await member.consumer.start()
+            except ClientError:  # brokers check an expression first, and one was not there
+                await sleep_until_set(drained, RESTART_PAUSE_S)
+                continue
             crashes = False
             try:
                 if await self._live(member, stop):
@@ -163,6 +168,8 @@ def make_member(
     topics: Sequence[str],
     settings: Mapping[str, Any],
     actor: Actor | None = None,
+    expression: str = ALL_TAGS,
+    kind: ExpressionType = ExpressionType.TAG,
 ) -> Member:
     """Make a member that records all that it does but its deliveries, which its listener records.
 
@@ -181,5 +188,5 @@ def make_member(
         observer=MemberObserver(history, actor, group=group, client=client),
     )
     for topic in topics:
-        consumer.subscribe(topic)
+        consumer.subscribe(topic, expression, kind)
     return Member(consumer=consumer, actor=actor)

@@ -11,7 +11,6 @@ Source: docs/FORMATS.md sections 4, 5 and 8.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -25,8 +24,9 @@ from verify.export.messages.digests import digests
 from verify.export.messages.properties import Properties
 from verify.export.messages.record_fields import Records
 from verify.export.messages.slices import regions, text
+from verify.sources.tag_hash import tag_hash
 
-__all__ = ["RecordColumns", "RecordStyle", "record_columns", "tag_hash"]
+__all__ = ["RecordColumns", "RecordStyle", "record_columns"]
 
 _Ints = npt.NDArray[np.int64]
 
@@ -118,14 +118,6 @@ def record_columns(
             )
         ),
     )
-
-
-def tag_hash(tags: str) -> int:
-    """Compute Java's String.hashCode over UTF-16 units, as a signed number."""
-    code = 0
-    for (unit,) in struct.iter_unpack(">H", tags.encode("utf-16-be", "surrogatepass")):
-        code = (31 * code + unit) & 0xFFFFFFFF
-    return code - (1 << 32) if code >= 1 << 31 else code
 
 
 def _kinds(records: Records, topics: tuple[str, ...], code: _Ints) -> _Ints:

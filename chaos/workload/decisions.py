@@ -1,0 +1,172 @@
+"""Sends the decisions of transactions: at once, or late, while the broker asks about them.
+
+Place in the data path: the processes of `chaos.workload.transactional_sender` send most decisions
+themselves; those of slow applications are left to `LateDecisions`, which sends each at about the
+time of a check: the decision is on its way, or just stored, when the broker looks at its half.
+
+Invariants: a decision is sent once more only where its outcome is unknown; a late one whose client
+dies is left to the checks, which are answered from the database again.
+
+Source: RocketMQ's TransactionListener; the run format (decide).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from chaos.recording.history import Outcome
+from chaos.workload.actor import Actor, error_text
+from chaos.workload.context import WorkContext
+from chaos.workload.local_database import LocalDatabase
+from chaos.workload.pace import impatience, sleep_until_set
+from client.message import MessageQueue
+from client.produce.transaction_producer import (
+    Decision,
+    EndOutcome,
+    HalfMessage,
+    TransactionProducer,
+)
+
+__all__ = ["DecisionSender", "LateDecisions"]
+
+END_RETRIES_MAX: Final = 1
+RACE_S: Final = 0.008  # how long before the next check is due a decision may be sent
+CHECKS_WAITED: Final = 3  # intervals, behind the timeout, after which no check is awaited any more
+_LOOK_S: Final = 0.1
+_OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
+    EndOutcome.OK: "ok",
+    EndOutcome.FAIL: "fail",
+    EndOutcome.INFO: "info",
+}
+
+
+class DecisionSender:
+    """Sends decisions as operations of one process, `actor`."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        producer: TransactionProducer,
+        actor: Actor,
+        *,
+        rng: random.Random,
+    ) -> None:
+        self._context = context
+        self._producer = producer
+        self._actor = actor
+        self._rng = rng
+
+    async def tell(
+        self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
+    ) -> None:
+        """Send the decision, once more where its outcome is unknown.
+
+        The same decision again must be answered as done (G4). After that it is left to the broker's
+        check.
+        """
+        settings = self._context.scenario.workload
+        timeout_ms = impatience(settings, self._rng)
+        for _ in range(1 + END_RETRIES_MAX):
+            outcome = await self.send(half, tx, decision, queue, timeout_ms)
+            if outcome is not EndOutcome.INFO:
+                return
+            timeout_ms = settings.send_timeout_ms
+
+    async def send(
+        self,
+        half: HalfMessage,
+        tx: str,
+        decision: Decision,
+        queue: MessageQueue,
+        timeout_ms: int,
+    ) -> EndOutcome:
+        """Send the decision once."""
+        with self._actor.operation(
+            "decide",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            tx=tx,
+            decision=decision.value,
+        ) as operation:
+            result = await self._producer.end(half, decision, timeout_ms=timeout_ms)
+            error = None if result.error is None else error_text(result.error)
+            node = None if result.address is None else self._context.node(result.address)
+            operation.complete(_OUTCOMES[result.outcome], error=error, node=node)
+        return result.outcome
+
+
+class LateDecisions:
+    """The decisions of one client that are sent while the broker asks about their transactions.
+
+    Each is sent by a process of its own, since several may be due at one time.
+    """
+
+    def __init__(
+        self,
+        context: WorkContext,
+        producer: TransactionProducer,
+        database: LocalDatabase,
+        *,
+        client: str,
+        rng: random.Random,
+        stop: asyncio.Event,
+    ) -> None:
+        self._context = context
+        self._producer = producer
+        self._database = database
+        self._client = client
+        self._rng = rng
+        self._stop = stop
+        self._numbers = itertools.count()
+        self._added: asyncio.Queue[tuple[HalfMessage, str, Decision, MessageQueue]] = (
+            asyncio.Queue()
+        )
+
+    def add(self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue) -> None:
+        """Take over a transaction that was executed and is not decided yet."""
+        self._added.put_nowait((half, tx, decision, queue))
+
+    async def run(self) -> None:
+        """Send what was added, each in its time; after `stop` all at once, and end."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stop.is_set() or not self._added.empty():
+                try:
+                    async with asyncio.timeout(_LOOK_S):
+                        half, tx, decision, queue = await self._added.get()
+                except TimeoutError:
+                    continue
+                tasks.create_task(self._decide(half, tx, decision, queue))
+
+    async def _decide(
+        self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
+    ) -> None:
+        actor = Actor(
+            self._context.history,
+            root=f"{self._client}.late-{next(self._numbers)}",
+            client=self._client,
+            client_group=self._producer.group,
+        )
+        settings = self._context.scenario.transactions
+        interval_s = settings.check_interval_ms / 1000
+        checked = asyncio.Event()
+        self._database.decide_late(tx, checked.set)
+        try:
+            end = settings.timeout_ms / 1000 + CHECKS_WAITED * interval_s
+            end += asyncio.get_running_loop().time()
+            while not checked.is_set() and not self._stop.is_set():
+                left_s = end - asyncio.get_running_loop().time()
+                if left_s <= 0 or await sleep_until_set(checked, min(_LOOK_S, left_s)):
+                    break
+            if checked.is_set():
+                wait_s = interval_s - self._rng.uniform(0, RACE_S)
+                await sleep_until_set(self._stop, max(0.0, wait_s))
+        finally:
+            self._database.decided(tx)
+        await DecisionSender(self._context, self._producer, actor, rng=self._rng).tell(
+            half, tx, decision, queue
+        )
