@@ -14,10 +14,10 @@ from tests.verify.consumer_runs import (
     deliver,
     drop,
     of_group,
-    reset_by_time,
-    stored_at,
     ops_of,
     renumber,
+    reset_by_time,
+    stored_at,
     swap,
 )
 from tests.verify.plants import Plant, Planted

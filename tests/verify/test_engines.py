@@ -125,11 +125,11 @@ def test_what_a_trace_does_not_reach_is_unknown(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "spill")
     results = {result.id: result for result in judged(engine, run.write(tmp_path)).results}
     for rule in RULES:
-        if rule.reaches:
+        if rule.reaches and rule.id in results:  # P8 is left out where nobody pops
             assert results[rule.id].verdict is Outcome.UNKNOWN, rule.id
             assert "n2 does not tell of 1 entries" in str(results[rule.id].reason)
             assert [witness["index"] for witness in results[rule.id].witnesses] == [9]
-    assert {rule.id for rule in RULES if rule.reaches} >= {"R5", "R7"}
+    assert {rule.id for rule in RULES if rule.reaches} & set(results) >= {"R5", "R7"}
     assert results["R2"].verdict is Outcome.PASS
 
 
@@ -145,7 +145,7 @@ def test_a_start_reaches_what_it_found(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "spill")
     results = {result.id: result for result in judged(engine, run.write(tmp_path)).results}
     for rule in RULES:
-        if rule.reaches:
+        if rule.reaches and rule.id in results:
             assert results[rule.id].verdict is Outcome.PASS, results[rule.id]
 
 
