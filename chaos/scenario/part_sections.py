@@ -287,10 +287,12 @@ class FiltersSection(PartSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LongPollsSection(PartSection):
-    """`rate`: sends per second, over all queues; a broker holds a pull for `hold_ms`."""
+    """`rate`: sends per second, over all queues; a broker holds a pull for `hold_ms`, and is to
+    answer it within `wake_ms` once a message has come."""
 
     rate: float = number(2.0, 0.001, 10_000)
     hold_ms: int = number(2_000, 10, 60_000)
+    wake_ms: int = number(1_000, 1, 60_000)
     restart_s: float = number(8.0, 0, 86_400)
 
 

@@ -183,7 +183,7 @@ async def test_polls_are_held_and_carry_the_offset(tmp_path: Path) -> None:
     kinds = _by_kind(tmp_path / "history")
     polls = [row for row in kinds["poll"] if row["type"] == "ok"]
     assert _values(kinds["send"]) == _values(polls)
-    assert all(row["due"] - row["t_invoke"] >= 299_000_000 for row in polls)
+    assert all(row["due"] <= row["t_invoke"] + 300_000_000 for row in polls)
     assert any(not row["messages"] and row["t_complete"] >= row["due"] for row in polls)
     rode = {row["commit_offset"] for row in polls}
     assert rode == {row["offset"] or None for row in polls}

@@ -116,6 +116,14 @@ def lock_refused_while_a_third_member_may_have_it(run: SyntheticRun) -> None:
 
 
 @silent("C12")
+def lock_was_renewed_while_it_was_given_back(run: SyntheticRun) -> None:
+    """The renewal may have come behind the unlock, and holds then."""
+    withheld(run)
+    (given,) = ops_of(run, "m1", "unlock")
+    ops_of(run, "m1")[-1]["t_complete"] = given["t_invoke"] + 1
+
+
+@silent("C12")
 def lock_refused_once(run: SyntheticRun) -> None:
     refused_later(run, ops_of(run, "m2")[-1], 8_000)
     drop(run, ops_of(run, "m2")[1])

@@ -77,6 +77,12 @@ def asked_when_the_acknowledgement_came(run: SyntheticRun) -> None:
     check_behind_its_decision(run)["t_invoke"] -= 1
 
 
+@silent("T7")
+def broker_of_another_system_checks_beside_what_it_is_told(run: SyntheticRun) -> None:
+    check_behind_its_decision(run)
+    run.manifest["system"] = "another"
+
+
 @silent("T12")
 def check_names_a_half_that_no_log_has(run: SyntheticRun) -> None:
     run.find("check", tx=f"{run.name}.x2")["offset"] = 1_000

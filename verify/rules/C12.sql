@@ -11,7 +11,7 @@
 --   which had not begun to give it back since. Or a member was refused it twice, a second apart or
 --   more, in a stretch without fault windows and 5 s behind its beginning, though for two seconds
 --   nobody else could have it: each lock that was granted to others had been given back by an
---   answered unlock. A lock of unknown outcome, or one that took longer than a second to be refused,
+--   answered unlock that was invoked behind it. A lock of unknown outcome, or one that took longer than a second to be refused,
 --   is a grant that was never given back.
 -- source: RocketMQ RebalanceLockManager, ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME
 with locks as (
@@ -27,7 +27,9 @@ grants as (
     l.client_group, l.broker_group, l.topic, l.queue, l.op, l.client, l.type, l.t_invoke,
     l.t_complete,
     min(case when u.type <> 'fail' then u.t_invoke end) as t_giving,
-    min(case when l.type = 'ok' and u.type = 'ok' then u.t_complete end) as t_given_back
+    min(
+      case when l.type = 'ok' and u.type = 'ok' and u.t_invoke >= l.t_complete then u.t_complete end
+    ) as t_given_back
   from locks l
   left join locks u
     on u.f = 'unlock' and l.client_group = u.client_group and l.broker_group = u.broker_group

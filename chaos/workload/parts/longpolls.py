@@ -34,7 +34,6 @@ __all__ = ["SPEC"]
 
 NAME: Final = "longpolls"
 GROUP: Final = f"{NAME}-readers"
-WAKE_MS: Final = 1_000
 TIMEOUT_MS: Final = 3_000
 BATCH_MAX: Final = 8
 CRASH_SHARE: Final = 0.5
@@ -66,7 +65,7 @@ class LongPollsPart:
                 "kind": "cluster",
                 "at_least_once": True,
                 "ordered": False,
-                "wake_ms": WAKE_MS,
+                "wake_ms": int(self._kit.section.wake_ms),
                 "topics": [NAME],
             }
         }
