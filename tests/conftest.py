@@ -6,9 +6,14 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import process_sweeper
 from tests.lanes import guarded, is_unit
+
+# No test fails because it took long: machines are shared.
+settings.register_profile("no deadlines", deadline=None)
+settings.load_profile("no deadlines")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -34,7 +34,10 @@ Source: docs/BRING-YOUR-OWN.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shlex
+import signal
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -113,7 +116,8 @@ class ExternalCluster:
     async def run(self, command: str, **places: str) -> tuple[int, str]:
         """Run a command of the file; return exit code and output.
 
-        Raises TimeoutError where it takes longer than `timeout_s`; it is killed then.
+        Raises TimeoutError where it takes longer than `timeout_s`; it is killed then, with all that
+        it started in its session.
         """
         text = self.commands[command]
         for name, value in places.items():
@@ -124,6 +128,7 @@ class ExternalCluster:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             limit=_OUTPUT_BYTES_MAX,
+            start_new_session=True,  # so that what the shell started can be killed with it
         )
         assert process.stdout is not None
         try:
@@ -131,7 +136,9 @@ class ExternalCluster:
                 output = await process.stdout.read(_OUTPUT_BYTES_MAX)
                 code = await process.wait()
         except TimeoutError:
-            process.kill()
+            # Not the shell alone: `wait` ends once nobody holds the pipe, what it started neither.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             raise
         return code, output.decode("utf-8", "replace").strip()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from campaigns.rig.waiting import until
 from chaos.cluster import cluster
 from chaos.cluster.external_file import ExternalFileError, read_file
 from chaos.experiment.experiment import NothingBegunError, run_experiment
@@ -87,9 +88,13 @@ async def test_a_state_that_contradicts_the_action_is_an_error(tmp_path: Path) -
 
 async def test_a_command_that_hangs_is_killed(tmp_path: Path) -> None:
     text = "timeout_s = 0.2\n" + SERVERS + NODE
-    links = ExternalLinks(read_file(written(tmp_path, text, cut="sleep 60", heal="true")))
+    child = tmp_path / "child"
+    cut = f"sleep 600 & echo $! > {child}; wait"
+    links = ExternalLinks(read_file(written(tmp_path, text, cut=cut, heal="true")))
     with pytest.raises(LinksError, match=r"longer than 0\.2 s"):
         await links.cut([Link(who="a", whom="b")], "tag")
+    pid = int(child.read_text())
+    await until(lambda: not Path(f"/proc/{pid}/exe").exists(), "what the command started is killed")
 
 
 async def test_the_status_is_what_the_command_prints(tmp_path: Path) -> None:
