@@ -18,6 +18,7 @@ from chaos.nemesis.catalogue import CATALOGUE
 from chaos.scenario.scenario import load_scenario
 from chaos.worlds.world import World
 from tests.chaos.nemesis.fakes import FakeWorld
+from verify.sources.manifest_tables import OWN_SYSTEM
 
 
 def test_the_scenario_is_possible_in_every_world() -> None:
@@ -85,6 +86,7 @@ def test_the_file_of_a_brought_cluster_has_a_command_for_each_fault(tmp_path: Pa
     cluster = read_file(path)
     assert cluster.has_processes
     assert cluster.has_cuts
+    assert cluster.system != OWN_SYSTEM
     assert [place.address for place in cluster.layout.brokers] == [
         place.address for place in fake.layout.brokers
     ]

@@ -27,7 +27,9 @@ __all__ = ["make_topics"]
 
 PERM_READ_WRITE: Final = 6
 DEFAULT_TOPIC: Final = "TBW102"  # its route names every group before any topic exists
-TIMEOUT_MS: Final = 5_000
+TIMEOUT_MS: Final = 60_000  # the caller's deadline is shorter, or as long
+# RocketMQ answers once all name servers have the topic, which takes seconds on a busy machine.
+ATTEMPT_TIMEOUT_MS: Final = 10_000
 ROUTE_POLL_S: Final = 0.05
 
 
@@ -66,7 +68,7 @@ async def make_topics(
                     make,
                     topic=DEFAULT_TOPIC,
                     timeout_ms=TIMEOUT_MS,
-                    policy=RetryPolicy(),
+                    policy=RetryPolicy(attempt_timeout_ms=ATTEMPT_TIMEOUT_MS),
                 )
         return [
             queue
