@@ -55,12 +55,12 @@ told as (
 pasts as (
   select
     op,
-    max(case when f = 'assign' then op end) over before as last_assign,
-    max(case when leaves then op end) over before as last_leave,
-    max(case when leaves then t_invoke end) over before as t_left,
-    max(t_end) over before as t_last
+    max(case when f = 'assign' then op end) over told_before as last_assign,
+    max(case when leaves then op end) over told_before as last_leave,
+    max(case when leaves then t_invoke end) over told_before as t_left,
+    max(t_end) over told_before as t_last
   from told
-  window before as (
+  window told_before as (
     partition by client_group, client order by op
     rows between unbounded preceding and 1 preceding
   )
