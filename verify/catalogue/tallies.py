@@ -83,6 +83,7 @@ class Tallies:
         }
         for name, table in {**tables, **relations}.items():
             self._connection.register(name, table)
+        self._answers: dict[str, object] = {}  # by query: most rules share theirs with others
         self.counts = counts
 
     def close(self) -> None:
@@ -102,8 +103,11 @@ class Tallies:
         return int(answer[0]) if answer is not None else 0
 
     def _answer(self, rule: Rule, query: str) -> object:
+        if query in self._answers:
+            return self._answers[query]
         try:
             answer = self._connection.execute(duckdb_text(query, name=rule.id)).fetchone()
         except duckdb.Error as error:
             raise RuleFileError(f"{rule.path}: {str(error).splitlines()[0]}") from error
-        return None if answer is None else answer[0]
+        self._answers[query] = None if answer is None else answer[0]
+        return self._answers[query]
