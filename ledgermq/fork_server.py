@@ -5,7 +5,9 @@ which a campaign has thousands: importing the laboratory and the verifier and tr
 costs as much processor time as simulating ten seconds does.
 
 Invariant: nothing that is done here beforehand starts a thread or opens a file that stays open: a
-fork would have it in an unknown state.
+fork would have it in an unknown state. Numpy and Arrow start one each when they are imported, and
+have handlers of their own for forks; DuckDB starts its threads with a connection, of which there is
+none yet.
 """
 
 from __future__ import annotations

@@ -315,7 +315,7 @@ class GroupCluster:
         failures = self._site.failures
         while self.scheduler.now_us < time_us:
             step_us = min(time_us, self.scheduler.now_us + _LOOK_US)
-            if self.scheduler.run_until(step_us, stop=lambda: bool(failures)):
+            if self.scheduler.run_until(step_us, stop=failures.__len__):
                 raise failures[0]
             if done is not None and done():
                 return True

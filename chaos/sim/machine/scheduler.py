@@ -34,23 +34,24 @@ class Scheduler:
 
     def at(self, time_us: int, action: Callable[[], None]) -> None:
         """Run `action` at `time_us`; a time that has passed means now, after what is due."""
-        self._sequence += 1
-        heapq.heappush(self._heap, (max(time_us, self.now_us), self._sequence, action))
+        self._sequence = sequence = self._sequence + 1
+        now_us = self.now_us
+        heapq.heappush(self._heap, (time_us if time_us > now_us else now_us, sequence, action))
 
     def after(self, delay_us: int, action: Callable[[], None]) -> None:
         self.at(self.now_us + delay_us, action)
 
-    def run_until(self, time_us: int, stop: Callable[[], bool] | None = None) -> bool:
+    def run_until(self, time_us: int, stop: Callable[[], object] | None = None) -> bool:
         """Run everything due up to `time_us`, and set the clock there.
 
-        `stop` is called after each action; True ends the run early, and is returned.
+        `stop` is called after each action; what is true ends the run early, and True is returned.
 
         Raises:
             Violation: time stands still.
         """
-        heap = self._heap
+        heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= time_us:
-            due_us, _, action = heapq.heappop(heap)
+            due_us, _, action = pop(heap)
             if due_us > self.now_us:
                 self.now_us = due_us
                 self._at_once = 0

@@ -58,10 +58,7 @@ class VirtualClock:
         self._lateness = lateness_us_max, random.Random(rng.random())
 
     def monotonic(self) -> float:
-        return self._at(self._scheduler.now_us)
-
-    def _at(self, global_us: int) -> float:
-        return self._offset_s + global_us * self._rate / 1e6
+        return self._offset_s + self._scheduler.now_us * self._rate / 1e6
 
     def wall_ns(self) -> int:
         now_us = int(self._scheduler.now_us * self._rate)
@@ -73,8 +70,11 @@ class VirtualClock:
 
     def due_us(self, when_s: float) -> int:
         """Return when the scheduler must act for a timer at local time `when_s`: not before it."""
-        due_us = self.global_us(when_s) + 1
-        while self._at(due_us) < when_s:  # by rounding of floats; a timer that always rings
+        offset_s, rate = self._offset_s, self._rate
+        due_us = int((when_s - offset_s) * 1e6 / rate) + 1
+        while (
+            offset_s + due_us * rate / 1e6 < when_s
+        ):  # by rounding of floats; a timer that always rings
             due_us += 1  # early would be armed again and again at the same time
         lateness_us_max, rng = self._lateness
         if lateness_us_max:

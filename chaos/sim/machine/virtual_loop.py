@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from asyncio import format_helpers
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Executor
@@ -84,6 +85,8 @@ class _Timer(asyncio.TimerHandle):
 
     __slots__ = ()
 
+    _loop: VirtualLoop
+
     def __init__(
         self,
         when: float,
@@ -101,6 +104,40 @@ class _Timer(asyncio.TimerHandle):
         self._cancelled = False
         self._repr = None
         self._source_traceback = None
+
+    def ring(self) -> None:
+        """Run the callback; the scheduler's action for the time when the timer is due."""
+        if not self._cancelled:
+            self._loop.on_timer(self)
+
+
+class _Callbacks:
+    """Passes what a callback raises to its loop, as `asyncio.Handle` does.
+
+    One block lasts until a callback raises: entering one for each of them would cost as much as
+    most of them do.
+    """
+
+    __slots__ = ("_loop", "running")
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.running: _Handle | _Timer | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        handle, self.running = self.running, None
+        if error is None or handle is None or isinstance(error, SystemExit | KeyboardInterrupt):
+            return False
+        source = format_helpers._format_callback_source(handle._callback, handle._args)
+        self._loop.call_exception_handler(
+            {"message": f"Exception in callback {source}", "exception": error, "handle": handle}
+        )
+        return True
 
 
 class _Future(asyncio.Future[Any]):
@@ -151,6 +188,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.fuse = 0  # counts callbacks down; `on_fuse` is called instead of the last one
         self.on_fuse: Callable[[], None] = self.kill
         self._run_turn_action = self._run_turn
+        self._callbacks = _Callbacks(self)
 
     # --- callbacks -----------------------------------------------------------------------------
 
@@ -178,7 +216,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: *_Ts,
         context: _Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        when = self.process.clock.monotonic() + delay
+        return self.call_at(when, callback, *args, context=context)
 
     def call_at(
         self,
@@ -190,7 +229,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         timer = _Timer(when, callback, args, self, context or self._context)
         if not self.dead:
             due_us = self.process.clock.due_us(when)
-            self._scheduler.at(due_us, partial(self._on_timer, timer))
+            self._scheduler.at(due_us, timer.ring)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -208,8 +247,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if not self._turn_scheduled:
             self._run_turn()
 
-    def _on_timer(self, timer: _Timer) -> None:
-        if self.dead or timer._cancelled:
+    def on_timer(self, timer: _Timer) -> None:
+        if self.dead:
             return
         self._ready.append(timer)
         if not self._turn_scheduled:
@@ -223,24 +262,28 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._turn_scheduled = False
         if self.dead or self.paused:
             return
-        ready = self._ready
+        ready, callbacks = self._ready, self._callbacks
         left = _CALLBACKS_PER_TURN_MAX
         self._turn_scheduled = True  # what is added meanwhile is run below
         process_before = virtual_host.enter(self.process)
         _set_running_loop(self)
         try:
             while ready:
-                handle = ready.popleft()
-                if self.fuse:
-                    self.fuse -= 1
-                    if not self.fuse:
-                        self.on_fuse()
-                        return
-                if not handle._cancelled:
-                    handle._run()
-                left -= 1
-                if not left:
-                    raise Violation("storm", f"{self.process.name} is busy without end")
+                with callbacks:
+                    while ready:
+                        callbacks.running = None
+                        handle = ready.popleft()
+                        if not left:
+                            raise Violation("storm", f"{self.process.name} is busy without end")
+                        left -= 1
+                        if self.fuse:
+                            self.fuse -= 1
+                            if not self.fuse:
+                                self.on_fuse()
+                                return
+                        if not handle._cancelled:
+                            callbacks.running = handle
+                            handle._callback(*handle._args)
         finally:
             self._turn_scheduled = False
             _set_running_loop(None)

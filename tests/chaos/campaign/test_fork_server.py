@@ -35,9 +35,10 @@ def program(tmp_path: Path) -> tuple[str, ...]:
                 sys.stderr.write(f"began {{len(began)}}\\nthe last of {{sys.argv[1]}}\\n")
                 if "--out" in sys.argv:
                     out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
-                    out.write_text(f"{{os.getpid()}} {{os.getppid()}}")
                     if not os.fork():
                         time.sleep(600)  # what a run has started
+                    # After that: a fork's own hooks swallow an interrupt that comes meanwhile.
+                    out.write_text(f"{{os.getpid()}} {{os.getppid()}}")
                     time.sleep(600)
                 if sys.argv[-1] == "bug":
                     raise LookupError("a bug")
