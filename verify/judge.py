@@ -207,8 +207,8 @@ def _steps(
     made: Collection[str],
     keep: Collection[str],
 ) -> list[Step]:
-    """Schedule rules and stages. An engine that can't drop stages gets all of them in one step."""
-    if isinstance(engine, Forgetful):
+    """Schedule rules and stages. An engine that drops no stages gets all of them in one step."""
+    if isinstance(engine, Forgetful) and engine.forgets:
         keep = {*keep, TRACE_REACH} if any(rule.reaches for rule in rules) else keep
         return scheduled(rules, stages, made=made, keep=keep)
     read = [tables_of(rule.text, name=rule.id) & set(stages) for rule in rules]
@@ -217,7 +217,7 @@ def _steps(
 
 
 def _drop(engine: Engine, names: Sequence[str], made: set[str]) -> None:
-    if isinstance(engine, Forgetful):
+    if isinstance(engine, Forgetful) and names:
         there = [name for name in names if name in made]
         engine.drop(there)
         made.difference_update(there)

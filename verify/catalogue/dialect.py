@@ -41,6 +41,7 @@ class DialectError(Exception):
     """A text is not in the subset of SQL that the engines share; the message says where and why."""
 
 
+@lru_cache(maxsize=2048)
 def duckdb_text(text: str, *, name: str) -> str:
     """Translate `text` into DuckDB's SQL.
 
@@ -49,8 +50,8 @@ def duckdb_text(text: str, *, name: str) -> str:
     Raises:
         DialectError: the text is not one query, or uses something outside the subset.
     """
-    tree = _parsed(text, name)
-    for node in tree.find_all(exp.TryCast):
+    tree = _parsed(text, name).copy()
+    for node in list(tree.find_all(exp.TryCast)):
         # Spark's cast raises if a value does not fit, like DuckDB's CAST, not its TRY_CAST.
         node.replace(exp.Cast(this=node.this, to=node.args["to"]))
     for counted in list(tree.find_all(exp.CountIf)):
@@ -73,6 +74,7 @@ def tables_of(text: str, *, name: str) -> frozenset[str]:
     return frozenset(table.name for table in tree.find_all(exp.Table) if table.name) - own
 
 
+@lru_cache(maxsize=2048)  # nobody changes the tree
 def _parsed(text: str, name: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]

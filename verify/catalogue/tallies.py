@@ -84,6 +84,7 @@ class Tallies:
         for name, table in {**tables, **relations}.items():
             self._connection.register(name, table)
         self.counts = counts
+        self._answers: dict[str, object] = {}  # many rules ask the same
 
     def close(self) -> None:
         self._connection.close()
@@ -102,6 +103,11 @@ class Tallies:
         return int(answer[0]) if answer is not None else 0
 
     def _answer(self, rule: Rule, query: str) -> object:
+        if query not in self._answers:
+            self._answers[query] = self._asked(rule, query)
+        return self._answers[query]
+
+    def _asked(self, rule: Rule, query: str) -> object:
         try:
             answer = self._connection.execute(duckdb_text(query, name=rule.id)).fetchone()
         except duckdb.Error as error:

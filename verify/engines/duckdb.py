@@ -3,7 +3,8 @@
 Place in the data path: one of the two engines under `verify.judge`. Reads the Parquet files itself;
 each stage to be kept is a table in memory, which spills to a given folder. A large table of the run
 is a view of its files, and queries read only the columns that they need. If a column has to be
-cast, which may fail, the table is copied once instead.
+cast, which may fail, the table is copied once instead. A query divides the rows that it scans by
+the 122,880, so that those of a small run take one thread each: several run at a time then.
 
 Invariants: no extension is installed or loaded, nothing comes from the network; once the tables are
 loaded, queries read no file except those of the views, and write only in the spill folder. A viewed
@@ -12,6 +13,7 @@ file must not change meanwhile: its digest was compared before.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -22,9 +24,17 @@ import pyarrow.parquet as pq
 
 from verify.catalogue.dialect import duckdb_text
 from verify.catalogue.rule_files import Rule, Stage
-from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
+from verify.engines.engine import (
+    FINDINGS_MAX,
+    NOTHING_FOUND,
+    EngineError,
+    Findings,
+    TableFiles,
+    found_by,
+)
 from verify.engines.machine import memory_bytes
 from verify.engines.shapes import is_as_told, select_list
+from verify.engines.side_by_side import find_side_by_side, make_side_by_side
 
 __all__ = ["DuckDBEngine"]
 
@@ -36,6 +46,8 @@ _SETTINGS: Final = {
 }
 _FOUND: Final = "found"
 _VIEWED_ROWS_MIN: Final = 1_000_000
+_SMALL_ROWS_MAX: Final = 1_500_000  # of all tables together
+_AT_A_TIME: Final = 2
 _MEMORY_SHARE: Final = 4  # a quarter of the machine's memory
 _MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters of it, where that is less
 
@@ -43,9 +55,12 @@ _MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters of it, where that is
 class DuckDBEngine:
     """A DuckDB database in memory. `spill` is a folder; `memory_limit_bytes` bounds the memory, by
     default to a quarter of the machine's; a table of `viewed_rows_min` rows or more is not copied.
+    Of a run of at most `small_rows_max` rows all stages are held, and queries run side by side.
+    `forgets`: whether stages are to be dropped, since those of the loaded run may not fit together.
     """
 
     name = "duckdb"
+    forgets = True
 
     def __init__(
         self,
@@ -54,6 +69,7 @@ class DuckDBEngine:
         memory_limit_bytes: int | None = None,
         threads: int | None = None,
         viewed_rows_min: int = _VIEWED_ROWS_MIN,
+        small_rows_max: int = _SMALL_ROWS_MAX,
     ) -> None:
         settings: dict[str, str | bool | int | float | list[str]] = {
             **_SETTINGS,
@@ -61,15 +77,27 @@ class DuckDBEngine:
             "memory_limit": f"{memory_limit_bytes or _memory_bytes()}B",
         }
         self._viewed_rows_min = viewed_rows_min
+        self._small_rows_max = small_rows_max
         self._kinds: dict[str, str] = {}  # view or table, by stage
         if threads is not None:
             settings["threads"] = threads
-        self._connection = duckdb.connect(":memory:", config=settings)
+        self._database = duckdb.connect(":memory:", config=settings)
+        self._of_thread = threading.local()
+        self._of_thread.connection = self._database
+
+    @property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        """The calling thread's own connection to the database."""
+        if not hasattr(self._of_thread, "connection"):
+            self._of_thread.connection = self._database.cursor()
+        connection: duckdb.DuckDBPyConnection = self._of_thread.connection
+        return connection
 
     def close(self) -> None:
-        self._connection.close()
+        self._database.close()
 
     def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
+        self.forgets = sum(map(_rows, tables.values())) > self._small_rows_max
         viewed = [
             name for name, table in tables.items() if _is_viewable(table, self._viewed_rows_min)
         ]
@@ -89,13 +117,18 @@ class DuckDBEngine:
 
     def make(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
-            text = duckdb_text(stage.text, name=stage.name)
-            kind = "table" if stage.is_kept else "view"
-            self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
-            self._kinds[stage.name] = kind
+            self._make(stage)
+
+    def _make(self, stage: Stage) -> None:
+        text = duckdb_text(stage.text, name=stage.name)
+        kind = "table" if stage.is_kept else "view"
+        self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
+        self._kinds[stage.name] = kind
 
     def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
-        """Make the stages one after the other: each uses all threads by itself."""
+        """Make the stages of a large run one after the other: each uses all threads by itself."""
+        if not self.forgets:
+            return make_side_by_side(self._make, stages, at_a_time=_AT_A_TIME)
         failed: dict[str, EngineError] = {}
         for stage in stages:
             try:
@@ -128,7 +161,10 @@ class DuckDBEngine:
 
     def findings(self, rule: Rule) -> Findings:
         text = duckdb_text(rule.text, name=rule.id)
-        self._run(f"create or replace temp table {_FOUND} as {text}", rule.id)
+        # A thread's own, and most often empty.
+        stored = self._fetch(f"create or replace temp table {_FOUND} as {text}", rule.id)
+        if not stored[0]["Count"]:
+            return NOTHING_FOUND
         described = self._connection.execute(f"from {_FOUND} limit 0").description or []
         names = [str(column[0]) for column in described]
         kinds = {str(column[0]): str(column[1]) for column in described}
@@ -157,7 +193,9 @@ class DuckDBEngine:
         )
 
     def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
-        """Run the rules one after the other: each uses all threads by itself."""
+        """Run the rules on a large run one after the other: each uses all threads by itself."""
+        if not self.forgets:
+            return find_side_by_side(self.findings, rules, at_a_time=_AT_A_TIME)
         return {rule.id: found_by(self.findings, rule) for rule in rules}
 
     def _run(self, text: str, name: str) -> None:
@@ -185,10 +223,14 @@ def _memory_bytes() -> int:
     return max(memory // _MEMORY_SHARE, min(_MEMORY_BYTES_MIN, memory * 3 // 4))
 
 
+def _rows(table: TableFiles) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in _paths(table))
+
+
 def _is_viewable(table: TableFiles, rows_min: int) -> bool:
-    paths = _paths(table)
-    rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    return rows >= max(rows_min, 1) and all(is_as_told(path, table.schema) for path in paths)
+    if _rows(table) < max(rows_min, 1):
+        return False
+    return all(is_as_told(path, table.schema) for path in _paths(table))
 
 
 def _paths(table: TableFiles) -> list[Path]:

@@ -21,6 +21,7 @@ from verify.sources.run_files import TableFile
 
 __all__ = [
     "FINDINGS_MAX",
+    "NOTHING_FOUND",
     "Engine",
     "EngineError",
     "Findings",
@@ -53,6 +54,9 @@ class Findings:
     doubts: int
     smallest_violations: Sequence[Mapping[str, object]]
     smallest_doubts: Sequence[Mapping[str, object]]
+
+
+NOTHING_FOUND: Final = Findings(violations=0, doubts=0, smallest_violations=(), smallest_doubts=())
 
 
 def found_by(find: Callable[[Rule], Findings], rule: Rule) -> Findings | EngineError:
@@ -91,7 +95,10 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """An engine that computes stages at once, and frees memory by dropping those no longer read."""
+    """An engine that computes stages at once, and frees memory by dropping those no longer read, if
+    it `forgets` those of the run that it has loaded."""
+
+    forgets: bool
 
     def drop(self, names: Sequence[str]) -> None:
         """Drop stages."""

@@ -10,9 +10,7 @@ cut there, so that no rule plans it again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -21,9 +19,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from verify.catalogue.common_tables import divided
-from verify.catalogue.dialect import tables_of
 from verify.catalogue.rule_files import Rule, Stage
-from verify.engines.engine import FINDINGS_MAX, EngineError, Findings, TableFiles, found_by
+from verify.engines.engine import FINDINGS_MAX, NOTHING_FOUND, EngineError, Findings, TableFiles
+from verify.engines.side_by_side import find_side_by_side, make_side_by_side
 from verify.spark.java_errors import JAVA_ERRORS, is_interrupted
 from verify.spark.tables import read_table
 
@@ -32,7 +30,6 @@ __all__ = ["SparkEngine"]
 _FOUND: Final = "found"
 _RULES_AT_A_TIME: Final = 3  # one is planned while the others run
 _STAGES_AT_A_TIME: Final = 4  # some of them wait for others
-_NOTHING: Final = Findings(violations=0, doubts=0, smallest_violations=(), smallest_doubts=())
 _FAILURES: Final = (*JAVA_ERRORS, OSError)
 
 
@@ -72,21 +69,9 @@ class SparkEngine:
         What is broadcast to the stage is computed now, which covers most stages of a small run; the
         stage itself, of which some queries read only a part, when a query first reads it.
         """
-        with ThreadPoolExecutor(max_workers=_STAGES_AT_A_TIME) as threads:
-            making: dict[str, Future[None]] = {}
-            for stage in stages:  # waits only for earlier ones: no deadlock
-                below = tables_of(stage.text, name=stage.name) & set(making)
-                wait_for = [making[name] for name in sorted(below)]
-                making[stage.name] = threads.submit(self._make_behind, stage, wait_for)
-        errors = {name: future.exception() for name, future in making.items()}
-        for error in errors.values():
-            if error is not None and not isinstance(error, EngineError):
-                raise error
-        return {name: error for name, error in errors.items() if isinstance(error, EngineError)}
+        return make_side_by_side(self._make, stages, at_a_time=_STAGES_AT_A_TIME)
 
-    def _make_behind(self, stage: Stage, below: Sequence[Future[None]]) -> None:
-        for future in below:
-            future.result()
+    def _make(self, stage: Stage) -> None:
         with _failing(stage.name):
             made = self._asked(stage.text, name=stage.name).localCheckpoint(eager=False)
         self._keep(stage.name, made)
@@ -100,7 +85,7 @@ class SparkEngine:
         with _failing(rule.id):
             found = self._asked(rule.text, name=rule.id)
             if not found.take(1):  # most rules find nothing, and need no order
-                return _NOTHING
+                return NOTHING_FOUND
             doubtful = "reason is not null" if "reason" in found.columns else "false"
             plain = [
                 f"`{field.name}`"
@@ -128,9 +113,7 @@ class SparkEngine:
 
     def findings_of(self, rules: Sequence[Rule]) -> Mapping[str, Findings | EngineError]:
         """Run several rules at a time: half of a small rule's time is planning, on one thread."""
-        with ThreadPoolExecutor(max_workers=_RULES_AT_A_TIME) as threads:
-            answers = threads.map(partial(found_by, self.findings), rules)
-            return {rule.id: answer for rule, answer in zip(rules, answers, strict=True)}
+        return find_side_by_side(self.findings, rules, at_a_time=_RULES_AT_A_TIME)
 
     def _asked(self, text: str, *, name: str) -> DataFrame:
         """Plan a query whose WITH tables that are read more than once are computed at their first
