@@ -4,10 +4,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from verify.catalogue.rule_files import Stage
 from verify.engines.engine import EngineError
 from verify.engines.side_by_side import make_side_by_side
+from verify.spark.engine import SparkEngine
 
 
 def stage(name: str, text: str) -> Stage:
@@ -53,3 +55,26 @@ def test_another_error_than_an_engines_is_raised() -> None:
 
     with pytest.raises(ZeroDivisionError):
         make_side_by_side(make, [LOW], at_a_time=2)
+
+
+@pytest.mark.spark
+def test_what_is_joined_to_a_stage_without_rows_is_not_planned(spark: SparkSession) -> None:
+    engine = SparkEngine(spark)
+    engine.make(
+        [
+            stage("nobody", "select x from (values (1), (2)) as told(x) where x > 2"),
+            stage("somebody", "select x from (values (1), (2)) as told(x) where x > 1"),
+        ]
+    )
+    try:
+        assert engine.table("nobody") == []
+        assert engine.table("somebody") == [{"x": 2}]
+        joined = spark.sql("select * from somebody join nobody using (x)")
+        assert (
+            joined._jdf.queryExecution()
+            .optimizedPlan()
+            .toString()
+            .startswith("LocalRelation <empty>")
+        )
+    finally:
+        engine.close()

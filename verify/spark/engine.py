@@ -4,7 +4,9 @@ Place in the data path: one of the two engines under `verify.judge`. Rules and s
 SQL and run unchanged.
 
 Invariants: a stage is kept once it is made (in memory, on disk if memory is short), and its plan is
-cut there, so that no rule plans it again.
+cut there, so that no rule plans it again. One without rows is replaced by a relation that the
+optimizer knows to be empty, so that what is joined to it is neither planned nor run: most suspects
+of a sound run are none.
 """
 
 from __future__ import annotations
@@ -64,16 +66,12 @@ class SparkEngine:
             raise error
 
     def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
-        """Make several stages at a time, each after those that it reads.
-
-        What is broadcast to the stage is computed now, which covers most stages of a small run; the
-        stage itself, of which some queries read only a part, when a query first reads it.
-        """
+        """Make several stages at a time, each after those that it reads."""
         return make_side_by_side(self._make, stages, at_a_time=_STAGES_AT_A_TIME)
 
     def _make(self, stage: Stage) -> None:
-        with _failing(stage.name):
-            made = self._asked(stage.text, name=stage.name).localCheckpoint(eager=False)
+        with self._working_on(stage.name):
+            made = self._made(self._asked(stage.text, name=stage.name))
         self._keep(stage.name, made)
 
     def table(self, name: str) -> list[dict[str, object]]:
@@ -82,7 +80,7 @@ class SparkEngine:
         return [row.asDict(recursive=True) for row in rows]
 
     def findings(self, rule: Rule) -> Findings:
-        with _failing(rule.id):
+        with self._working_on(rule.id):
             found = self._asked(rule.text, name=rule.id)
             if not found.take(1):  # most rules find nothing, and need no order
                 return NOTHING_FOUND
@@ -116,19 +114,33 @@ class SparkEngine:
         return find_side_by_side(self.findings, rules, at_a_time=_RULES_AT_A_TIME)
 
     def _asked(self, text: str, *, name: str) -> DataFrame:
-        """Plan a query whose WITH tables that are read more than once are computed at their first
-        read.
+        """Plan a query whose WITH tables that are read more than once are computed before.
 
         Spark would compute each as often as it is read: one rule scanned a trace 27 times.
         """
         query = divided(text, prefix=name)
         for table in query.shared:
-            made = self._session.sql(table.text).localCheckpoint(eager=False)
-            made.createOrReplaceTempView(table.name)
+            self._made(self._session.sql(table.text)).createOrReplaceTempView(table.name)
         asked = self._session.sql(query.text)
         for table in query.shared:  # `asked` refers to them from here on
             self._session.catalog.dropTempView(table.name)
         return asked
+
+    @contextmanager
+    def _working_on(self, name: str) -> Iterator[None]:
+        """Attribute this thread's jobs to a stage or rule, and its errors as `_failing` does.
+
+        Otherwise Spark reads the stack of the calling thread for each RDD that it makes.
+        """
+        with _failing(name):
+            self._session.sparkContext._jsc.setCallSite(name)
+            yield
+
+    def _made(self, asked: DataFrame) -> DataFrame:
+        """Compute `asked` once and cut its plan there. That it is empty becomes part of the plans
+        that read it."""
+        made = asked.localCheckpoint(eager=False)
+        return made.where("false") if made.isEmpty() else made
 
     def _parted(self, frame: DataFrame) -> DataFrame:
         """Put a small run's tables into one partition, so that no query exchanges rows: several

@@ -80,7 +80,7 @@ def read_table(session: SparkSession, files: Sequence[TableFile], schema: Struct
         for shape, names in by_shape.values()
     ]
     if not tables:
-        return session.createDataFrame([], schema)
+        return session.createDataFrame([], schema).where("false")  # so that plans leave it out
     result = tables[0]
     for table in tables[1:]:
         result = result.unionByName(table)
