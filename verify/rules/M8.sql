@@ -65,7 +65,7 @@ stood as (
 known as (
   select
     op, count_if(is_sure) > 0 and count(*) = count(offset) as is_told, max(offset) as highest,
-    array_sort(collect_set(offset)) as places
+    coalesce(array_sort(collect_set(offset)), array()) as places
   from stood
   group by op
 ),
