@@ -111,7 +111,7 @@ drills: $(STAMP)
 	$(BIN)/python -m campaigns.drills.replace_node --output figures/replace_node.json
 	$(BIN)/python -m campaigns.drills.delays --output figures/delays.json
 	$(BIN)/python -m campaigns.drills.clock_jumps --output figures/clock_jumps.json
-	$(BIN)/python -m campaigns.drills.every_fault --output figures/every_fault.json
+	$(BIN)/python -m campaigns.drills.every_fault --page figures/every_fault.md
 
 # Thousands of small groups on simulated disks, each with another page of one store damaged.
 damage: $(STAMP)

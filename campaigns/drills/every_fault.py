@@ -1,11 +1,13 @@
-"""Every fault of the catalogue once, on a live local cluster under light load.
+"""Every fault of the catalogue once, on a live cluster of this host under light load.
 
-    python -m campaigns.drills.every_fault [--faults NAME ...] [--seed S] [--output FILE] [--again]
+    python -m campaigns.drills.every_fault [--faults NAME ...] [--seed S] [--page FILE] [--again]
+        [--release FOLDER, COMMIT OR TAG]
 
 Each fault is injected, observed, healed and observed to be healed, as an experiment does it
-(`chaos.experiment.nemesis_runner`), while a few clients send, pull and commit. The faults share a
-cluster; one that leaves it unhealed gets its followers a new one. A figure that is in FILE is not
-measured again without `--again`, so that an interrupted drill goes on.
+(`chaos.experiment.nemesis_runner`), while a few clients send, pull and commit. Faults that need the
+same kind of cluster (`Needs`) share one; one that leaves it unhealed gets its followers a new one.
+A figure that is in FILE is not measured again without `--again`, so that an interrupted drill goes
+on; FILE is `docs/FAULT_DRILL.md`, which a test compares with the catalogue.
 
 Prints a table of name, taken, healed, seconds. Not part of `make test`; `make drills` runs it.
 """
@@ -15,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import json
 import random
 import shutil
 import sys
@@ -23,31 +24,33 @@ import tempfile
 import time
 from pathlib import Path
 
-import uvloop
-
+from campaigns.drills.fault_figures import Figure, read_page, write_page
 from chaos.experiment.load import TOOL_SLOT, Workload, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.quiesce import await_caught_up
-from chaos.experiment.world_catalogue import WORLDS
+from chaos.experiment.world_catalogue import WORLDS, worlds_of
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import FaultStep, Scenario, parse_scenario
+from chaos.systems.base import Part
 from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.topics import make_topics
-from chaos.worlds.host import WorldOptions
+from chaos.worlds.host import Host, WorldOptions
 from chaos.worlds.world import World
 
 FAULT_S = 4.0
 CAUGHT_UP_S = 40.0
 PER_CLUSTER_MAX = 25
+OLDER_RELEASE = "f2559e2"  # 0.2.0
 TRIES_MAX = 3  # a fault may find no target for a moment, or be too slow to see its effect
 SCENARIO = """
 name = "every-fault"
 [cluster]
 replicas = {replicas}
 spares = 1
+failpoints = {failpoints}
 {cluster}
 [workload]
 topics = ["orders"]
@@ -83,38 +86,49 @@ log_size_bytes_max = 524288
 SHORT_LOG_S = 90.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One row of the table."""
+# Tried in this order: where a fault can be injected in several, the first one is drilled.
+_WORLDS = ("local", "netns")
+_WITH_FAILPOINTS = frozenset({Part.FAILPOINTS, Part.CLOCKS, Part.POWER})
 
-    name: str
-    effect: str
-    healed: bool
-    effect_s: float | None
-    heal_s: float | None
-    evidence: str
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What the cluster has to be like for a fault; those with equal needs share one."""
+
+    world: str
+    replicas: int
+    short_log: bool
+    failpoints: bool
+    release: bool
 
 
 class Drill:
     """One cluster with its clients, on which faults are tried one after the other."""
 
-    def __init__(self, root: Path, scenario: Scenario, seed: int) -> None:
-        self.scenario = scenario
+    def __init__(self, root: Path, needs: Needs, *, seed: int, release: str) -> None:
+        self.world = needs.world
+        spec = WORLDS[self.world]
+        self.settings = spec.settings_with({"release": release} if needs.release else {})
+        self.scenario = _scenario(needs)
         self.root = root
         self.rng = random.Random(seed)
         self.broken = False
 
-    async def run(self, names: list[str], report: dict[str, Figure]) -> None:
+    def run(self, names: list[str], report: dict[str, Figure]) -> None:
         """Try the faults; stop early where one leaves the cluster unhealed."""
-        spec = WORLDS["local"]
-        layout = spec.lay_out(self.scenario, self.root, {})
-        world = spec.make_host(1, {}).make_world(
+        host = WORLDS[self.world].make_host(1, self.settings)
+        host.run(lambda: self._run(host, names, report))
+
+    async def _run(self, host: Host, names: list[str], report: dict[str, Figure]) -> None:
+        layout = WORLDS[self.world].lay_out(self.scenario, self.root, self.settings)
+        world = host.make_world(
             WorldOptions(
                 run=self.root,
                 layout=layout,
                 client_slots=slot_names(self.scenario),
                 toxiproxy_url=None,
                 rng=self.rng,
+                failpoints=self.scenario.cluster.failpoints,
             )
         )
         try:
@@ -180,6 +194,7 @@ class Drill:
         (fault,) = nemesis.faults
         return Figure(
             name=name,
+            world=self.world,
             effect=fault.effect,
             healed=fault.t_healed is not None,
             effect_s=_seconds(fault.t_start, fault.t_effect),
@@ -211,16 +226,25 @@ async def _await_cut(watch: ClusterWatch) -> None:
         await asyncio.sleep(0.5)
 
 
-def _cluster_of(name: str) -> tuple[int, bool]:
-    """Return the nodes that the fault's cluster needs, and whether its log is short."""
-    return 5 if name in NEEDS_FIVE else 3, name in NEEDS_SHORT_LOG
+def needs_of(name: str) -> Needs:
+    """Return what the fault's cluster has to be like."""
+    spec = CATALOGUE[name]
+    possible = worlds_of(spec.parts, spec.effects)
+    return Needs(
+        world=next(world for world in _WORLDS if world in possible),
+        replicas=5 if name in NEEDS_FIVE else 3,
+        short_log=name in NEEDS_SHORT_LOG,
+        failpoints=bool(spec.parts & _WITH_FAILPOINTS),
+        release=Part.RELEASES in spec.parts,
+    )
 
 
-def _scenario(replicas: int, short_log: bool) -> Scenario:
+def _scenario(needs: Needs) -> Scenario:
     text = SCENARIO.format(
-        replicas=replicas,
-        cluster=SHORT_LOG if short_log else "",
-        body_bytes=16_384 if short_log else 256,
+        replicas=needs.replicas,
+        failpoints=str(needs.failpoints).lower(),
+        cluster=SHORT_LOG if needs.short_log else "",
+        body_bytes=16_384 if needs.short_log else 256,
     )
     return parse_scenario(text, name="every-fault")
 
@@ -229,33 +253,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", nargs="+", default=list(CATALOGUE))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--page", type=Path, help="what is known already, and written anew")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--release", default=OLDER_RELEASE, help="a folder, a commit or a tag")
     parser.add_argument("--keep", action="store_true", help="keep the cluster's directory")
     arguments = parser.parse_args()
-    report: dict[str, Figure] = {}
-    if arguments.output is not None and arguments.output.exists() and not arguments.again:
-        rows = json.loads(arguments.output.read_text())
-        report = {row["name"]: Figure(**row) for row in rows}
+    page: Path | None = arguments.page
     for name in arguments.faults:
         if name not in CATALOGUE:
             parser.error(f"there is no fault {name}")
-    failed: set[str] = set()
-    while todo := [n for n in arguments.faults if n not in report and n not in failed]:
-        cluster = _cluster_of(todo[0])
-        part = [name for name in todo if _cluster_of(name) == cluster][:PER_CLUSTER_MAX]
-        before = set(report)
+    report: dict[str, Figure] = {}
+    if page is not None and page.exists():
+        report = {figure.name: figure for figure in read_page(page.read_text(encoding="utf-8"))}
+    todo = [name for name in arguments.faults if arguments.again or name not in report]
+    while todo:
+        needs = needs_of(todo[0])
+        part = [name for name in todo if needs_of(name) == needs][:PER_CLUSTER_MAX]
+        measured: dict[str, Figure] = {}
         root = Path(tempfile.mkdtemp(prefix="drill-", dir=".")).resolve()
         try:
-            uvloop.run(Drill(root, _scenario(*cluster), arguments.seed).run(part, report))
+            drill = Drill(root, needs, seed=arguments.seed, release=arguments.release)
+            drill.run(part, measured)
         finally:
-            if arguments.output is not None:
-                rows = [dataclasses.asdict(figure) for figure in report.values()]
-                arguments.output.write_text(json.dumps(rows, indent=1) + "\n")
+            report |= measured
+            if page is not None:
+                page.write_text(write_page(report.values()), encoding="utf-8")
             if not arguments.keep:
                 shutil.rmtree(root)
-        if set(report) == before:  # a cluster on which nothing could be tried
-            failed.add(part[0])
+        # A cluster on which nothing could be tried says that of the first one.
+        done = set(measured) or {part[0]}
+        todo = [name for name in todo if name not in done]
     taken = [f for f in report.values() if f.effect == "taken" and f.healed]
     print(f"{len(taken)} of {len(CATALOGUE)} faults were seen to take effect and to heal")
     return 0 if len(taken) == len(CATALOGUE) else 1

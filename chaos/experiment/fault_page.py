@@ -41,6 +41,9 @@ _HEAD: Final = (
     " `chaos/links/base.py`); `ledgermq chaos worlds` lists the worlds. A world has an older"
     " release where `--set release=COMMIT, TAG OR FOLDER` says which.",
     "",
+    "[FAULT_DRILL](FAULT_DRILL.md) has a run of each on a live cluster: whether and when its effect"
+    " was seen and gone again, and in which words.",
+    "",
 )
 
 
