@@ -88,7 +88,7 @@ SHORT_LOG_S = 90.0
 
 # Tried in this order: where a fault can be injected in several, the first one is drilled.
 _WORLDS = ("local", "netns")
-_WITH_FAILPOINTS = frozenset({Part.FAILPOINTS, Part.CLOCKS, Part.POWER})
+_WITH_FAILPOINTS = frozenset({Part.FAILPOINTS, Part.DISKS, Part.CLOCKS, Part.POWER})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,7 @@ class Part(enum.Enum):
     STORES = "stores that can be edited"
     POWER = "power that can fail"
     FAILPOINTS = "failpoints in the brokers"
+    DISKS = "disks that can be made to fail"
     CLOCKS = "clocks that can be put wrong"
     MEMBERS = "members that can be changed"
     SETTINGS = "settings that can be changed"

@@ -50,7 +50,7 @@ STATE_CHANGE_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
 ABORT_TIMEOUT_S: Final = 3.0
 STATUS_TIMEOUT_MS: Final = 500
-_OF_FAILPOINTS: Final = frozenset({Part.FAILPOINTS, Part.CLOCKS, Part.POWER})
+_OF_FAILPOINTS: Final = frozenset({Part.FAILPOINTS, Part.DISKS, Part.CLOCKS, Part.POWER})
 
 
 class LedgermqProcesses:
@@ -170,8 +170,9 @@ class LedgermqSystem:
         self.clocks: Final = (
             LedgermqClocks(run, lambda: self.layout, lambda: self._statuses) if failpoints else None
         )
-        lacks = frozenset() if failpoints else _OF_FAILPOINTS
-        lacks |= frozenset() if release else {Part.RELEASES}
+        lacks = set() if failpoints else set(_OF_FAILPOINTS)
+        if self.releases is None:
+            lacks.add(Part.RELEASES)
         self.parts: Final = self.all_parts - lacks
         self.stores: Final = LedgermqStores(self._shared, failpoints=failpoints)
         self.members: Final = LedgermqMembers(self._shared, self.processes.table)

@@ -137,6 +137,7 @@ def _spec(
     make: Callable[[FaultContext], ArmedPoint],
     *,
     elsewhere: str = "",
+    part: Part = Part.FAILPOINTS,
     **parameters: Parameter,
 ) -> FaultSpec:
     return FaultSpec(
@@ -144,7 +145,7 @@ def _spec(
         summary=summary,
         probe="the node's own count says that the action was carried out, or the process is gone",
         make=make,
-        parts=frozenset({Part.FAILPOINTS, Part.PROCESSES}),
+        parts=frozenset({part, Part.PROCESSES}),
         seen_elsewhere=elsewhere,
         parameters={"target": "leader", **parameters},
         choices={"target": _TARGETS},
@@ -152,13 +153,20 @@ def _spec(
 
 
 def _disk(
-    name: str, summary: str, point: str, action: PointAction, *, elsewhere: str = "LazyFS"
+    name: str,
+    summary: str,
+    point: str,
+    action: PointAction,
+    *,
+    elsewhere: str = "LazyFS",
+    part: Part = Part.DISKS,
 ) -> FaultSpec:
     return _spec(
         name,
         summary,
         lambda context: ArmedPoint(context, action, _fixed(point)),
         elsewhere=elsewhere,
+        part=part,
     )
 
 
@@ -228,12 +236,14 @@ SPECS: Final = (
         "disk.fsync",
         PointAction(action="stuck", ms=60_000),
         elsewhere="Redpanda",
+        part=Part.FAILPOINTS,  # a thread has to wait until it is released
     ),
     _spec(
         "fsync-slow",
         "every fsync takes longer",
         lambda c: ArmedPoint(c, PointAction(action="delay", ms=_delay_ms(c)), _fixed("disk.fsync")),
         elsewhere="Redpanda, Chaos Mesh",
+        part=Part.DISKS,
         delay_ms=150,
     ),
 )

@@ -30,7 +30,7 @@ from raft.log.segment_log import SegmentLog
 from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry, LogStatus, NotLeaderError, Phase
 
-__all__ = ["BrokerMachine", "Witness"]
+__all__ = ["BrokerMachine", "MachineDisk", "Witness"]
 
 _DISK_SIZE = 1 << 40
 _CALM_SYNC_US_MAX = 10_000
@@ -52,14 +52,14 @@ class _MachineFile(SimFile):
     """A file whose reads may fail too."""
 
     __slots__ = ()
-    _disk: _MachineDisk
+    _disk: MachineDisk
 
     def pread(self, size: int, offset: int) -> bytes:
         self._disk.before_read()
         return super().pread(size, offset)
 
 
-class _MachineDisk(SimDisk):
+class MachineDisk(SimDisk):
     """Reports when its fuse kills the node, and ends whatever a dead process attempts."""
 
     on_crash: Callable[[str], None]
@@ -120,6 +120,8 @@ class _TraceSink:
 
 
 class BrokerMachine(Machine):
+    disk_class: type[MachineDisk] = MachineDisk
+
     def __init__(
         self,
         site: Site,
@@ -159,7 +161,7 @@ class BrokerMachine(Machine):
         """Replace the disk by an empty one."""
         self.derived.forget()
         short_write_rate, garbage_rate = self._rates
-        self.disk = _MachineDisk(
+        self.disk = self.disk_class(
             random.Random(self._rng.random()),
             short_write_rate=short_write_rate,
             garbage_rate=garbage_rate,
@@ -168,7 +170,7 @@ class BrokerMachine(Machine):
 
     def take_disk(self, disk: SimDisk) -> None:
         """Take over the disk of another machine."""
-        assert isinstance(disk, _MachineDisk)
+        assert isinstance(disk, MachineDisk)
         self.disk = disk
         disk.on_crash = self._on_disk_fuse
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.config.config import BrokerConfig, parse_config
+from broker.failpoints.orders import ClockSetting
 from chaos.cluster.access import access_of
 from chaos.cluster.broker_status import BrokerStatus, ask
 from chaos.cluster.cluster import write_directory
@@ -26,6 +27,8 @@ from chaos.sim.groups.machine import Machine, Site
 from chaos.sim.groups.programs.settings import NameServerProgram
 from chaos.sim.machine.disk import SimDisk, Survival, fail_power
 from chaos.sim.machine.virtual_host import VirtualProcess
+from chaos.sim.world.settable_clock import SettableClock
+from chaos.sim.world.simulated_disks import DiskPoints, SimulatedFailpoints, WorldDisk
 from chaos.systems.base import Part, SystemFailedError
 from raft.messages import NodeId, Term
 from raft.replicated_log import CommittedEntry
@@ -46,8 +49,7 @@ class SimulatedSystem:
 
     name: Final = "ledgermq"
     dedupes: Final = True
-    parts: Final = frozenset({Part.PROCESSES, Part.STORES, Part.POWER, Part.CLOCKS})
-    failpoints: Final = None
+    parts: Final = frozenset({Part.PROCESSES, Part.STORES, Part.POWER, Part.CLOCKS, Part.DISKS})
     members: Final = None
     settings: Final = None
     releases: Final = None
@@ -62,6 +64,7 @@ class SimulatedSystem:
         self.processes: Final = _Processes(self)
         self.stores: Final = _Stores(self._brokers, site)
         self.clocks: Final = _Clocks(self._brokers)
+        self.failpoints: Final = SimulatedFailpoints(self._brokers)
         self._statuses: RemotingClient | None = None
 
     @property
@@ -253,19 +256,24 @@ class _Clocks:
     async def put(
         self, node: str, *, offset_ms: int, drift_ppm: int = 0, strobe_ms: int = 0
     ) -> None:
-        if drift_ppm or strobe_ms:
-            raise SystemFailedError("simulated wall clocks jump, and neither drift nor strobe")
-        self._brokers[node].clock.wall_offset_ms = offset_ms
+        setting = ClockSetting(offset_ms=offset_ms, drift_ppm=drift_ppm, strobe_ms=strobe_ms)
+        self._brokers[node].clock.wrong.put(setting)
 
     async def offset_ms(self, node: str) -> int | None:
         machine = self._brokers[node]
-        return machine.clock.wall_offset_ms if machine.alive else None
+        return machine.clock.wrong.off_ns() // 1_000_000 if machine.alive else None
 
 
 class _Broker(BrokerMachine):
-    """A broker of an experiment: its trace is a file, and its end is written to its output."""
+    """A broker of an experiment: its trace is a file, its end is written to its output, its disk
+    and its clock can be wrong."""
+
+    disk_class = WorldDisk
+    disk: WorldDisk
+    clock: SettableClock
 
     def __init__(self, site: Site, place: BrokerPlace, config: BrokerConfig, run: Path) -> None:
+        self.points = DiskPoints(site.generator(f"disk-points/{place.name}"))
         super().__init__(
             site,
             config,
@@ -276,10 +284,17 @@ class _Broker(BrokerMachine):
             apply_us_max=0,
             name=place.name,
         )
+        self.clock = SettableClock(site, place.name)
         self._output = run / "output" / f"{place.name}.log"
+
+    def new_disk(self) -> None:
+        super().new_disk()
+        self.disk.points = self.points
 
     def equip(self, process: VirtualProcess) -> None:
         super().equip(process)
+        self.points.disarm()
+        self.sync_slow_us = 0
         folder = self.config.store / "trace"
         process.open_trace = lambda number: RaftTrace(folder, number)
         process.on_apply = lambda _: None
