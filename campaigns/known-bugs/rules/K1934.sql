@@ -17,7 +17,7 @@ stands as (
   from records r
   left semi join delays d on r.named = d.value
   left anti join tried_twice t on r.named = t.value
-  where r.is_visible and r.committed and r.offset is not null
+  where r.is_visible and r.offset is not null
   group by r.broker_group, r.named, r.topic, r.queue, r.offset
 )
 select
