@@ -254,6 +254,7 @@ class SyncPullConsumer(Opened[PullConsumer]):
         suspend_ms: int = 0,
         expression: str = ALL_TAGS,
         kind: ExpressionType = ExpressionType.TAG,
+        commit_offset: int | None = None,
     ) -> PullResult:
         return self._call(
             self.client.pull(
@@ -264,6 +265,7 @@ class SyncPullConsumer(Opened[PullConsumer]):
                 suspend_ms=suspend_ms,
                 expression=expression,
                 kind=kind,
+                commit_offset=commit_offset,
             )
         )
 
