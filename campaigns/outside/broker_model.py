@@ -14,15 +14,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from campaigns.outside.replica_group import COMMAND, Entry, Node, ReplicaGroup
-from campaigns.outside.run_rows import Row, signed_hash
+from campaigns.outside.run_rows import MS, Row, signed_hash
 from campaigns.outside.virtual_time import Wait
 
-__all__ = ["HALF_TOPIC", "MAX_TIME_TOPIC", "OP_TOPIC", "Broker", "HalfState", "record"]
+__all__ = [
+    "HALF_TOPIC",
+    "MAX_TIME_TOPIC",
+    "OP_TOPIC",
+    "Broker",
+    "HalfState",
+    "of_message",
+    "record",
+]
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_GROUP: Final = "CID_SYS_RMQ_TRANS"
+STARTED_MS: Final = 1_767_225_600_000  # 2026-01-01
 
 
 def record(kind: str, **fields: object) -> Row:
@@ -30,7 +39,8 @@ def record(kind: str, **fields: object) -> Row:
     return {**COMMAND, "kind": kind, **fields}
 
 
-def _of_message(kind: str, message: Row, topic: str, queue: int) -> Row:
+def of_message(kind: str, message: Row, topic: str, queue: int) -> Row:
+    """The record of a message, but for its place."""
     return record(
         kind,
         topic=topic,
@@ -97,6 +107,8 @@ class Broker:
         self.half_offset = 0
         self.ignored: set[str] = set()  # transactions that a defect keeps from being asked about
         self.forgotten: set[str] = set()  # and whose decisions are answered, and never stored
+        self.stored_ms: dict[tuple[str, int], int] = {}  # by topic and offset, of first queues
+        self.found: dict[tuple[str, int], Row] = {}  # the messages there
         self._tails: dict[tuple[str, int], _Tail] = {}
         group.on_commit, group.on_leader = self._committed, self._elected
 
@@ -127,6 +139,10 @@ class Broker:
                 key = (row["topic"], row["queue"])
                 offset = placed.get(key, tail.next_offset.get(key, 0))
                 row["queue_offset"], placed[key] = offset, offset + 1
+                row["stored_ms"] = STARTED_MS + self.group.sim.now // MS
+                if row["kind"] == "message" and row["queue"] == 0:
+                    self.stored_ms[row["topic"], offset] = row["stored_ms"]
+                    self.found[row["topic"], offset] = row["message"]
         entry, wait = self.group.propose(node, records)
         tail.take(entry)
         return entry, wait
@@ -140,7 +156,7 @@ class Broker:
             offsets = [found[1]["queue_offset"] for found in known if found is not None]
             self.group.wait_for(entry).then(lambda _: answer.resolve(offsets))
             return answer
-        records = [_of_message("message", message, topic, queue) for message in messages]
+        records = [of_message("message", message, topic, queue) for message in messages]
         entry, wait = self.add(node, records)
         offsets = [row["queue_offset"] for row in records]
         if "early_ack" in self.group.defects:
@@ -155,7 +171,7 @@ class Broker:
         if known is not None:
             self.group.wait_for(known[0]).then(lambda _: answer.resolve(known[1]["queue_offset"]))
             return answer
-        half = _of_message("half", message, HALF_TOPIC, 0)
+        half = of_message("half", message, HALF_TOPIC, 0)
         _, wait = self.add(node, [half])
         wait.then(lambda _: answer.resolve(half["queue_offset"]))
         return answer
@@ -182,7 +198,7 @@ class Broker:
             size=140,
             tag_hash=signed_hash("op"),
         )
-        final = _of_message("final", message, message["topic"], message["queue"])
+        final = of_message("final", message, message["topic"], message["queue"])
         _, wait = self.add(node, [final, op] if decision == "commit" else [op])
         wait.then(lambda _: answer.resolve("done"))
         return answer
@@ -194,10 +210,10 @@ class Broker:
     def send_back(self, node: Node, message: Row, group: str, *, by_schedule: bool) -> Wait:
         """A message that a listener refused goes to its group's retry queue."""
         again = {**message, "reconsume": (message["reconsume"] or 0) + 1, "offset": None}
-        retry = _of_message("message", again, f"%RETRY%{group}", 0)
+        retry = of_message("message", again, f"%RETRY%{group}", 0)
         if not by_schedule:
             return self.add(node, [retry])[1]
-        waiting = _of_message("message", again, "SCHEDULE_TOPIC_XXXX", 3)
+        waiting = of_message("message", again, "SCHEDULE_TOPIC_XXXX", 3)
         answer = Wait()
         self.add(node, [waiting])[1].then(lambda _: self.add(node, [retry])[1].then(answer.resolve))
         return answer
@@ -291,12 +307,12 @@ class Broker:
             if now - half.since < (interval if half.checks else timeout):
                 continue
             if half.checks >= check_max:
-                self.add(node, [_of_message("message", half.message, MAX_TIME_TOPIC, 0)])
+                self.add(node, [of_message("message", half.message, MAX_TIME_TOPIC, 0)])
             elif ask(tx, half):
                 half.checks += 1
                 half.since = now
                 if puts_back:
-                    self.add(node, [_of_message("half", half.message, HALF_TOPIC, 0)])
+                    self.add(node, [of_message("half", half.message, HALF_TOPIC, 0)])
         self._move_half_offset(node)
 
     def _move_half_offset(self, node: Node) -> None:

@@ -18,7 +18,9 @@ from typing import Final
 from campaigns.outside.judging import accused, judge, undecided
 from campaigns.outside.merging import merged, prefixed
 from campaigns.outside.planting import Plant, planted_run
+from campaigns.outside.plants_features import FEATURE_PLANTS
 from campaigns.outside.plants_history import HISTORY_PLANTS
+from campaigns.outside.plants_management import MANAGEMENT_PLANTS
 from campaigns.outside.plants_raft import RAFT_PLANTS
 from campaigns.outside.plants_store import STORE_PLANTS
 from campaigns.outside.plants_times import TIME_PLANTS
@@ -35,9 +37,11 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *STORE_PLANTS,
     *TRANSACTION_PLANTS,
     *SECOND_PLANTS,
+    *FEATURE_PLANTS,
+    *MANAGEMENT_PLANTS,
 )
 # What a merged run would blur: limits, fault windows, and what every group has to read.
-_ALONE: Final = frozenset({"A5", "A14", "A16", "A22", "T8"})
+_ALONE: Final = frozenset({"A5", "A14", "A16", "A22", "T8", "C5", "D3", "D5", "M10"})
 _TOGETHER_MAX: Final = 12
 
 
@@ -52,7 +56,17 @@ class Found:
 
 
 def batches(plants: Sequence[Plant]) -> Iterator[list[Plant]]:
-    """Plants that are judged in one run: each of another rule, so that all witnesses are shown."""
+    """Plants that are judged in one run: each of another rule, so that all witnesses are shown.
+
+    Those of further features are left to themselves: their runs are without faults, which would
+    excuse in a merged run what they are about.
+    """
+    with_features = [plant for plant in plants if plant.base.features]
+    yield from _batches([plant for plant in plants if not plant.base.features])
+    yield from _batches(with_features)
+
+
+def _batches(plants: Sequence[Plant]) -> Iterator[list[Plant]]:
     waiting: dict[str, list[Plant]] = defaultdict(list)
     for plant in plants:
         if plant.rule in _ALONE or plant.defects:

@@ -31,6 +31,8 @@ _NAMES = (
     "key",
     "shard",
 )
+# Their ref names a value, a receipt or a user; that of others is a word of the format.
+_REFERRING = frozenset({"send", "recall", "pop", "ack", "change", "request", "deliver"})
 
 
 def _topic(name: str | None, prefix: str) -> str | None:
@@ -48,6 +50,8 @@ def _rename(row: Row, prefix: str) -> None:
         row["topic"] = _topic(row["topic"], prefix)
     if row.get("keys"):
         row["keys"] = [prefix + key for key in row["keys"]]
+    if row.get("ref") is not None and row.get("f") in _REFERRING:
+        row["ref"] = prefix + row["ref"]
     for inner in ("messages", "assigned"):
         for told in row.get(inner) or ():
             _rename(told, prefix)
@@ -65,6 +69,8 @@ def prefixed(run: Run, prefix: str) -> Run:
             assert id(row) not in seen
             seen.add(id(row))
             _rename(row, prefix)
+    for fault in run.faults:
+        fault["targets"] = [prefix + target for target in fault["targets"]]
     manifest = run.manifest
     manifest["queues"] = [dict(queue) for queue in manifest["queues"]]
     for queue in manifest["queues"]:
@@ -86,6 +92,9 @@ def merged(runs: Sequence[Run]) -> Run:
         ("consumer_groups", {}),
     ):
         whole.manifest[key] = type(empty)()
+    for key in ("delays", "routes"):
+        told = [run.manifest[key] for run in runs if key in run.manifest]
+        whole.manifest |= {key: told[0]} if told else {}
     for run in runs:
         for key in ("phases", "limits", "dedupe", "transactions"):
             assert run.manifest[key] == whole.manifest[key], key

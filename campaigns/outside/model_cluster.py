@@ -9,6 +9,7 @@ that a verifier has to call it `pass`; the same seed and options make the same r
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,12 @@ from campaigns.outside.consumers import (
     PollMember,
     PushMember,
     QueueName,
+)
+from campaigns.outside.feature_clients import (
+    FEATURE_GROUPS,
+    FEATURE_TOPICS,
+    MANIFEST,
+    feature_clients,
 )
 from campaigns.outside.model_faults import (
     KINDS,
@@ -61,6 +68,7 @@ class Options:
     first_config: bool = False
     slow_apply: bool = False
     puts_back: bool = False
+    features: bool = False  # delays, POP, locks, resets, routes and the like
     faults: tuple[str, ...] = ("kill-leader",)
     defects: frozenset[str] = frozenset()
     last_breath: bool = True  # something is under way when all is stopped
@@ -211,6 +219,11 @@ class ModelCluster:
         if options.broadcast:
             clients += [BroadcastClient(world, f"w{n}", "watchers") for n in (1, 2)]
             self._has_group("watchers", "broadcast", ordered=False)
+        if options.features:
+            clients += feature_clients(world)
+            for told in self.consumer_groups.values():
+                told["topics"] = list(world.topics)
+            self.consumer_groups |= copy.deepcopy(FEATURE_GROUPS)
         for client in clients:
             sim.spawn(client.run())  # type: ignore[attr-defined]  # every one of these runs
 
@@ -242,7 +255,9 @@ class ModelCluster:
             for topic, queue in sorted(broker.queues):
                 first = broker.floor(leader, topic, queue)
                 end = broker.length(leader, topic, queue)
-                is_user = topic in self.world.topics
+                is_user = topic in {*self.world.topics, *FEATURE_TOPICS}
+                if topic == "gone":  # it was deleted
+                    first, is_user = end, True
                 if is_user:
                     bounds[group, topic, queue] = first, end
                 self.queues.append(
@@ -308,6 +323,7 @@ class ModelCluster:
                 "limits": {"rto_ms": 6000, "gap_ms": 8000, "lag_ms": 20_000, "acked_share_min": 0.6}
                 if options.limits
                 else None,
+                **(copy.deepcopy(MANIFEST) if options.features else {}),
                 "engine": "raft",
                 "left_behind": [],
                 "clock_error_ns": 0,

@@ -14,12 +14,21 @@ from campaigns.outside.model_cluster import ModelCluster, Options, model_run
 from campaigns.outside.run_rows import Run
 from campaigns.outside.virtual_time import Process
 
-__all__ = ["FIVE", "PLAIN", "RETAINED", "TWO", "NearMiss", "Plant", "planted_run"]
+__all__ = ["FEATURES", "FIVE", "PLAIN", "RETAINED", "TWO", "NearMiss", "Plant", "planted_run"]
 
 PLAIN = Options(seed=7, last_breath=False, push=True, second_drain=True)
 TWO = Options(seed=12, groups=2, last_breath=False, faults=("cut-leader", "kill-follower"))
 FIVE = Options(
     seed=5, replicas=5, last_breath=False, faults=("power-leader", "pause-leader", "cut-leader")
+)
+FEATURES = Options(
+    seed=7,
+    last_breath=False,
+    transactions=False,
+    push=False,
+    broadcast=False,
+    features=True,
+    faults=(),
 )
 RETAINED = Options(seed=3, retention=True, install=True, members=True, last_breath=False)
 

@@ -62,8 +62,9 @@ def _schema(strings: str, longs: str, **others: pa.DataType) -> pa.Schema:
 
 TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "ops": _schema(
-        "process client client_group f type broker_group topic key tx decision node status error",
-        "op t_invoke t_complete offset term",
+        "process client client_group f type broker_group topic key tx decision node status error "
+        "ref",
+        "op t_invoke t_complete offset term due from_ms to_ms",
         queue=pa.int32(),
         messages=pa.list_(_MESSAGE),
         assigned=pa.list_(pa.struct(_PLACE)),
@@ -82,7 +83,7 @@ TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     ),
     "log": _schema(
         "broker_group node kind topic client_group value uniq_key tx decision",
-        "index term chain position tag_hash queue_offset digest",
+        "index term chain position tag_hash queue_offset digest stored_ms",
         slot=pa.int32(),
         size=pa.int32(),
         queue=pa.int32(),

@@ -10,9 +10,10 @@ import pytest
 from campaigns.outside import damage
 from campaigns.outside.campaign import clean_alarms, near_miss_alarms
 from campaigns.outside.catalogue import PLANTS, batches, judged
+from campaigns.outside.judging import accused, judge
 from campaigns.outside.model_cluster import model_run
 from campaigns.outside.near_misses import NEAR_MISSES
-from campaigns.outside.planting import NearMiss, Plant
+from campaigns.outside.planting import FEATURES, NearMiss, Plant
 from campaigns.outside.run_rows import Run, content_digest
 from verify.run import load_rules
 
@@ -22,6 +23,10 @@ _RULES = (
     *(f"R{number}" for number in range(1, 15)),
     *(f"S{number}" for number in range(1, 9)),
     *(f"T{number}" for number in range(1, 13)),
+    *(f"D{number}" for number in range(1, 7)),
+    *(f"P{number}" for number in range(1, 8)),
+    *(f"C{number}" for number in (3, 4, 5, 6, 7, 8, 9, 11)),
+    *(f"M{number}" for number in range(1, 12)),
 )
 _BATCHES = list(batches(PLANTS))[::3]
 
@@ -95,6 +100,10 @@ def test_every_rule_has_two_plants() -> None:
 @pytest.mark.parametrize("seed", _CLEAN_SEEDS)
 def test_a_clean_seed_passes(seed: int) -> None:
     assert clean_alarms(seed) == []
+
+
+def test_every_feature_at_work_accuses_nobody() -> None:
+    assert dict(accused(judge(model_run(FEATURES)))) == {}
 
 
 @pytest.mark.parametrize("near", NEAR_MISSES[::4], ids=lambda near: near.name)
