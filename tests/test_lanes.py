@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,17 @@ def test_the_guard_sees_sockets() -> None:
         with guarded() as again, pytest.raises(OSError, match="refused"):
             other.connect(listening.getsockname())
     assert (seen, again) == (["socket.bind"], ["socket.connect"])
+
+
+def test_the_guard_leaves_threads_of_before_alone() -> None:
+    def listen() -> None:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+
+    with ThreadPoolExecutor(max_workers=1) as earlier:
+        earlier.submit(threading.get_ident).result()
+        with guarded() as seen:
+            earlier.submit(listen).result()
+    with ThreadPoolExecutor(max_workers=1) as later, guarded() as again:
+        later.submit(listen).result()
+    assert (seen, again) == ([], ["socket.bind"])
