@@ -10,8 +10,9 @@ SNAPSHOT: the peer's log ends before this one begins. One chunk of a snapshot is
 peer requests the next one, and once it has all of them the leader probes behind the snapshot's
 base. The progress of a transfer outlives a broken connection, so that it resumes where it broke.
 
-Invariants: match_index < next_index; match_index never falls within a term (everything a peer
-acknowledges is durable there); the window is empty unless replicating. Only an answer to an
+Invariants: match_index < next_index; match_index falls within a term only where the peer refuses
+the entry at it (everything a peer acknowledges is durable there, unless its disk lied); the window
+is empty unless replicating. Only an answer to an
 AppendEntries raises match_index, and only if the request was sent after this progress was created:
 a lost store may have answered under this name before (`round_min`).
 
@@ -142,8 +143,16 @@ class Progress:
         if self.is_stale_refusal(rejected_prev_index):
             return False
         self.steady_since_ms = now_ms
-        # At least one step back, so that probing ends; never below what is known to match.
-        self.become_probe(max(min(next_index, rejected_prev_index), self.match_index + 1))
+        # At least one step back, so that probing ends.
+        next_index = min(next_index, rejected_prev_index)
+        if self.state is ProgressState.REPLICATE:
+            next_index = max(next_index, self.match_index + 1)
+        elif next_index <= self.match_index:
+            # It acknowledged the entry at its match index and refuses it now: its disk lost what it
+            # had reported as durable. A lower match index only delays commits; the same probe would
+            # be refused for as long as the term lasts.
+            self.match_index = next_index - 1
+        self.become_probe(next_index)
         return True
 
     def is_stale_refusal(self, rejected_prev_index: Index) -> bool:

@@ -186,8 +186,12 @@ class Node:
             store_id=self.store_id,
         )
 
-    def crash(self) -> None:
+    def crash(self, *, last_index: Index | None = None) -> None:
+        """The node and its volatile state are gone; `last_index`: the disk lied, and also loses
+        what it had reported as durable behind that."""
         self.is_up = False
+        if last_index is not None:
+            del self.durable_entries[last_index:]
         self.unsynced.clear()
         self.told.clear()
         self.storage = MemoryStorage(self.durable_entries, self.durable_base_index)

@@ -19,7 +19,8 @@ Commands (`n1` is a node):
     stabilize [n1 n2 ...]                                    among them, until nothing moves
     sync n1                                                  what n1 wrote is durable now
     unreachable n1 n2                                        n1 hears that a connection broke
-    crash n1 | restart n1 | snapshot n1 [INDEX] | compact n1 INDEX
+    crash n1 [lies=INDEX] | restart n1                       `lies`: durable entries behind it go
+    snapshot n1 [INDEX] | compact n1 INDEX
     state | network                                          every node; what is under way
 
 Answers are the steps of the cores, in order: each event's effects, one per line, under the node's
@@ -202,8 +203,9 @@ class Session:
         self._lines[:0] = [f"sent {_shown(message)}" for message in self._group.network[sent:]]
         self._group.tell(plain[0])
 
-    def _do_crash(self, plain: list[str], _: dict[str, str]) -> None:
-        self._group.node(plain[0]).crash()
+    def _do_crash(self, plain: list[str], options: dict[str, str]) -> None:
+        last_index = int(options["lies"]) if "lies" in options else None
+        self._group.node(plain[0]).crash(last_index=last_index)
         self._lines.append(f"{plain[0]} is down")
 
     def _do_restart(self, plain: list[str], _: dict[str, str]) -> None:
