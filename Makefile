@@ -1,5 +1,6 @@
 # One door: people and CI call the same targets. Every target makes the virtual environment first.
-PYTHON ?= python3
+# Empty: the fastest of python3's version on this machine.
+PYTHON ?=
 SEED ?= 7
 SEEDS ?= 1..2000
 RUN ?= runs/demo
@@ -44,8 +45,9 @@ help:
 venv: $(STAMP)
 
 $(STAMP): requirements.lock requirements-java.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"ledgermq needs Python 3.11 or later; {sys.executable} is {v[0]}.{v[1]}. Set PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
+	@python="$(PYTHON)"; python="$${python:-$$(python3 benchmarks/fastest_python.py)}" && \
+	"$$python" -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"ledgermq needs Python 3.11 or later; {sys.executable} is {v[0]}.{v[1]}. Set PYTHON=...")' && \
+	echo "$$python -m venv $(VENV)" && "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@$(LEDGERMQ) doctor --only Java || { \

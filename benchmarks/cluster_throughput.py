@@ -14,7 +14,9 @@ import argparse
 import asyncio
 import json
 import os
+import platform
 import struct
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -143,6 +145,7 @@ def main() -> None:
             finally:
                 cluster.down(directory)
     figures["took_s"] = round(time.time() - began, 1)
+    figures["python"] = f"{platform.python_version()}, {Path(sys.executable).resolve()}"
     if arguments.output is not None:
         arguments.output.write_text(json.dumps(figures, indent=2) + "\n")
 

@@ -20,6 +20,7 @@ import argparse
 import hashlib
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -249,6 +250,7 @@ def main() -> None:
         figures[engine] = json.loads(child.stdout.splitlines()[-1])
         show(engine, figures[engine])
         is_seen = is_seen and is_judged_rightly(figures[engine], loss=options.loss)
+    figures["python"] = platform.python_version()
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(figures, indent=1) + "\n")

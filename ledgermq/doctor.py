@@ -40,7 +40,11 @@ def examine(only: str | None = None) -> bool:
 
 def _findings() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding(what="Python", fine=sys.version_info >= (3, 11), text=version)
+    yield Finding(
+        what="Python",
+        fine=sys.version_info >= (3, 11),
+        text=f"{version}, the environment of {Path(sys.executable).resolve()}",
+    )
     try:
         java = find_java(os.environ)
         yield Finding(
