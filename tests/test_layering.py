@@ -107,14 +107,25 @@ def test_a_room_imports_what_it_says_and_no_more(room):
     assert not unused, f"{room} does not import {sorted(unused)}"
 
 
+def in_circles(below: dict[str, set[str]]) -> list[str]:
+    """Return the names that stay once those that need nothing are taken away, again and again."""
+    below = {name: set(used) for name, used in below.items()}
+    while leaves := {name for name, used in below.items() if not used}:
+        below = {name: used - leaves for name, used in below.items() if name not in leaves}
+    return sorted(below)
+
+
 def test_no_two_rooms_need_each_other():
-    below = {room: rooms_used(room) for room in ROOMS}
-    while leaves := [room for room, used in below.items() if not used]:
-        for leaf in leaves:
-            del below[leaf]
-        for used in below.values():
-            used -= set(leaves)
-    assert not below, f"a circle is among {sorted(below)}"
+    assert not in_circles({room: rooms_used(room) for room in ROOMS})
+
+
+def test_no_two_modules_need_each_other():
+    below = {
+        name: {used for used in imported(path) if used in MODULES} - {name}
+        for name, path in MODULES.items()
+    }
+    assert not in_circles(below)
+    assert in_circles({"a": {"b"}, "b": {"a"}, "c": set()}) == ["a", "b"]
 
 
 def pure_modules() -> list[str]:

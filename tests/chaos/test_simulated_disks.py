@@ -14,8 +14,8 @@ import pytest
 
 from broker.failpoints.orders import ClockSetting
 from chaos.sim.groups.machine import Machine, calm_site
+from chaos.sim.machine.current_process import enter, leave
 from chaos.sim.machine.disk import Survival
-from chaos.sim.machine.virtual_host import enter, leave
 from chaos.sim.world.settable_clock import SettableClock
 from chaos.sim.world.simulated_disks import DiskPoint, DiskPoints, SimulatedFailpoints, WorldDisk
 from chaos.systems.base import PointAction, SystemFailedError

@@ -12,7 +12,7 @@ from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.true_time import TrueTime
 from chaos.sim.groups.wall_clocks import HOUR_MS, WallClocks
 from chaos.sim.machine.violation import Violation
-from chaos.sim.machine.virtual_host import WALL_START_MS
+from chaos.sim.machine.virtual_clock import WALL_START_MS
 from chaos.sim.seed.group_options import draw_group_options
 from client.errors import IllegalMessageError, MaybeStoredError
 

@@ -18,7 +18,8 @@ from chaos.sim.groups.machine import Machine, Site, calm_site
 from chaos.sim.machine.scheduler import Scheduler
 from chaos.sim.machine.tcp import USER_TIMEOUT_US
 from chaos.sim.machine.violation import Violation
-from chaos.sim.machine.virtual_host import VirtualClock, current
+from chaos.sim.machine.virtual_clock import VirtualClock
+from chaos.sim.machine.virtual_host import current
 from chaos.sim.machine.virtual_stdlib import substituted
 from remoting.connections.connection import Connection
 from remoting.connections.rpc import RemotingClient

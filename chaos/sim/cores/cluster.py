@@ -149,7 +149,8 @@ class SimCluster:
         sender, receiver = self._by_name[message.sender], self._by_name[message.receiver]
         self.network.send(Sent(message, sender.store_id, receiver.store_id))
 
-    def on_death(self, node: SimNode) -> None:
+    def on_death(self, name: NodeId) -> None:
+        node = self._by_name[name]
         self._nemesis.on_death(node)
         if node in self._to_stay:  # a clean stop was under way when the faults ended
             self.scheduler.after(1, partial(self._come_back, node))

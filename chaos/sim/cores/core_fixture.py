@@ -8,7 +8,7 @@ have no code for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from chaos.sim.cores.client_checker import ClientChecker
 from chaos.sim.cores.invariants import Invariants
@@ -19,10 +19,7 @@ from chaos.sim.seed.core_options import SimOptions
 from chaos.sim.seed.coverage import Coverage
 from raft.core.core import Core
 from raft.log.segment_log import SegmentLog
-from raft.messages import Message
-
-if TYPE_CHECKING:
-    from chaos.sim.cores.node import SimNode
+from raft.messages import Message, NodeId
 
 __all__ = ["Parts", "World", "message_line"]
 
@@ -50,7 +47,7 @@ class World(Protocol):
     def send(self, message: Message) -> None:
         """Send a message over the network, between the stores that sender and receiver have now."""
 
-    def on_death(self, node: SimNode) -> None:
+    def on_death(self, name: NodeId) -> None:
         """Report that the node died by itself; the nemesis may restart it."""
 
 

@@ -42,6 +42,7 @@ from raft.events import (
 )
 from raft.log.damage import DamagedLogError
 from raft.log.log_format import CorruptLogError
+from raft.log.segment_log import SegmentLog
 from raft.membership import Configuration, Membership
 from raft.messages import (
     AppendEntriesReply,
@@ -108,6 +109,7 @@ class SimNode:
         self.fuse_is_power = False
         self._rounds: SyncRounds | None = None
         self._store: SimStore
+        self.log: SegmentLog
         self.snapshots: NodeSnapshots
         self.applying: Applying
         self.room: Room
@@ -351,7 +353,7 @@ class SimNode:
             self._counts["clean_stops_ended"] += 1
             self._store.close()
             self.crash(power=False, survival=self.draw_survival())
-            self._world.on_death(self)
+            self._world.on_death(self.name)
 
     def _leave(self) -> None:
         """Make what was appended durable, and only then write the clean checkpoint."""
@@ -376,7 +378,7 @@ class SimNode:
         if self._trace.on:
             self._trace.add(self.name, f"is killed at: {crash.place}")
         self.crash(power=self.fuse_is_power, survival=self.draw_survival())
-        self._world.on_death(self)
+        self._world.on_death(self.name)
 
     def _on_disk_error(self, error: OSError) -> None:
         """Stop the node after a failed persist: nothing after it happens."""
@@ -385,7 +387,7 @@ class SimNode:
             self._trace.add(self.name, f"stops: {error.strerror}")
         # The machine may go on: then what a failed fsync left unwritten is still readable.
         self.crash(power=self._rng.random() < 0.5, survival=self.draw_survival())
-        self._world.on_death(self)
+        self._world.on_death(self.name)
 
     def pause(self) -> None:
         self.requests.paused = True

@@ -14,11 +14,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from chaos.sim.cores.applying import Applying
 from chaos.sim.cores.core_fixture import World, message_line
+from chaos.sim.cores.room import Room
+from raft.core.core import Core
 from raft.events import (
     ChangeMembership,
+    Event,
     PeerUnreachable,
     Propose,
     ReadIndexRequest,
@@ -26,7 +30,7 @@ from raft.events import (
     TransferLeadership,
 )
 from raft.log.log_format import HEADER_SIZE
-from raft.membership import MembershipChange
+from raft.membership import Membership, MembershipChange
 from raft.messages import (
     AppendEntries,
     AppendEntriesReply,
@@ -34,10 +38,8 @@ from raft.messages import (
     Message,
     NodeId,
     RequestVoteReply,
+    Term,
 )
-
-if TYPE_CHECKING:
-    from chaos.sim.cores.node import SimNode
 
 __all__ = ["Requests"]
 
@@ -45,10 +47,41 @@ _WAITING_COUNT_MAX = 5_000  # events of a paused node
 _COUNTED = (AppendEntriesReply, InstallSnapshotReply, RequestVoteReply)
 
 
+class Owner(Protocol):
+    """The node that the requests reach; its parts are those of its present incarnation."""
+
+    name: NodeId
+    alive: bool
+    incarnation: int
+    core: Core
+    room: Room
+    applying: Applying
+
+    @property
+    def membership(self) -> Membership: ...
+
+    @property
+    def term(self) -> Term: ...
+
+    @property
+    def leads(self) -> bool: ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the node accepts proposals."""
+
+    def now_ms(self) -> int: ...
+
+    def guard(self, action: Callable[[], object]) -> bool:
+        """Run the action; return False if the node died of it."""
+
+    def step(self, event: Event) -> None: ...
+
+
 class Requests:
     """The requests of one node, across its incarnations; `forget` is called at the end of each."""
 
-    def __init__(self, node: SimNode, world: World, rng: random.Random) -> None:
+    def __init__(self, node: Owner, world: World, rng: random.Random) -> None:
         self._node = node
         self._rng = rng
         self._counts = world.coverage.counts

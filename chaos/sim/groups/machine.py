@@ -21,7 +21,8 @@ from chaos.sim.machine.scheduler import Scheduler
 from chaos.sim.machine.tcp import SimTcp
 from chaos.sim.machine.trace import Trace
 from chaos.sim.machine.violation import CrashNow, Violation
-from chaos.sim.machine.virtual_host import VirtualClock, VirtualProcess
+from chaos.sim.machine.virtual_clock import VirtualClock
+from chaos.sim.machine.virtual_host import VirtualProcess
 from chaos.sim.seed.coverage import Coverage
 from raft.messages import NodeId
 

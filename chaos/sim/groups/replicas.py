@@ -15,7 +15,7 @@ from broker.state.state_image import StateImage
 from chaos.sim.groups.broker_machine import BrokerMachine
 from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.stored import Stored
-from chaos.sim.machine import virtual_host
+from chaos.sim.machine.current_process import enter, leave
 from chaos.sim.machine.violation import Violation
 from namesrv.server import NameServer
 from raft.messages import NodeId
@@ -34,14 +34,14 @@ def check_replicas(machines: Sequence[BrokerMachine], log: LogModel) -> None:
         broker, process = machine.broker, machine.process
         assert broker is not None
         assert process is not None
-        before = virtual_host.enter(process)  # reading may open files
+        before = enter(process)  # reading may open files
         try:
             check_state(machine.name, broker.replica, log)
             images[machine.name] = broker.replica.state.capture()
             for (topic, queue_id), stored in log.queues.items():
                 check_queue(machine.name, broker.replica, topic, queue_id, stored)
         finally:
-            virtual_host.leave(before)
+            leave(before)
     check_alike(images)
 
 

@@ -21,17 +21,13 @@ import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from chaos.sim.machine.current_process import Process, ProcessLoop
 from chaos.sim.machine.garbling import Garbled, garbled
 from chaos.sim.machine.scheduler import Scheduler
 from chaos.sim.machine.tcp_transport import Address, SimServer, SimTransport
 from chaos.sim.machine.trace import Trace
 from chaos.sim.machine.violation import Violation
-
-if TYPE_CHECKING:
-    from chaos.sim.machine.virtual_host import VirtualProcess
-    from chaos.sim.machine.virtual_loop import VirtualLoop
 
 __all__ = ["SimTcp"]
 
@@ -98,7 +94,7 @@ class SimTcp:
     # --- interface of the loops ----------------------------------------------------------------
 
     def listen(
-        self, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
+        self, loop: ProcessLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
     ) -> SimServer:
         if address in self._listeners:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -114,7 +110,7 @@ class SimTcp:
         return self._listeners.get(server.address) is server
 
     async def connect(
-        self, loop: VirtualLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
+        self, loop: ProcessLoop, factory: Callable[[], asyncio.BaseProtocol], address: Address
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect: one packet there, one back. Raises ConnectionRefusedError."""
         own_host, ip = self._aliases.get(address[0], (loop.process.host, address[0]))
@@ -132,7 +128,7 @@ class SimTcp:
 
     def _on_syn(
         self,
-        loop: VirtualLoop,
+        loop: ProcessLoop,
         own_host: str,
         address: Address,
         answer: asyncio.Future[SimTransport],
@@ -252,7 +248,7 @@ class SimTcp:
 
     # --- faults --------------------------------------------------------------------------------
 
-    def process_died(self, process: VirtualProcess) -> None:
+    def process_died(self, process: Process) -> None:
         """Close every connection of the process, as its kernel does; the machine itself goes on."""
         self._drop_listeners(process)
         for transport in [t for t in self._transports if t.loop is process.loop]:
@@ -260,7 +256,7 @@ class SimTcp:
             transport.lost = True
             self.forget(transport)
 
-    def power_lost(self, process: VirtualProcess) -> None:
+    def power_lost(self, process: Process) -> None:
         """Turn the machine dark: nobody is notified, and senders wait in vain until it is back."""
         self._dark.add(process.host)
         self._drop_listeners(process)
@@ -338,7 +334,7 @@ class SimTcp:
             while link.cuts:
                 self.heal(source, target)
 
-    def _drop_listeners(self, process: VirtualProcess) -> None:
+    def _drop_listeners(self, process: Process) -> None:
         for server in [s for s in self._listeners.values() if s.loop is process.loop]:
             self.stop_listening(server)
 
@@ -349,7 +345,7 @@ def _accept(server: SimServer, transport: SimTransport) -> None:
     transport.open(server.factory())
 
 
-def _refuse(loop: VirtualLoop, answer: asyncio.Future[SimTransport]) -> None:
+def _refuse(loop: ProcessLoop, answer: asyncio.Future[SimTransport]) -> None:
     error = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     loop.call_soon(_fail, answer, error)
 
@@ -360,7 +356,7 @@ def _fail(answer: asyncio.Future[SimTransport], error: Exception) -> None:
 
 
 def _established(
-    loop: VirtualLoop, answer: asyncio.Future[SimTransport], transport: SimTransport
+    loop: ProcessLoop, answer: asyncio.Future[SimTransport], transport: SimTransport
 ) -> None:
     loop.call_soon(_succeed, answer, transport)
 

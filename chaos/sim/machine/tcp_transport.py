@@ -16,10 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from chaos.sim.machine.virtual_loop import VirtualLoop
+from chaos.sim.machine.current_process import ProcessLoop
 
 __all__ = ["Address", "Carrier", "SimServer", "SimTransport"]
 
@@ -62,7 +61,7 @@ class SimServer(asyncio.AbstractServer):
     def __init__(
         self,
         tcp: Carrier,
-        loop: VirtualLoop,
+        loop: ProcessLoop,
         factory: Callable[[], asyncio.BaseProtocol],
         address: Address,
     ) -> None:
@@ -78,7 +77,7 @@ class SimServer(asyncio.AbstractServer):
     async def wait_closed(self) -> None:
         """Return at once: there is nothing to wait for."""
 
-    def get_loop(self) -> VirtualLoop:
+    def get_loop(self) -> ProcessLoop:
         return self.loop
 
     def is_serving(self) -> bool:
@@ -96,7 +95,7 @@ class SimTransport(asyncio.Transport):
     """One end of a connection."""
 
     def __init__(
-        self, tcp: Carrier, loop: VirtualLoop, own: Address, peer: Address, peer_host: str
+        self, tcp: Carrier, loop: ProcessLoop, own: Address, peer: Address, peer_host: str
     ) -> None:
         super().__init__()
         self._tcp = tcp
@@ -199,9 +198,9 @@ class SimTransport(asyncio.Transport):
             return
         self.lost = True
         self._tcp.forget(self)
-        self.loop.call_soon(self._tell_lost, error)
+        self.loop.call_soon(self._notify_lost, error)
 
-    def _tell_lost(self, error: Exception | None) -> None:
+    def _notify_lost(self, error: Exception | None) -> None:
         if self.connected:
             assert self.protocol is not None
             self.protocol.connection_lost(error)

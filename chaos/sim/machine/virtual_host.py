@@ -1,10 +1,10 @@
-"""A simulated machine's clocks, and its current process.
+"""A simulated process: its loop, its clock and randomness, its work on threads.
 
-Place in the data path: `virtual_loop` enters a process before it runs anything of it; the
+Place in the data path: the programs of a simulated machine are started as one of these; the
 substitutes of `virtual_stdlib` (time, randomness, names of processes) look the current one up here.
 
-Invariants: at most one process is current; outside of every process there is none, and a look-up is
-an error: product code that runs there would read a clock that nobody simulates.
+Invariant: outside of every process a look-up is an error: product code that runs there would read a
+clock that nobody simulates.
 """
 
 from __future__ import annotations
@@ -18,68 +18,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chaos.sim.machine.current_process import enter, leave, running
 from chaos.sim.machine.scheduler import Scheduler
+from chaos.sim.machine.tcp import SimTcp
 from chaos.sim.machine.violation import CrashNow
+from chaos.sim.machine.virtual_clock import VirtualClock
+from chaos.sim.machine.virtual_loop import VirtualLoop
 from raft.replicated_log import CommittedEntry
 from raft.storage import Disk
 
 if TYPE_CHECKING:
     from asyncio import Task
 
-    from chaos.sim.machine.tcp import SimTcp
-    from chaos.sim.machine.virtual_loop import VirtualLoop
+__all__ = ["VirtualProcess", "current"]
 
-__all__ = ["VirtualClock", "VirtualProcess", "current", "enter", "leave"]
-
-WALL_START_MS = 1_700_000_000_000
 _HANDOVER_US_MAX = 100  # from the loop to a thread and back
 _ROOMY = {"total": 1 << 40, "used": 1 << 30, "free": (1 << 40) - (1 << 30)}
-
-
-class VirtualClock:
-    """One machine's clocks. `rate` is near 1; `wall_offset_ms` may jump, the monotonic may not."""
-
-    __slots__ = ("_lateness", "_offset_s", "_rate", "_scheduler", "wall_offset_ms")
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        rng: random.Random,
-        *,
-        rate_spread: float,
-        wall_spread_ms: int,
-        lateness_us_max: int,
-        offset_s_max: float = 1_000.0,
-    ) -> None:
-        self._scheduler = scheduler
-        self._rate = 1.0 + rate_spread * (2 * rng.random() - 1)
-        self._offset_s = rng.random() * offset_s_max
-        self.wall_offset_ms = int(wall_spread_ms * (2 * rng.random() - 1))
-        self._lateness = lateness_us_max, random.Random(rng.random())
-
-    def monotonic(self) -> float:
-        return self._offset_s + self._scheduler.now_us * self._rate / 1e6
-
-    def wall_ns(self) -> int:
-        now_us = int(self._scheduler.now_us * self._rate)
-        return (WALL_START_MS + self.wall_offset_ms) * 1_000_000 + now_us * 1_000
-
-    def global_us(self, when_s: float) -> int:
-        """Return the scheduler's time at the local time `when_s`, rounded down."""
-        return int((when_s - self._offset_s) * 1e6 / self._rate)
-
-    def due_us(self, when_s: float) -> int:
-        """Return when the scheduler must act for a timer at local time `when_s`: not before it."""
-        offset_s, rate = self._offset_s, self._rate
-        due_us = int((when_s - offset_s) * 1e6 / rate) + 1
-        while (
-            offset_s + due_us * rate / 1e6 < when_s
-        ):  # by rounding of floats; a timer that always rings
-            due_us += 1  # early would be armed again and again at the same time
-        lateness_us_max, rng = self._lateness
-        if lateness_us_max:
-            due_us += int(rng.random() ** 3 * lateness_us_max)
-        return max(due_us, self._scheduler.now_us)
 
 
 class VirtualProcess:
@@ -122,8 +76,8 @@ class VirtualProcess:
         self.disk_usage: Callable[[], dict[str, int]] = lambda: _ROOMY
         self.descriptors: set[int] = set()  # real ones that the program has open
         self.areas: list[mmap.mmap] = []
-        loop_class = _loop_class()
-        self.loop: VirtualLoop = loop_class(self, scheduler, tcp)
+        # Only what the product calls is there.
+        self.loop = VirtualLoop(self, scheduler, tcp)  # type: ignore[abstract]
 
     @property
     def alive(self) -> bool:
@@ -183,12 +137,12 @@ class VirtualProcess:
         self,
         work: Callable[[], Any],
         done: Callable[[Any, BaseException | None], None],
-        tell_us: int,
+        handover_us: int,
     ) -> None:
         if self.loop.dead:
             return
         if self.loop.paused:  # so are its threads
-            self.loop.on_resume.append(partial(self._run_work, work, done, tell_us))
+            self.loop.on_resume.append(partial(self._run_work, work, done, handover_us))
             return
         before = enter(self)
         result = None
@@ -198,7 +152,7 @@ class VirtualProcess:
                 result = work()
         finally:
             leave(before)
-        self.scheduler.after(tell_us, partial(self.loop.post, done, result, outcome.error))
+        self.scheduler.after(handover_us, partial(self.loop.post, done, result, outcome.error))
 
 
 class _Outcome:
@@ -219,24 +173,11 @@ class _Outcome:
         return isinstance(error, Exception | CrashNow)
 
 
-_current: list[VirtualProcess | None] = [None]
-
-
 def current() -> VirtualProcess:
-    process = _current[0]
-    assert process is not None, "product code runs outside of every simulated process"
+    """Return the process that runs; outside of every process this is an error."""
+    process = running()
+    assert isinstance(process, VirtualProcess), "product code runs outside of every process"
     return process
-
-
-def enter(process: VirtualProcess) -> VirtualProcess | None:
-    """Make the process current; return the previous one, for `leave`."""
-    before = _current[0]
-    _current[0] = process
-    return before
-
-
-def leave(before: VirtualProcess | None) -> None:
-    _current[0] = before
 
 
 def _no_disk(root: Path) -> Disk:
@@ -249,9 +190,3 @@ def _nothing_to_apply(entries: Sequence[CommittedEntry]) -> None:
 
 def _no_trace(incarnation: int) -> Any:
     raise AssertionError(f"nobody asked for a trace of incarnation {incarnation}")
-
-
-def _loop_class() -> type[VirtualLoop]:
-    from chaos.sim.machine.virtual_loop import VirtualLoop  # noqa: PLC0415  # each needs the other
-
-    return VirtualLoop

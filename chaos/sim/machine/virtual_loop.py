@@ -7,7 +7,7 @@ after a drawn delay.
 
 Invariants: callbacks run in the order in which they were scheduled, so a seed has exactly one
 course; while a callback runs, the loop is asyncio's running loop and its process the current one
-(`chaos.sim.machine.virtual_host`); a killed loop never runs anything again, a paused one keeps
+(`chaos.sim.machine.current_process`); a killed loop never runs anything again, a paused one keeps
 everything for its resume. An exception that the product lets escape into the loop ends the seed.
 
 Source: the interface is asyncio.AbstractEventLoop; the idea is FoundationDB's and madsim's.
@@ -25,14 +25,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
-from chaos.sim.machine import virtual_host
+from chaos.sim.machine.current_process import Process, ProcessLoop, enter, leave
 from chaos.sim.machine.violation import CrashNow, Violation
 
 if TYPE_CHECKING:
     from chaos.sim.machine.scheduler import Scheduler
     from chaos.sim.machine.tcp import SimTcp
     from chaos.sim.machine.tcp_transport import SimServer
-    from chaos.sim.machine.virtual_host import VirtualProcess
 
 __all__ = ["VirtualLoop", "acting_as"]
 
@@ -44,19 +43,19 @@ _CALLBACKS_PER_TURN_MAX = 100_000
 
 
 @contextmanager
-def acting_as(process: VirtualProcess) -> Iterator[None]:
+def acting_as(process: Process) -> Iterator[None]:
     """Set clocks and the running loop to those of `process` within the block.
 
     So the state of a paused process can be read, also from within another process.
     """
     loop_before = asyncio._get_running_loop()
-    process_before = virtual_host.enter(process)
+    process_before = enter(process)
     _set_running_loop(process.loop)
     try:
         yield
     finally:
         _set_running_loop(loop_before)
-        virtual_host.leave(process_before)
+        leave(process_before)
 
 
 class _Handle(asyncio.Handle):
@@ -170,10 +169,10 @@ class _Task(asyncio.Task[_T]):
         return self._serial
 
 
-class VirtualLoop(asyncio.AbstractEventLoop):
+class VirtualLoop(ProcessLoop):
     """The loop. Only what the product calls is there; AbstractEventLoop refuses anything else."""
 
-    def __init__(self, process: VirtualProcess, scheduler: Scheduler, tcp: SimTcp) -> None:
+    def __init__(self, process: Process, scheduler: Scheduler, tcp: SimTcp) -> None:
         self.process = process
         self.tcp = tcp
         self._scheduler = scheduler
@@ -265,7 +264,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         ready, callbacks = self._ready, self._callbacks
         left = _CALLBACKS_PER_TURN_MAX
         self._turn_scheduled = True  # what is added meanwhile is run below
-        process_before = virtual_host.enter(self.process)
+        process_before = enter(self.process)
         _set_running_loop(self)
         try:
             while ready:
@@ -287,7 +286,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             self._turn_scheduled = False
             _set_running_loop(None)
-            virtual_host.leave(process_before)
+            leave(process_before)
 
     # --- pause and death -----------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from broker.failpoints.wall_clock import WallClock
 from chaos.sim.groups.machine import Site
-from chaos.sim.machine.virtual_host import VirtualClock
+from chaos.sim.machine.virtual_clock import VirtualClock
 
 __all__ = ["SettableClock"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from chaos.sim.machine.violation import Violation
-from chaos.sim.machine.virtual_host import WALL_START_MS
+from chaos.sim.machine.virtual_clock import WALL_START_MS
 from chaos.sim.seed.group_options import GroupOptions
 
 __all__ = ["TrueTime"]

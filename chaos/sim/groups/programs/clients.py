@@ -21,7 +21,8 @@ from chaos.sim.groups.models.client_checker import ClientChecker, Value
 from chaos.sim.groups.models.stored import value_of
 from chaos.sim.groups.programs.settings import GROUP
 from chaos.sim.machine.scheduler import Scheduler
-from chaos.sim.machine.virtual_host import WALL_START_MS, current
+from chaos.sim.machine.virtual_clock import WALL_START_MS
+from chaos.sim.machine.virtual_host import current
 from chaos.sim.seed.group_options import GroupOptions
 from client.connection.broker_call import call_group
 from client.connection.instance import InstanceSettings
