@@ -124,8 +124,14 @@ def _values(rows: list[Row]) -> set[str]:
 async def test_timers_come_unless_they_are_recalled(tmp_path: Path) -> None:
     keys = "rate = 40\nlevel_share = 0.1\nlevels = 1\ndelay_ms_max = 400\nafter_stop_share = 0.1\n"
     keys += "after_stop_ms_max = 300\n"
+
+    def has_recalled_and_more() -> bool:
+        kinds = _by_kind(tmp_path / "history")
+        recalled = any(row["type"] == "ok" for row in kinds["recall"])
+        return recalled and len(kinds["delay"]) > 15
+
     async with _part_at_work(tmp_path, "timers", keys, load_s=1.2) as (_, stop):
-        await asyncio.sleep(1.2)
+        await until(has_recalled_and_more)
         stop.set()
     kinds = _by_kind(tmp_path / "history")
     outcomes = {(row["f"], row["type"]) for rows in kinds.values() for row in rows}
@@ -161,8 +167,14 @@ async def test_requests_get_the_answers_that_responders_name(tmp_path: Path) -> 
 @pytest.mark.timeout(60)
 async def test_unusual_sends_are_stored_as_they_were_sent(tmp_path: Path) -> None:
     keys = "rate = 25\nbig_share = 0.03\nbatch_share = 0.4\nhasty_share = 0.1\n"
+
+    def has_sent_each_kind() -> bool:
+        sends = _by_kind(tmp_path / "history")["send"]
+        acked = [len(row["messages"]) for row in sends if row["type"] == "ok"]
+        return max(acked, default=0) > 10 and any(row.get("status") == "ONEWAY" for row in sends)
+
     async with _part_at_work(tmp_path, "sends", keys, load_s=1.5) as (_, stop):
-        await asyncio.sleep(1.2)
+        await until(has_sent_each_kind)
         stop.set()
     kinds = _by_kind(tmp_path / "history")
     acked = [row for row in kinds["send"] if row["type"] == "ok"]
