@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.entry.record import PendingRecord
+from broker.entry.record_copy import copied_record
 from broker.request.deleted_topics import is_of_deleted_topic
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
-from remoting.records.message import MessageRecord, decode_record, encode_properties, tags_code
+from remoting.records.message import MessageRecord, decode_record, encode_properties
 
 __all__ = ["delivered_record"]
 
@@ -33,19 +34,11 @@ def delivered_record(
     if is_of_deleted_topic(replica, leadership, topic, record.physical_offset, properties):
         return None
     change(record, properties)
-    template = RecordTemplate(
+    return copied_record(
+        record,
         topic=topic,
         queue_id=queue_id,
-        sys_flag=record.sys_flag,
-        born_ms=record.born_timestamp_ms,
-        born_host=host_bytes(record.born_host),
         store_host_size=len(replica.store_host),
-        reconsume_times=record.reconsume_times,
-    )
-    return PendingRecord(
-        template,
-        record.body,
-        encode_properties(properties),
-        tags_code=tags_code(properties.get("TAGS")),
-        flag=record.flag,
+        properties=encode_properties(properties),
+        tags=properties.get("TAGS"),
     )

@@ -18,7 +18,8 @@ from typing import Final
 
 from broker.entry.payload import UNIT, Command
 from broker.entry.pop_commands import ReviveCommand
-from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.entry.record import PendingRecord
+from broker.entry.record_copy import copied_record
 from broker.entry.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
 from broker.leader.proposer import BusyError, Proposal
 from broker.request.leadership import Leadership
@@ -35,7 +36,6 @@ from remoting.records.message import (
     decode_record,
     encode_properties,
     offset_msg_id,
-    tags_code,
 )
 from remoting.records.message_id import split_host
 
@@ -175,25 +175,18 @@ class PopRevive:
             getattr(command, "name", None) == name for command in commands
         ):
             commands.append(Topic(name=name, read_queue_count=1, write_queue_count=1).command())
-        template = RecordTemplate(
-            topic=name,
-            queue_id=0,
-            sys_flag=stored.sys_flag,
-            born_ms=stored.born_timestamp_ms,
-            born_host=host_bytes(stored.born_host),
-            store_host_size=len(replica.store_host),
-            reconsume_times=attempts,
-        )
         try:
             encoded = encode_properties(properties)
         except RecordError:  # no room for more of them
             encoded = stored.properties
-        return PendingRecord(
-            template,
-            stored.body,
-            encoded,
-            tags_code=tags_code(properties.get("TAGS")),
-            flag=stored.flag,
+        return copied_record(
+            stored,
+            topic=name,
+            queue_id=0,
+            store_host_size=len(replica.store_host),
+            properties=encoded,
+            tags=properties.get("TAGS"),
+            reconsume_times=attempts,
         )
 
     def _retries(self, group: str) -> int:

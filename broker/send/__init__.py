@@ -2,8 +2,8 @@
 
 `send` reads the request, `store_send` takes its records to the answer, `duplicates` finds whether a
 message is stored already and where, `send_back` stores a message again that a consumer could not
-handle, `reply` answers a message that was sent as a request. `known_properties` and `send_names`
-read what the broker itself obeys.
+handle, `reply` answers a message that was sent as a request. `envelope` are a message's properties,
+`send_names` the fields of a send that are read.
 
 The room never answers "stored" before the entry is committed, nor "surely not stored" where the
 outcome is unknown.

@@ -35,7 +35,7 @@ from broker.request.forwarding import born_host_of
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
-from broker.send.known_properties import KnownProperties
+from broker.send.envelope import Envelope, block_text
 from broker.send.send_back import topic_of_retry
 from broker.send.send_names import FULL, LETTERS, SendNames
 from broker.send.store_send import StoreSend
@@ -43,7 +43,6 @@ from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records import sys_flag as flags
 from remoting.records.message import PROPERTIES_SIZE_MAX, decode_batch_body, tags_code
-from remoting.records.properties import parse_properties_text
 
 __all__ = ["SendProcessor"]
 
@@ -65,12 +64,13 @@ class SendProcessor:
         self._replica = replica
         self._leadership = leadership
         self._desk = desk
-        self._added = {
-            "MSG_REGION": replica.config.region,
-            "TRACE_ON": "true",
-            "CLUSTER": replica.config.cluster,
-        }
-        self._added_text = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
+        self._added = block_text(
+            {
+                "MSG_REGION": replica.config.region,
+                "TRACE_ON": "true",
+                "CLUSTER": replica.config.cluster,
+            }
+        )
         self._random = desk.random
 
     def handle(self, request: Request) -> None:
@@ -177,32 +177,27 @@ class SendProcessor:
         text = request.fields.get(names.properties) or ""
         if len(text) > PROPERTIES_SIZE_MAX:
             raise self._illegal()  # before anything reads all of it
-        known = KnownProperties.of(text)
-        waiting = None if known.delay is None or is_dead else self._waiting(text)
-        is_half = known.is_half and not (
+        envelope = Envelope(text)
+        waiting = None if envelope.delay is None or is_dead else self._waiting(envelope)
+        is_half = envelope.is_half and not (
             # A retry that an old client sends by itself, with every property of the message.
-            known.delay == "DELAY" and request.integer_or(names.reconsume, 0) > 0
+            envelope.delay == "DELAY" and request.integer_or(names.reconsume, 0) > 0
         )
-        if text and not text.endswith("\x02"):
-            text += "\x02"
-        if known.pop_check is not None:
-            pairs = parse_properties_text(text)
-            del pairs["POP_CK"]
-            text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
-        key = known.uniq_key
+        envelope.drop_receipt()
+        key = envelope.uniq_key
         if key is None:
             key = self._desk.unique_ids.next_id(self._replica.clock_ms())
-            text += f"UNIQ_KEY\x01{key}\x02"
+            envelope.append(block_text({"UNIQ_KEY": key}))
         elif len(key) > _UNIQ_KEY_SIZE_MAX:
             raise _too_long(key)
-        text += self._added_text
+        envelope.append(self._added)
         sys_flag = request.integer(names.sys_flag)
         if sys_flag & flags.INNER_BATCH:
             raise self._illegal()  # there are no BatchCQ topics
         if waiting is not None or is_half:
-            text += f"REAL_TOPIC\x01{topic.name}\x02REAL_QID\x01{queue_id}\x02"
+            envelope.append(block_text({"REAL_TOPIC": topic.name, "REAL_QID": str(queue_id)}))
         place = topic.name, queue_id
-        if known.is_half:
+        if envelope.is_half:
             sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
         if is_half:  # its delay begins with its commit
             self._refuse_half()
@@ -214,8 +209,8 @@ class SendProcessor:
             )
         elif waiting is not None:
             place = waiting.topic, waiting.queue_id
-            text += "".join(f"{name}\x01{value}\x02" for name, value in waiting.properties.items())
-        encoded = text.encode()
+            envelope.append(block_text(waiting.properties))
+        encoded = envelope.encoded()
         size_max = PROPERTIES_SIZE_MAX if waiting is None else PROPERTIES_SIZE_MAX - ADDED_SIZE_MAX
         if len(encoded) > size_max:
             raise self._illegal()
@@ -230,7 +225,7 @@ class SendProcessor:
             template,
             request.command.body,
             encoded,
-            tags_code=tags_code(known.tags),
+            tags_code=tags_code(envelope.tags),
             flag=_int32(request, names.flag),
             dedupe_key=key if topic.dedupes else None,
         )
@@ -238,12 +233,12 @@ class SendProcessor:
             record.tags_code = waiting.deliver_ms  # the time of delivery stands there
         return record, key
 
-    def _waiting(self, text: str) -> Waiting | None:
+    def _waiting(self, envelope: Envelope) -> Waiting | None:
         """Return where a message with a delaying property waits. Raises RefusedError."""
         replica = self._replica
         try:
             waiting = waiting_of(
-                parse_properties_text(text),
+                envelope.pairs(),
                 now_ms=replica.clock_ms(),
                 delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
             )
@@ -280,21 +275,21 @@ class SendProcessor:
             if len(properties) > PROPERTIES_SIZE_MAX:
                 raise self._illegal()
             try:
-                known = KnownProperties.of(properties.decode())
+                envelope = Envelope(properties.decode())
             except UnicodeDecodeError as error:
                 raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, f"batch: properties of message {at}: {error}"
                 ) from error
-            if known.delay is not None:
+            if envelope.delay is not None:
                 raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL,
-                    f"a batch can't hold delayed messages (property {known.delay})",
+                    f"a batch can't hold delayed messages (property {envelope.delay})",
                 )
-            if known.is_half:
+            if envelope.is_half:
                 raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch can't hold transactional messages"
                 )
-            key = known.uniq_key
+            key = envelope.uniq_key
             if key is None and heading.uniq_key is not None:
                 key = f"{heading.uniq_key}#{at}"
             if key is not None and len(key) > _UNIQ_KEY_SIZE_MAX:
@@ -304,7 +299,7 @@ class SendProcessor:
                     template,
                     body,
                     properties,
-                    tags_code=tags_code(known.tags) if known.tags else 0,
+                    tags_code=tags_code(envelope.tags) if envelope.tags else 0,
                     flag=flag,
                     dedupe_key=key if dedupes else None,
                 )
@@ -349,10 +344,10 @@ class SendProcessor:
             )
 
 
-def _batch_heading(request: Request, names: SendNames) -> KnownProperties:
+def _batch_heading(request: Request, names: SendNames) -> Envelope:
     """Read the properties of a batch as a whole. Raises RefusedError for those that no batch may
     have."""
-    heading = KnownProperties.of(request.fields.get(names.properties) or "")
+    heading = Envelope(request.fields.get(names.properties) or "")
     topic, sys_flag = request.text(names.topic), request.integer(names.sys_flag)
     if heading.uniq_key is not None and len(heading.uniq_key) > _HEADING_KEY_SIZE_MAX:
         raise _too_long(heading.uniq_key, _HEADING_KEY_SIZE_MAX)

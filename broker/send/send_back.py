@@ -12,7 +12,8 @@ from typing import Final
 
 from broker.entry.levels import DELAY_LEVEL_MAX, schedule_queue_id
 from broker.entry.payload import Command
-from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.entry.record import PendingRecord
+from broker.entry.record_copy import copied_record
 from broker.entry.topics import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -37,7 +38,6 @@ from remoting.records.message import (
     decode_record,
     encode_properties,
     offset_msg_id,
-    tags_code,
 )
 from remoting.records.message_id import split_host
 
@@ -126,21 +126,14 @@ class SendBackProcessor:
             encoded = encode_properties(properties)
         except RecordError as error:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        template = RecordTemplate(
+        return copied_record(
+            record,
             topic=SCHEDULE_TOPIC if level else topic.name,
             queue_id=schedule_queue_id(level) if level else queue_id,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_timestamp_ms,
-            born_host=host_bytes(record.born_host),
             store_host_size=len(replica.store_host),
+            properties=encoded,
+            tags=properties.get("TAGS"),
             reconsume_times=record.reconsume_times + 1,
-        )
-        return PendingRecord(
-            template,
-            record.body,
-            encoded,
-            tags_code=tags_code(properties.get("TAGS")),
-            flag=record.flag,
         )
 
 

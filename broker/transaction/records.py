@@ -12,7 +12,8 @@ from typing import Final
 
 from broker.delay.timers import check_timers
 from broker.delay.waiting import DELAYING, DelayError, Waiting, waiting_of
-from broker.entry.record import PendingRecord, RecordTemplate, host_bytes
+from broker.entry.record import PendingRecord, RecordTemplate
+from broker.entry.record_copy import copied_record
 from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
 from broker.request.deleted_topics import is_of_deleted_topic
 from broker.request.leadership import Leadership
@@ -61,24 +62,17 @@ def final_record(
     topic = leadership.proposer.topic(real_topic)
     dedupes = topic is None or topic.dedupes
     waiting = _waiting(replica, properties)
-    template = RecordTemplate(
+    pending = copied_record(
+        record,
         topic=real_topic if waiting is None else waiting.topic,
         queue_id=real_queue_id if waiting is None else waiting.queue_id,
-        sys_flag=flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_COMMIT),
-        born_ms=record.born_timestamp_ms,
-        born_host=host_bytes(record.born_host),
         store_host_size=len(replica.store_host),
-        reconsume_times=record.reconsume_times,
-        prepared_position=half.position,
-    )
-    pending = PendingRecord(
-        template,
-        record.body,
-        record.properties
+        properties=record.properties
         if waiting is None
         else append_properties(record.properties, waiting.properties),
-        tags_code=tags_code(properties.get("TAGS")),
-        flag=record.flag,
+        tags=properties.get("TAGS"),
+        sys_flag=flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_COMMIT),
+        prepared_position=half.position,
         dedupe_key=properties.get("UNIQ_KEY") if dedupes else None,
     )
     if waiting is not None and waiting.deliver_ms is not None:
@@ -128,40 +122,24 @@ def resumed_record(replica: Replica, record: MessageRecord) -> PendingRecord:
 
     Its dedupe key is derived from the copy's offset, so that one copy is under way once.
     """
-    template = RecordTemplate(
+    return copied_record(
+        record,
         topic=HALF_TOPIC,
         queue_id=0,
-        sys_flag=record.sys_flag,
-        born_ms=record.born_timestamp_ms,
-        born_host=host_bytes(record.born_host),
         store_host_size=len(replica.store_host),
-        reconsume_times=record.reconsume_times,
-    )
-    return PendingRecord(
-        template,
-        record.body,
-        record.properties,
-        tags_code=tags_code(record.property_map().get("TAGS")),
-        flag=record.flag,
+        properties=record.properties,
+        tags=record.property_map().get("TAGS"),
         dedupe_key=f"resumed {record.queue_offset}",
     )
 
 
 def discarded_record(replica: Replica, record: MessageRecord) -> PendingRecord:
     """Build the half's copy in TRANS_CHECK_MAX_TIME_TOPIC, for an operator to inspect."""
-    template = RecordTemplate(
+    return copied_record(
+        record,
         topic=TRANS_CHECK_MAX_TOPIC,
         queue_id=0,
-        sys_flag=record.sys_flag,
-        born_ms=record.born_timestamp_ms,
-        born_host=host_bytes(record.born_host),
         store_host_size=len(replica.store_host),
-        reconsume_times=record.reconsume_times,
-    )
-    return PendingRecord(
-        template,
-        record.body,
-        record.properties,
-        tags_code=tags_code(record.property_map().get("TAGS")),
-        flag=record.flag,
+        properties=record.properties,
+        tags=record.property_map().get("TAGS"),
     )

@@ -16,7 +16,7 @@ from broker.pull.offsets import OffsetProcessor
 from broker.pull.pull import PullProcessor
 from broker.queues.message_filter import FilterError, parse_tags
 from broker.request.clients import Clients, ClientsFullError, Subscription
-from broker.send.known_properties import KnownProperties
+from broker.send.envelope import Envelope
 from broker.send.send import SendProcessor
 from campaigns.rig.waiting import turns, until
 from raft.replicated_log import ProposalStatus
@@ -330,12 +330,15 @@ def test_an_expression_without_a_tag_is_refused():
     ],
 )
 def test_the_quick_look_at_properties_agrees_with_the_parser(text):
-    pairs, known = parse_properties_text(text), KnownProperties.of(text)
-    assert known.uniq_key == pairs.get("UNIQ_KEY")
-    assert known.tags == pairs.get("TAGS")
-    assert known.is_half == (pairs.get("TRAN_MSG", "").lower() == "true")
-    assert (known.delay is not None) == ("DELAY" in pairs)
-    assert known.pop_check == pairs.get("POP_CK")
+    pairs, envelope = parse_properties_text(text), Envelope(text)
+    assert envelope.uniq_key == pairs.get("UNIQ_KEY")
+    assert envelope.tags == pairs.get("TAGS")
+    assert envelope.is_half == (pairs.get("TRAN_MSG", "").lower() == "true")
+    assert (envelope.delay is not None) == ("DELAY" in pairs)
+    envelope.drop_receipt()
+    envelope.append("KEYS\x01k\x02")
+    stored = {name: value for name, value in pairs.items() if name != "POP_CK"} | {"KEYS": "k"}
+    assert parse_properties_text(envelope.encoded().decode()) == stored
 
 
 @pytest.mark.parametrize(

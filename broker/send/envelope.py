@@ -1,0 +1,82 @@
+"""The properties of one sent message: those that the broker obeys, and the block that it stores.
+
+Place in the data path: made once per sent message. The block is searched for the names, without
+building a dict; where a hit does not stand at a property's beginning, or a rarer name occurs at
+all, the whole block is parsed instead. As everywhere the last of two equal names wins. What the
+broker adds is appended to the block as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.delay.waiting import DELAYING
+from remoting.records.properties import parse_properties_text
+
+__all__ = ["Envelope", "block_text"]
+
+_RECEIPT: Final = "POP_CK"
+
+
+class Envelope:
+    """`delay` names the delaying property that is set; `is_half`: it begins a transaction."""
+
+    __slots__ = ("_has_receipt", "_text", "delay", "is_half", "tags", "uniq_key")
+
+    def __init__(self, text: str) -> None:
+        """Read what the broker obeys from a block in text form."""
+        self._text = text
+        self._has_receipt = False
+        self.is_half = False
+        self.delay: str | None = None
+        if "TRAN_MSG" in text or "DELAY" in text or "TIMER_" in text or _RECEIPT in text:
+            self._parse()
+            return
+        key_at, tags_at = text.rfind("UNIQ_KEY\x01"), text.rfind("TAGS\x01")
+        if (key_at > 0 and text[key_at - 1] != "\x02") or (
+            tags_at > 0 and text[tags_at - 1] != "\x02"
+        ):
+            self._parse()
+            return
+        self.uniq_key = _value(text, key_at + 9) if key_at >= 0 else None
+        self.tags = _value(text, tags_at + 5) if tags_at >= 0 else None
+
+    def _parse(self) -> None:
+        pairs = self.pairs()
+        self.uniq_key = pairs.get("UNIQ_KEY")
+        self.tags = pairs.get("TAGS")
+        self.is_half = pairs.get("TRAN_MSG", "").lower() == "true"
+        self.delay = next((name for name in DELAYING if pairs.get(name, "0") != "0"), None)
+        self._has_receipt = _RECEIPT in pairs
+
+    def pairs(self) -> dict[str, str]:
+        """Parse the block as it is now."""
+        return parse_properties_text(self._text)
+
+    def drop_receipt(self) -> None:
+        """Drop the receipt of a pop by which the sender got the message, if it has one."""
+        if self._has_receipt:
+            pairs = self.pairs()
+            del pairs[_RECEIPT]
+            self._text = block_text(pairs)
+            self._has_receipt = False
+
+    def append(self, block: str) -> None:
+        """Append a block of further properties, in text form."""
+        text = self._text
+        self._text = f"{text}{block}" if not text or text[-1] == "\x02" else f"{text}\x02{block}"
+
+    def encoded(self) -> bytes:
+        """Return the block to be stored."""
+        return self._text.encode()
+
+
+def block_text(pairs: Mapping[str, str]) -> str:
+    """Return the pairs as a block in text form. Caller's duty: none holds a separator."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in pairs.items()])
+
+
+def _value(text: str, start: int) -> str | None:
+    end = text.find("\x02", start)
+    return (text[start:] if end < 0 else text[start:end]) or None
