@@ -244,7 +244,7 @@ REPLICATION_MUTANTS = (
             SourcePatch(
                 module="raft.core.progress",
                 within="Progress.on_refusal",
-                before="self.become_probe(max(min(next_index, rejected_prev_index), self.match_index + 1))",
+                before="self.become_probe(next_index)",
                 after="self.become_probe(self.next_index)",
             ),
         ),
