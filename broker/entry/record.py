@@ -86,6 +86,22 @@ class RecordTemplate:
         self.topic_field = len(encoded).to_bytes(1 if short else 2, "big") + encoded
         self.overhead = self.fixed.size + len(self.topic_field) + _PROPERTIES_SIZE.size
 
+    def born_at(self, born_ms: int) -> RecordTemplate:
+        """Return the template of a request that differs in its time of birth alone."""
+        other = object.__new__(RecordTemplate)
+        other.topic = self.topic
+        other.sys_flag = self.sys_flag
+        other.queue_id = self.queue_id
+        other.born_ms = born_ms
+        other.born_host = self.born_host
+        other.reconsume_times = self.reconsume_times
+        other.prepared_position = self.prepared_position
+        other.fixed = self.fixed
+        other.magic = self.magic
+        other.topic_field = self.topic_field
+        other.overhead = self.overhead
+        return other
+
 
 class PendingRecord:
     """Record to be stored; `queue_offset` and `position` are -1 until it is placed.

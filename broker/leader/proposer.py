@@ -21,8 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from broker.entry.levels import delay_ms
@@ -110,14 +110,14 @@ class Proposal:
     it surely was not stored (this node can't propose).
     """
 
-    records: list[PendingRecord] = field(default_factory=list)
-    commands: list[Command] = field(default_factory=list)
+    records: Sequence[PendingRecord] = ()
+    commands: Sequence[Command] = ()
     on_done: Callable[[ProposalStatus | None], None]
     half_queue_offset: int | None = None  # the half that it decides or discards
     ends_batch: bool = False  # what is submitted later stands in a later entry
-    waiting: list[Callable[[], None]] = field(default_factory=list)  # called after `on_done`
+    waiting: tuple[Callable[[], None], ...] = ()  # called after `on_done`
     size: int = 0  # bytes of its records and commands, once it is submitted
-    encoded: list[bytes] = field(default_factory=list)  # its commands, likewise
+    encoded: Sequence[bytes] = ()  # its commands, likewise
 
 
 class Proposer:
@@ -198,7 +198,7 @@ class Proposer:
         proposal = self._offsets.newest((group, topic, queue_id))
         if proposal is not None:
             settled = asyncio.Event()
-            proposal.waiting.append(settled.set)
+            proposal.waiting += (settled.set,)
             await settled.wait()
 
     # Proposing ---------------------------------------------------------------------------------

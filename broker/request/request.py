@@ -116,6 +116,12 @@ class Request:
                 remark = f"the answer can't be sent: {error}"
                 self.connection.send(self.command.response(ResponseCode.SYSTEM_ERROR, remark))
 
+    def reply_frame(self, frame: bytes) -> None:
+        """Answer, once, with a frame that is encoded already; the request is no oneway one."""
+        assert not self.answered, f"request {self.command.opaque} answered twice"
+        self.answered = True
+        self.connection.send_frame(frame)
+
     def refuse(self, refused: RefusedError) -> None:
         self.reply(refused.code, refused.remark)
 

@@ -21,11 +21,11 @@ from broker.entry.topics import HALF_TOPIC
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
-from broker.state.dedupe import DedupeWindow, Verdict
+from broker.state.dedupe import DedupeWindow, Verdict, hash_of
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message import decode_record
 
-__all__ = ["Place", "are_surely_new", "maybe_stored", "stored_place"]
+__all__ = ["Place", "are_surely_new", "is_surely_new", "maybe_stored", "stored_place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,18 @@ def are_surely_new(
         leadership.proposer.has_none_in_flight(keys)
         and state.messages.knows_none(keys, born_ms=born_ms)
         and state.half_keys.knows_none(keys, born_ms=born_ms)
+    )
+
+
+def is_surely_new(replica: Replica, leadership: Leadership, key: str, *, born_ms: int) -> bool:
+    """Return whether one key is neither stored, nor expired, nor in flight."""
+    state = replica.state
+    born_ms += replica.clocks.lead_ms()
+    hashed = hash_of(key)
+    return (
+        leadership.proposer.in_flight_key(key) is None
+        and state.messages.is_new(hashed, born_ms=born_ms)
+        and state.half_keys.is_new(hashed, born_ms=born_ms)
     )
 
 

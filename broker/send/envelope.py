@@ -50,6 +50,11 @@ class Envelope:
         self.delay = next((name for name in DELAYING if pairs.get(name, "0") != "0"), None)
         self._has_receipt = _RECEIPT in pairs
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the message is stored at once, and its block as it came."""
+        return not self.is_half and self.delay is None and not self._has_receipt
+
     def pairs(self) -> dict[str, str]:
         """Parse the block as it is now."""
         return parse_properties_text(self._text)

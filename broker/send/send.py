@@ -36,6 +36,7 @@ from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.send.envelope import Envelope, block_text
+from broker.send.plain_send import PlainSends
 from broker.send.send_back import topic_of_retry
 from broker.send.send_names import FULL, LETTERS, SendNames
 from broker.send.store_send import StoreSend
@@ -72,12 +73,15 @@ class SendProcessor:
             }
         )
         self._random = desk.random
+        self._plain = PlainSends(replica, leadership, desk, self._added)
 
     def handle(self, request: Request) -> None:
         """Store the messages, and answer when the outcome is known. Raises RefusedError."""
+        code = request.command.code
+        if code == RequestCode.SEND_MESSAGE_V2 and self._plain.takes(request):
+            return
         replica, leadership = self._replica, self._leadership
         leadership.require_leader()
-        code = request.command.code
         names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
         topic_name = request.text(names.topic)
         queue_id = request.integer(names.queue_id)

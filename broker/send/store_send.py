@@ -113,7 +113,7 @@ class StoreSend:
     def _propose(self) -> None:
         try:
             self._leadership.proposer.submit(
-                Proposal(records=self._records, commands=self._commands, on_done=self._done)
+                Proposal(records=self._records, commands=self._commands, on_done=self.on_done)
             )
         except BusyError as error:
             raise RefusedError(
@@ -137,7 +137,8 @@ class StoreSend:
         assert refused is not None
         self._request.refuse(refused)
 
-    def _done(self, status: ProposalStatus | None) -> None:
+    def on_done(self, status: ProposalStatus | None) -> None:
+        """Answer by what became of the proposal that holds the records."""
         code = store_code_of(status)
         if code is None:
             self._refuse(status)

@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-__all__ = ["DedupeWindow", "Generation", "Verdict", "WindowImage"]
+__all__ = ["DedupeWindow", "Generation", "Verdict", "WindowImage", "hash_of"]
 
 _GENERATION_KEYS_MAX = 16_384
 _GENERATIONS_PER_WINDOW = 8
@@ -51,6 +51,11 @@ _FILTER_MASK: Final = np.uint64(_FILTER_MASK_INT)
 _SECOND_BIT_AT: Final = np.uint64(32)
 _ZERO, _THREE, _SEVEN = np.uint64(0), np.uint64(3), np.uint64(7)
 _BITS: Final = np.array([1 << bit for bit in range(8)], np.uint8)
+
+
+def hash_of(key: str) -> int:
+    """Return the hash by which windows know a key."""
+    return xxh3_64_intdigest(key.encode())
 
 
 class Verdict(enum.Enum):
@@ -176,7 +181,7 @@ class DedupeWindow:
 
     def find(self, key: str) -> int | None:
         """Return the position of the record stored with this key, if it is in the window."""
-        hashed = xxh3_64_intdigest(key.encode())
+        hashed = hash_of(key)
         if self._newest is not None and hashed in self._newest.positions:
             return self._newest.positions[hashed]
         for epoch in reversed(self._epochs):
@@ -190,7 +195,7 @@ class DedupeWindow:
 
         `born_ms`: the message's bornTimestamp. `now_ms`: the group's time, as stamps are.
         """
-        hashed = xxh3_64_intdigest(key.encode())
+        hashed = hash_of(key)
         newest = self._newest
         if newest is not None and hashed in newest.positions:
             return self._known(newest.last_ms, now_ms)
@@ -201,6 +206,16 @@ class DedupeWindow:
                     return Verdict.EXPIRED
                 return self._known(generation.last_ms, now_ms)
         return Verdict.EXPIRED if self._is_forgotten(born_ms) else Verdict.NEW
+
+    def is_new(self, hashed: int, *, born_ms: int) -> bool:
+        """Return whether `judge` would call the key with this hash new."""
+        newest = self._newest
+        if newest is not None and hashed in newest.positions:
+            return False
+        for epoch in self._epochs:
+            if epoch.find(hashed) is not None:
+                return False
+        return not self._is_forgotten(born_ms)
 
     def _known(self, last_ms: int, now_ms: int) -> Verdict:
         return Verdict.STORED if last_ms >= now_ms - self._window_ms else Verdict.EXPIRED

@@ -187,7 +187,7 @@ class EndTransactionProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, "too many decisions wait for this transaction"
             )
-        in_flight.waiting.append(lambda: self._again(header, request))
+        in_flight.waiting += (lambda: self._again(header, request),)
 
     def _again(self, header: EndTransactionRequestHeader, request: Request) -> None:
         """Handle a request that has waited; leadership may be lost by now."""

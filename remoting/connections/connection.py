@@ -150,11 +150,18 @@ class Connection(asyncio.Protocol):
         head = encode_head(command, self._limits.frame_size_max)
         body = command.body
         if len(body) < _BODY_APART_SIZE_MIN:
-            self._unsent.append(head + body if body else head)
+            self.send_frame(head + body if body else head)
         else:
             self._unsent.append(head)
-            self._unsent.append(body)
-        self._unsent_size += len(head) + len(body)
+            self._unsent_size += len(head)
+            self.send_frame(body)
+
+    def send_frame(self, frame: bytes) -> None:
+        """Queue a frame that is encoded already; does nothing on a closed connection."""
+        if self._closed:
+            return
+        self._unsent.append(frame)
+        self._unsent_size += len(frame)
         if self._unsent_size > self._limits.write_buffer_size_high:
             self._flush()
         elif not self._flush_is_due:

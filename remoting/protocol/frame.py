@@ -36,6 +36,8 @@ __all__ = [
     "decode_frame",
     "encode",
     "encode_head",
+    "frame_of_json",
+    "json_text",
     "language_name",
 ]
 
@@ -147,6 +149,17 @@ def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) 
             f" more than {frame_size_max}"
         )
     return _PREFIX.pack(length, type_bits | header_size) + header
+
+
+def frame_of_json(header: bytes) -> bytes:
+    """Return the frame without a body whose JSON header is encoded already."""
+    size = len(header)
+    return _PREFIX.pack(4 + size, size) + header
+
+
+def json_text(value: str) -> str:
+    """Return a text as a JSON header holds it, quoted."""
+    return _encode_json(value).decode()
 
 
 def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:

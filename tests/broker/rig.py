@@ -51,6 +51,7 @@ from raft.replicated_log import (
     Slot,
 )
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import decode_frame
 from remoting.records.message import UniqueIdGenerator
 
 T = TypeVar("T")
@@ -209,6 +210,9 @@ class FakeConnection:
 
     def send(self, command: RemotingCommand) -> None:
         self.sent.append(command)
+
+    def send_frame(self, frame: bytes) -> None:
+        self.sent.append(decode_frame(frame))
 
 
 class AllParts:
