@@ -36,7 +36,8 @@ _NAME_SERVER_HEAP: Final = "128m"
 _FLAGS: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    "-XX:MaxDirectMemorySize=256m",
+    # A thread that stores keeps 4 MiB; one that gets none is lost, and its service with it.
+    "-XX:MaxDirectMemorySize=1g",
     "-Xshare:auto",
     # RocketMQ 4.9 was made for Java 8, and frees its mapped files by reflection.
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
