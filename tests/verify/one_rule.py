@@ -15,14 +15,14 @@ from verify.verdict import CheckResult
 __all__ = ["judged", "result"]
 
 
-def judged(rule_id: str, run: SyntheticRun, folder: Path) -> Judged:
-    """`run` in the sight of one rule; a table without a row is not listed."""
+def judged(rule_id: str, run: SyntheticRun, folder: Path, rules: Path = BUILT_IN_RULES) -> Judged:
+    """`run` in the sight of one rule of `rules`; a table without a row is not listed."""
     path = run.write(folder, tables=[name for name in SCHEMAS if getattr(run, name)])
     return judge_run(
         DuckDBEngine(folder),
         LocalFiles(path),
         load_manifest(LocalFiles(path)),
-        rules=[rule for rule in read_rules(BUILT_IN_RULES) if rule.id == rule_id],
+        rules=[rule for rule in read_rules(rules) if rule.id == rule_id],
         stages=read_stages(BUILT_IN_STAGES),
         say=lambda text: None,
     )
