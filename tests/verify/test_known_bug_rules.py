@@ -63,6 +63,28 @@ def test_k1934_is_about_later_leaders_and_what_is_long_known(
 
 
 @pytest.mark.parametrize(
+    ("decided_ms", "asked_ms", "outcome"),
+    [
+        (2_900, 30_100, Outcome.FAIL),
+        (3_100, 30_100, Outcome.PASS),
+        (2_900, 29_000, Outcome.PASS),
+    ],
+)
+def test_k1517_is_about_decisions_that_came_at_once(
+    tmp_path: Path, decided_ms: int, asked_ms: int, outcome: Outcome
+) -> None:
+    """The timeout is 6 s, a check interval 30 s."""
+    run = SyntheticRun()
+    half = run.find("half", "x0.v")
+    decide = run.find("decide", tx=half["tx"])
+    decide["t_complete"] = half["t_complete"] + decided_ms * MS
+    check = run.op("t1-check", "check", tx=half["tx"], decision="commit", node="n0")
+    check |= {"op": len(run.ops), "t_invoke": decide["t_complete"] + asked_ms * MS}
+    check["t_complete"] = check["t_invoke"] + MS
+    assert outcome_of("K1517", run, tmp_path) is outcome
+
+
+@pytest.mark.parametrize(
     ("error", "outcome"),
     [(NO_CLUSTER, Outcome.FAIL), (None, Outcome.PASS), ("DeadlineError: late", Outcome.PASS)],
 )
