@@ -108,10 +108,12 @@ class WorkloadSection:
     so that outcomes stay unknown and are retried by the application; `batch_share` of the sends are
     batches of two to four messages, after `repeat_share` of the answers the message is sent again,
     as by an application that lost the answer, at most as often as a failed one is. A push listener
-    takes `consume_ms` for a batch, on average.
+    takes `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written
+    as mqadmin takes them ("+message.type=NORMAL").
     """
 
     topics: tuple[str, ...] = ("orders", "payments")
+    topic_attributes: str = ""
     queues: int = 4
     body_bytes: int = 256
     plain_clients: int = 2

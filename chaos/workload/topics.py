@@ -39,11 +39,13 @@ async def make_topics(
     topics: Sequence[str],
     *,
     queues: int,
+    attributes: str | None,
     deadline_s: float,
 ) -> list[MessageQueue]:
     """Create the topics and return their queues.
 
-    `deadline_s`: loop time. Raises ClientError or TimeoutError where they are not created.
+    `attributes`: theirs, as mqadmin takes them ("+name=value,..."). `deadline_s`: loop time. Raises
+    ClientError or TimeoutError where they are not created.
     """
     async with asyncio.timeout_at(deadline_s):
         await _await_leaders(consumer, groups)
@@ -56,6 +58,7 @@ async def make_topics(
                     write_queue_nums=queues,
                     perm=PERM_READ_WRITE,
                     topic_filter_type="SINGLE_TAG",
+                    attributes=attributes,
                 )
                 make = functools.partial(
                     RemotingCommand,
