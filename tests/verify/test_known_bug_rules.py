@@ -10,6 +10,7 @@ import pytest
 from campaigns.known_bugs import RULES
 from tests.verify.consumer_runs import DEAD, consumer_run
 from tests.verify.delayed_rows import delay, fall_due, record, request
+from tests.verify.management import change_topic, view
 from tests.verify.one_rule import judged, result
 from tests.verify.synthetic import MS, OP, TOPIC, SyntheticRun
 from verify.catalogue.dialect import tables_of
@@ -122,6 +123,32 @@ def test_k2133_is_about_the_queue_of_decisions(
     run = SyntheticRun(live=with_a_deletion)
     damage(run)
     assert outcome_of("K2133", run, tmp_path) is outcome
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "changed", "outcome"),
+    [
+        ((0, 1), (0, 1, 2, 3), False, Outcome.FAIL),
+        ((0, 1), (), False, Outcome.FAIL),
+        ((), (0, 1), False, Outcome.PASS),
+        ((0, 1), (0, 1), False, Outcome.PASS),
+        ((0, 1), (0, 1, 2, 3), True, Outcome.PASS),
+    ],
+)
+def test_k9403_is_about_topics_that_nobody_changes(
+    tmp_path: Path,
+    first: tuple[int, ...],
+    second: tuple[int, ...],
+    changed: bool,
+    outcome: Outcome,
+) -> None:
+    run = SyntheticRun()
+    view(run, "n1", first)
+    if changed:
+        change_topic(run, "create_topic")
+    view(run, "n1", second)
+    view(run, "ns-0", (0, 1, 2))
+    assert outcome_of("K9403", run, tmp_path) is outcome
 
 
 def read_the_dead(run: SyntheticRun) -> None:

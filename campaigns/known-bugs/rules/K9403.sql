@@ -1,19 +1,32 @@
--- K9403: a topic is gone with the leader that died
+-- K9403: a topic that nobody changed is another one
 -- promise: none
--- needs: ops, faults
--- applies: select (select coalesce(sum(faults), 0) > 0 from fault_counts where effect = 'taken')
--- examined: select coalesce(sum(ops), 0) from op_counts where f in ('send', 'poll', 'max_offset')
--- nothing: nothing was sent or read
--- holds: No broker said of a topic of the run that there was none.
--- rule: A send, a read or a question for the end of a queue, of a topic that the run made and never
---   deleted, that a broker refused since it knew no such topic (code 17), behind the first fault.
+-- needs: ops
+-- applies: select (select coalesce(sum(ops), 0) > 0 from op_counts where f = 'route')
+-- examined: select coalesce(sum(ops), 0) from op_counts where f = 'route' and type = 'ok'
+-- nothing: nobody was asked for a topic
+-- holds: A topic that nobody made anew, changed or deleted stays what it is, whoever leads.
+-- rule: Of such a topic a leader has other queues or another permission than one that was asked
+--   before had, or has none. M2 judges topics that change, by what the last change was.
 -- source: RocketMQ issues 9403, 9804
-with first_fault as (
-  select min(t_effect) as t from faults where t_effect is not null
+with asked as (
+  select
+    v.broker_group, v.topic, v.op, v.node, v.t_invoke, coalesce(size(v.queues), 0) as queues,
+    coalesce(v.perm, '') as perm
+  from topic_views v
+  left anti join topic_changes c on v.broker_group = c.broker_group and v.topic = c.topic
+  where v.by_owner
+),
+firsts as (
+  select
+    broker_group, topic, min(op) as op, min_by(queues, op) as queues, min_by(perm, op) as perm,
+    min_by(node, op) as node
+  from asked
+  where queues > 0
+  group by broker_group, topic
 )
-select o.op, o.f, o.process, o.broker_group, o.topic, o.queue, o.t_invoke, o.error
-from ops o
-cross join first_fault f
-left anti join (select distinct topic from ops where f = 'delete_topic') d on o.topic = d.topic
-where o.f in ('send', 'poll', 'max_offset') and o.type <> 'ok' and o.t_invoke > f.t
-  and startswith(o.error, 'TopicNotExistError')
+select
+  a.broker_group, a.topic, a.op, a.node, a.t_invoke, a.queues, a.perm, f.op as first_op,
+  f.node as first_node, f.queues as first_queues, f.perm as first_perm
+from asked a
+join firsts f on a.broker_group = f.broker_group and a.topic = f.topic
+where a.op > f.op and (a.queues <> f.queues or a.perm <> f.perm)
