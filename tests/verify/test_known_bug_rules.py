@@ -88,6 +88,10 @@ def test_k1517_is_about_decisions_that_came_at_once(
     assert outcome_of("K1517", run, tmp_path) is outcome
 
 
+def unanswered(run: SyntheticRun) -> None:
+    request(run, "q0", None, "info")
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [(NO_CLUSTER, Outcome.FAIL), (None, Outcome.PASS), ("DeadlineError: late", Outcome.PASS)],
@@ -95,7 +99,7 @@ def test_k1517_is_about_decisions_that_came_at_once(
 def test_k1901_is_about_requests_that_lack_something(
     tmp_path: Path, error: str | None, outcome: Outcome
 ) -> None:
-    run = SyntheticRun(live=lambda run: request(run, "q0", None, "info") and None)
+    run = SyntheticRun(live=unanswered)
     run.find("deliver", "q0", client_group="responders")["error"] = error
     assert outcome_of("K1901", run, tmp_path) is outcome
 
