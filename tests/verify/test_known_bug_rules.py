@@ -13,19 +13,9 @@ from tests.verify.delayed_rows import delay, fall_due, record, request
 from tests.verify.management import change_topic, view
 from tests.verify.one_rule import judged, result
 from tests.verify.synthetic import MS, OP, TOPIC, SyntheticRun
-from verify.catalogue.dialect import tables_of
-from verify.catalogue.rule_files import Rule, read_rules
-from verify.catalogue.tallies import TALLIES
-from verify.sources.manifest_tables import MANIFEST_TABLES
 from verify.verdict import Outcome
 
 NO_CLUSTER = "MessageRefusedError: message K.a.q0 is no request: it has no CLUSTER"
-
-
-@pytest.mark.parametrize("rule", read_rules(RULES), ids=lambda rule: rule.id)
-def test_a_header_reads_counts_alone(rule: Rule) -> None:
-    for query in (rule.applies, rule.listed, rule.examined):
-        assert tables_of(query, name=rule.id) <= {*TALLIES, *MANIFEST_TABLES}
 
 
 def outcome_of(rule_id: str, run: SyntheticRun, folder: Path) -> Outcome:

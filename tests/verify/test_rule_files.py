@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from campaigns.known_bugs import RULES as PUBLISHED_BUGS
 from verify.catalogue.dialect import DialectError, duckdb_text, tables_of
 from verify.catalogue.rule_files import (
     BUILT_IN_RULES,
@@ -28,7 +29,7 @@ from verify.sources.format_tables import TABLES
 from verify.sources.manifest_tables import MANIFEST_TABLES
 from verify.spark.engine import SparkEngine
 
-RULES = read_rules(BUILT_IN_RULES)
+RULES = read_rules(BUILT_IN_RULES, PUBLISHED_BUGS)
 STAGES = read_stages(BUILT_IN_STAGES)
 RULE = """-- A1: a name
 -- promise: G3

@@ -7,7 +7,8 @@
 -- nothing: nothing was refused
 -- holds: Whoever read a topic of dead letters from its beginning was shown all of them.
 -- rule: A committed message on a topic of dead letters that a group of the run reads, once all else
---   is over, and that no poll of that topic showed. A doubt where there is none.
+--   is over, and that no poll of that topic showed. A doubt where there is none, though a message
+--   was refused for the last time.
 -- source: RocketMQ issues 3327, 2436, 1223
 with stands as (
   select r.broker_group, r.topic, r.queue, r.offset, min(r.named) as value
@@ -21,6 +22,9 @@ polls as (
 ),
 counted as (
   select count(*) as letters from stands
+),
+given_up as (
+  select count(*) as refusals from refusals where is_refused and reconsume >= retries_max
 )
 select
   s.broker_group, s.topic, s.queue, s.offset, s.value, coalesce(p.polls, cast(0 as bigint)) as polls,
@@ -33,4 +37,5 @@ left join polls p on s.topic = p.topic
 union all
 select null, null, null, null, null, null, null, 'there are no dead letters'
 from counted
-where letters = 0
+cross join given_up
+where letters = 0 and refusals > 0
