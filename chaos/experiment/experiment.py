@@ -309,8 +309,8 @@ class _Experiment:
                 list(self._layout.groups),
                 topics,
                 queues=work.queues,
-                attributes=work.topic_attributes or None,
                 deadline_s=asyncio.get_running_loop().time() + START_SECONDS_MAX,
+                attributes=work.topic_attributes or None,
             )
         return WorkContext(
             scenario=self._scenario,

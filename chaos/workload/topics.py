@@ -39,8 +39,8 @@ async def make_topics(
     topics: Sequence[str],
     *,
     queues: int,
-    attributes: str | None,
     deadline_s: float,
+    attributes: str | None = None,
 ) -> list[MessageQueue]:
     """Create the topics and return their queues.
 

@@ -3,8 +3,8 @@
 Place in the data path: GET_ROUTEINFO_BY_TOPIC at each name server through the part's own proxies;
 GET_TOPIC_CONFIG at each group's ready leader, whose status is read past every proxy. Meanwhile the
 permissions of one topic change, and after each change somebody sends to it and reads it; another
-topic comes and goes, deleted in the end. The workload's own topics, which nobody changes, are asked
-for, too, and those of the part `deletions`, where the scenario has them.
+topic comes and goes, deleted in the end. The first of the workload's own topics, which nobody
+changes, is asked for, too, and so are those of the part `deletions`, where the scenario has them.
 
 Invariants: one operation per name server and broker group tells what the answer says of that group;
 a leader's own answer counts only where it led before and after it; once senders have stopped,
@@ -85,7 +85,7 @@ class _Routes:
         self._section = section
         others = {queue.topic for queue in kit.context.part_queues.get("deletions", ())}
         self._queues = kit.context.part_queues["routes"]
-        own = kit.context.scenario.workload.topics
+        own = kit.context.scenario.workload.topics[:1]
         self._topics = [PERM_TOPIC, GONE_TOPIC, *own, *sorted(others)]
         self._changing = 2
         self._idle = asyncio.Event()
