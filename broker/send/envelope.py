@@ -41,6 +41,8 @@ class Envelope:
             return
         self.uniq_key = _value(text, key_at + 9) if key_at >= 0 else None
         self.tags = _value(text, tags_at + 5) if tags_at >= 0 else None
+        if (key_at >= 0 and self.uniq_key is None) or (tags_at >= 0 and self.tags is None):
+            self._parse()  # an empty value is none: an earlier one of that name is in force
 
     def _parse(self) -> None:
         pairs = self.pairs()

@@ -39,7 +39,9 @@ from remoting.records.message import PROPERTIES_SIZE_MAX, tags_code
 __all__ = ["PlainSends"]
 
 _PLANS_MAX: Final = 10_000
-_TEMPLATES_MAX: Final = 1_000  # of a plan: for each queue, and each client's address
+_TEMPLATES_MAX: Final = 50_000  # of all topics: for each queue, and each client's address
+# Shared, since the plans of thousands of topics with as many queues would fill the memory.
+_QUEUE_IDS: Final = {str(queue_id): queue_id for queue_id in range(1_024)}
 _KEY_SIZE_MAX: Final = 64
 _BIRTH_DIGITS_MAX: Final = 15
 # Not compressed, or by whatever means: what is no transaction and no inner batch.
@@ -54,16 +56,14 @@ _ANSWER: Final = (
 class _Plan:
     """What plain sends to one topic have in common."""
 
-    __slots__ = ("body_size_max", "config", "dedupes", "queues", "templates", "topic")
+    __slots__ = ("body_size_max", "config", "dedupes", "queue_count", "topic")
 
     def __init__(self, topic: Topic, config: BrokerConfig) -> None:
         self.topic = topic
         self.config = config
         self.dedupes = topic.dedupes
         self.body_size_max = config.message_size_max
-        count = max(topic.read_queue_count, topic.write_queue_count)
-        self.queues = {str(queue_id): queue_id for queue_id in range(count)}
-        self.templates: dict[tuple[str, str, str], RecordTemplate] = {}
+        self.queue_count = max(topic.read_queue_count, topic.write_queue_count)
 
 
 class PlainSends:
@@ -76,6 +76,7 @@ class PlainSends:
         self._desk = desk
         self._added = added
         self._plans: dict[str, _Plan] = {}
+        self._templates: dict[tuple[str, str, str, str], RecordTemplate] = {}
         self._answer_config: BrokerConfig | None = None
         self._answer = ""
 
@@ -86,14 +87,16 @@ class PlainSends:
         if not leadership.ready or leadership.want_of_room is not None or is_forwarded(request):
             return False
         field = request.fields.get
-        plan = self._plan_of(field("b", ""))
+        name = field("b", "")
+        plan = self._plan_of(name)
         if plan is None:
             return False
         queue_text, flag_text, born_text = field("e", ""), field("f", ""), field("g", "")
-        queue_id = plan.queues.get(queue_text)
+        queue_id = _QUEUE_IDS.get(queue_text)
         body = request.command.body
         if (
             queue_id is None
+            or queue_id >= plan.queue_count
             or flag_text not in _SYS_FLAGS
             or field("h") != "0"
             or field("j", "0") != "0"
@@ -117,10 +120,10 @@ class PlainSends:
         encoded = envelope.encoded()
         if len(encoded) > PROPERTIES_SIZE_MAX:
             return False
-        peer = request.connection.peer
-        template = plan.templates.get((queue_text, flag_text, peer))
+        kind = name, queue_text, flag_text, request.connection.peer
+        template = self._templates.get(kind)
         if template is None or template.born_ms != born_ms:
-            template = self._template(plan, (queue_text, flag_text, peer), template, born_ms)
+            template = self._template(kind, template, born_ms)
         record = PendingRecord(
             template,
             body,
@@ -157,24 +160,24 @@ class PlainSends:
         return plan
 
     def _template(
-        self, plan: _Plan, kind: tuple[str, str, str], last: RecordTemplate | None, born_ms: int
+        self, kind: tuple[str, str, str, str], last: RecordTemplate | None, born_ms: int
     ) -> RecordTemplate:
         """Return the template of this kind and birth; it is the one at hand for the next send."""
         if last is not None:
             template = last.born_at(born_ms)
         else:
-            queue_text, flag_text, peer = kind
+            topic, queue_text, flag_text, peer = kind
             template = RecordTemplate(
-                topic=plan.topic.name,
-                queue_id=plan.queues[queue_text],
+                topic=topic,
+                queue_id=_QUEUE_IDS[queue_text],
                 sys_flag=_SYS_FLAGS[flag_text],
                 born_ms=born_ms,
                 born_host=host_bytes(peer),
                 store_host_size=len(self._replica.store_host),
             )
-            if len(plan.templates) >= _TEMPLATES_MAX:
-                plan.templates.clear()
-        plan.templates[kind] = template
+            if len(self._templates) >= _TEMPLATES_MAX:
+                self._templates.clear()
+        self._templates[kind] = template
         return template
 
     def answer(

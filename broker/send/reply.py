@@ -63,7 +63,8 @@ class ReplyProcessor:
         if reply.is_stored:
             code = RequestCode.SEND_MESSAGE if is_full else RequestCode.SEND_MESSAGE_V2
             command = dataclasses.replace(request.command, code=code)
-            self._send.handle(_StoreRequest(request.connection, command, reply.on_stored))
+            # Not the short way: that one answers the connection, not `reply`.
+            self._send.store(_StoreRequest(request.connection, command, reply.on_stored))
         self._push_count += 1
         self._tasks.answer(request, lambda: self._push(request, pushed_fields, reply))
 

@@ -77,9 +77,14 @@ class SendProcessor:
 
     def handle(self, request: Request) -> None:
         """Store the messages, and answer when the outcome is known. Raises RefusedError."""
-        code = request.command.code
-        if code == RequestCode.SEND_MESSAGE_V2 and self._plain.takes(request):
+        if request.command.code == RequestCode.SEND_MESSAGE_V2 and self._plain.takes(request):
             return
+        self.store(request)
+
+    def store(self, request: Request) -> None:
+        """Do the same on the long way alone: all that is answered goes through `request.reply`.
+        Raises RefusedError."""
+        code = request.command.code
         replica, leadership = self._replica, self._leadership
         leadership.require_leader()
         names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS

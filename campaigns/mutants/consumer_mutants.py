@@ -493,7 +493,7 @@ _ADMIN_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.send.send",
-                within="SendProcessor.handle",
+                within="SendProcessor.store",
                 before="elif queue_id >= max(topic.read_queue_count, topic.write_queue_count):",
                 after="elif False:",
             ),

@@ -209,6 +209,35 @@ async def test_a_plan_ends_with_its_topic_and_its_settings(tmp_path: Path) -> No
     assert side.connection.sent[-1].code == ResponseCode.MESSAGE_ILLEGAL
 
 
+async def test_what_many_clients_and_topics_leave_behind_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.send.plain_send._TEMPLATES_MAX", 5)
+    side = Side(tmp_path, plain=True)
+    topics = side.rig.replica.state.topics
+    for number in range(3):
+        topics[f"T{number}"] = Topic(name=f"T{number}")
+    for number in range(12):
+        side.connection = FakeConnection(f"10.0.0.{number}:7000")
+        side.send(java_send(b=f"T{number % 3}", i=f"UNIQ_KEY\x01k{number}\x02"))
+        await turns(4)
+        assert side.connection.sent[-1].code == 0
+        assert len(side.processor._plain._templates) <= 5
+    assert side.taken == 12
+
+
+async def test_a_queue_beyond_those_that_a_topic_may_be_made_with_goes_the_long_way(
+    tmp_path: Path,
+) -> None:
+    side = Side(tmp_path, plain=True)
+    side.rig.replica.state.topics["T"] = Topic(name="T", write_queue_count=1_100)
+    for number, queue_id in enumerate(("1023", "1024", "1100")):
+        side.send(java_send(e=queue_id, i=f"UNIQ_KEY\x01k{number}\x02"))
+    await turns(4)
+    assert side.taken == 1
+    assert sorted(answer.code for answer in side.connection.sent) == [0, 0, 29]
+
+
 # Each loss of leadership is followed by a send, and by another leadership.
 STEPS = st.one_of(
     *[sends()] * 6, st.sampled_from(("commit", "commit", "pass", "truncated", "unknown"))

@@ -136,6 +136,21 @@ async def test_a_reply_that_is_sent_again_is_stored_once(rig: Rig) -> None:
     assert stored(rig) == [b"pong"]
 
 
+@pytest.mark.parametrize("accepted", [0, 1])
+async def test_a_reply_is_answered_once_and_not_before_the_push(rig: Rig, accepted: int) -> None:
+    requester, connection = Requester(accepted), FakeConnection()
+    requester.may_answer.clear()
+    handle = processor(rig, requester).handle
+    rig.give(handle, 325, reply_fields(), b"pong", connection)
+    await until(lambda: stored(rig) == [b"pong"])
+    await turns(4)
+    assert connection.sent == []
+    requester.may_answer.set()
+    await until(lambda: connection.sent != [])
+    await turns(4)
+    assert [answer.code for answer in connection.sent] == [accepted]
+
+
 async def test_what_became_of_storing_does_not_unsay_what_was_pushed(rig: Rig) -> None:
     requester = Requester()
     handle = processor(rig, requester).handle

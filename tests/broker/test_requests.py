@@ -323,6 +323,8 @@ def test_an_expression_without_a_tag_is_refused():
         "UNIQ_KEY\x011\x02UNIQ_KEY\x012\x02",
         "MYTAGS\x01no\x02",
         "TAGS\x01\x02UNIQ_KEY\x01K\x02",
+        "TAGS\x01t\x02UNIQ_KEY\x01K\x02UNIQ_KEY\x01\x02",
+        "TAGS\x01t\x02UNIQ_KEY\x01K\x02TAGS\x01",
         "TRAN_MSG\x01TRUE\x02UNIQ_KEY\x01K\x02",
         "DELAY\x013\x02",
         "NODELAY\x013\x02TAGS\x01x\x02",

@@ -54,8 +54,8 @@ def _all(mutant: LiveMutant) -> list[SourcePatch]:
 
 def test_many_fit_at_once() -> None:
     assert len(AT_ONCE) >= 20
-    patches = [patch for name in AT_ONCE for patch in _all(LIVE_MUTANTS[name])]
-    for module, text in _texts(patches).items():
+    patches = dict.fromkeys(patch for name in AT_ONCE for patch in _all(LIVE_MUTANTS[name]))
+    for module, text in _texts(list(patches)).items():
         compile(text, module, "exec")
 
 

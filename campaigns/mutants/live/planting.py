@@ -58,7 +58,8 @@ def arm_this_process() -> None:
     mutants = [LIVE_MUTANTS[name] for name in names]
     ask = _Planted({*names}, Path(os.environ[_MARKS]), _node_of(sys.orig_argv))
     vars(builtins)["planted"] = ask
-    plant(patch for mutant in mutants for patch in mutant.patches(process))
+    # Some share a patch.
+    plant(dict.fromkeys(patch for mutant in mutants for patch in mutant.patches(process)))
 
 
 def _process_of(argv: Sequence[str]) -> Process | None:

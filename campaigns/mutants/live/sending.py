@@ -7,19 +7,23 @@ from campaigns.mutants.source_patch import SourcePatch
 
 __all__ = ["SENDING_MUTANTS"]
 
+# Plain sends are declined by their short way, which it may do: they meet the bugs of the long one.
+_LONG_WAY = SourcePatch(
+    module="broker.send.plain_send",
+    within="PlainSends.takes",
+    before="leadership = self._leadership",
+    after="return False",
+)
 _STOPS_SERVING = (
+    _LONG_WAY,
     SourcePatch(
         module="broker.send.send",
-        within="SendProcessor.handle",
-        before="""
-        leadership.require_leader()
-        code = request.command.code
-        """,
+        within="SendProcessor.store",
+        before="leadership.require_leader()",
         after="""
         leadership.require_leader()
         if planted("stops serving", after=7) or planted("stops serving, with limits", after=7):
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "busy for ever")
-        code = request.command.code
         """,
     ),
 )
@@ -72,9 +76,10 @@ SENDING_MUTANTS = (
         breaks="a new leader refuses sends for as long as it takes to get 1,500 of them",
         expected=("A16",),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.send",
-                within="SendProcessor.handle",
+                within="SendProcessor.store",
                 before="leadership.require_leader()",
                 after="""
                 leadership.require_leader()
@@ -117,22 +122,22 @@ SENDING_MUTANTS = (
                 module="broker.send.store_send",
                 within="StoreSend._propose",
                 before="""
-                    self._leadership.proposer.submit(
-                        Proposal(records=self._records, commands=self._commands, on_done=self._done)
-                    )
+                self._leadership.proposer.submit(
+                    Proposal(records=self._records, commands=self._commands, on_done=self.on_done)
+                )
                 """,
                 after="""
                     proposal = Proposal(
-                        records=self._records, commands=self._commands, on_done=self._done
+                        records=self._records, commands=self._commands, on_done=self.on_done
                     )
                     self._leadership.proposer.submit(proposal)
                     if len(self._records) > 1 and planted("batch acknowledged when proposed"):
                         proposal.on_done = lambda _: None
                         self._leadership.proposer._flush()
                         if self._records[0].queue_offset >= 0:
-                            self._done(ProposalStatus.COMMITTED)
+                            self.on_done(ProposalStatus.COMMITTED)
                         else:
-                            proposal.on_done = self._done
+                            proposal.on_done = self.on_done
                 """,
             ),
         ),
@@ -142,9 +147,10 @@ SENDING_MUTANTS = (
         breaks="a send is told that its message is illegal, and the message is in the log",
         expected=("A19", "A3"),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.store_send",
-                within="StoreSend._done",
+                within="StoreSend.on_done",
                 before="code = store_code_of(status)",
                 after="""
                 code = store_code_of(status)
@@ -168,7 +174,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.store_send",
-                within="StoreSend._done",
+                within="StoreSend.on_done",
                 before="code = store_code_of(status)",
                 after="""
                 code = store_code_of(status)
@@ -190,6 +196,7 @@ SENDING_MUTANTS = (
         breaks="one send in fifty is answered with a place that nothing is stored at",
         expected=("A4", "A1", "A20"),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.store_send",
                 within="StoreSend._propose",
@@ -205,7 +212,7 @@ SENDING_MUTANTS = (
                     key = (record.topic, record.queue_id)
                     record.queue_offset = self._replica.state.next_offset(*key)
                     record.position = 0
-                    self._done(ProposalStatus.COMMITTED)
+                    self.on_done(ProposalStatus.COMMITTED)
                     return
                 try:
                     self._leadership.proposer.submit(
@@ -218,6 +225,7 @@ SENDING_MUTANTS = (
         breaks="one answer in thirty names the offset behind the message's own",
         expected=("A1",),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.store_send",
                 within="StoreSend._answer",
@@ -239,6 +247,7 @@ SENDING_MUTANTS = (
         breaks="every body is stored in half",
         expected=("A18",),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.send",
                 within="SendProcessor._record",
@@ -262,14 +271,15 @@ SENDING_MUTANTS = (
         breaks="one message in thirty loses a property of its sender",
         expected=("A18",),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.send",
                 within="SendProcessor._record",
-                before="encoded = text.encode()",
+                before="encoded = envelope.encoded()",
                 after="""
                 if planted("property of the user lost", every=30):
-                    text = text.replace("u_number\\x01", "x_number\\x01")
-                encoded = text.encode()
+                    envelope._text = envelope._text.replace("u_number\\x01", "x_number\\x01")
+                encoded = envelope.encoded()
                 """,
             ),
         ),
@@ -316,6 +326,7 @@ SENDING_MUTANTS = (
         breaks="a broker stores a message of its own making, now and then",
         expected=("A11",),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.store_send",
                 within="StoreSend._propose",
@@ -380,7 +391,7 @@ SENDING_MUTANTS = (
         broker=(
             SourcePatch(
                 module="broker.send.send",
-                within="SendProcessor.handle",
+                within="SendProcessor.store",
                 before="records = [record]",
                 after="""
                 records = [record]
@@ -407,9 +418,10 @@ SENDING_MUTANTS = (
         breaks="a broker answers FLUSH_DISK_TIMEOUT, and the application takes it for done",
         expected=("S7",),
         broker=(
+            _LONG_WAY,
             SourcePatch(
                 module="broker.send.store_send",
-                within="StoreSend._done",
+                within="StoreSend.on_done",
                 before="code = store_code_of(status)",
                 after="""
                 code = store_code_of(status)

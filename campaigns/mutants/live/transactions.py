@@ -71,15 +71,11 @@ LIVE_TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.transaction.records",
                 within="final_record",
-                before="""
-                record.body,
-                record.properties
-                if waiting is None
-                """,
+                before="if waiting is not None and waiting.deliver_ms is not None:",
                 after="""
-                record.body[::-1] if planted("committed with another body") else record.body,
-                record.properties
-                if waiting is None
+                if planted("committed with another body"):
+                    pending.body = pending.body[::-1]
+                if waiting is not None and waiting.deliver_ms is not None:
                 """,
             ),
         ),
