@@ -57,10 +57,16 @@ def select_list(path: Path | None, schema: pa.Schema) -> str:
 
 
 def is_as_told(path: Path, schema: pa.Schema) -> bool:
-    """Return whether each column of `path` has exactly its type in `schema`: no cast can fail."""
+    """Return whether each column of `path` has exactly its type in `schema`: no cast can fail.
+
+    A column that the format added later may be missing: it is read as null.
+    """
     found = pq.read_schema(path)
     return all(
-        field.name in found.names and found.field(field.name).type == field.type for field in schema
+        found.field(field.name).type == field.type
+        if field.name in found.names
+        else field.name in ADDED
+        for field in schema
     )
 
 

@@ -66,8 +66,11 @@ _END_S = 5.0
 LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 # With one compiler tier the JVM reserves only 48 MB for code by default. A session of many checks
 # fills that, and a JVM without room for an adapter fails a query with an InternalError.
+# Compiled expressions are classes: by default the whole heap is collected each time that those have
+# outgrown a mark that begins at 21 MB.
 _JAVA_OPTIONS = (
-    f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()} -XX:ReservedCodeCacheSize=240m"
+    f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()} -XX:ReservedCodeCacheSize=240m "
+    "-XX:MetaspaceSize=512m"
 )
 
 

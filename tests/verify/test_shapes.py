@@ -1,0 +1,39 @@
+"""Which tables DuckDB reads where they lie: those without a cast that could fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from verify.engines.duckdb import DuckDBEngine
+from verify.engines.engine import TableFiles
+from verify.sources.format_tables import ADDED, TABLES
+from verify.sources.run_files import LocalFiles
+
+
+@pytest.mark.parametrize(
+    ("change", "is_viewed"),
+    [
+        (lambda table: table, True),
+        (lambda table: table.drop_columns(sorted(ADDED & set(table.column_names))), True),
+        (lambda table: table.set_column(0, table.schema.names[0], pa.nulls(1)), False),
+    ],
+    ids=["as the format says", "before columns were added", "without a type"],
+)
+@pytest.mark.parametrize("name", ["ops", "log"])
+def test_a_large_table_is_read_where_it_lies(name, change, is_viewed, tmp_path: Path) -> None:
+    schema = TABLES[name]
+    table = change(pa.Table.from_pylist([{"node": "n0"}], schema=schema))
+    (tmp_path / name).mkdir()
+    pq.write_table(table, tmp_path / name / "part.parquet")
+    file = LocalFiles(tmp_path).table_file(f"{name}/part.parquet")
+    engine = DuckDBEngine(tmp_path / "spill", viewed_rows_min=1)
+    engine.load({name: TableFiles(files=(file,), schema=schema)}, {})
+    views = engine.ask("select view_name from duckdb_views() where not internal")
+    rows = engine.table(name)
+    engine.close()
+    assert [view["view_name"] for view in views] == ([name] if is_viewed else [])
+    assert rows == [dict.fromkeys(schema.names) | {"node": "n0"}]
