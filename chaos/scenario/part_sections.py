@@ -279,10 +279,16 @@ class SearchesSection(PartSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FiltersSection(PartSection):
-    """`rate`: sends per second; three groups, of one member each, want half of them or more."""
+    """`rate`: sends per second; three groups, of one member each, want half of them or more.
+
+    `sql_rate`: sends per second of messages of many kinds, which groups with all operators of SQL92
+    read, and `sql_compositions` groups with several operators in one expression.
+    """
 
     rate: float = number(6.0, 0.001, 10_000)
     restart_s: float = number(8.0, 0, 86_400)
+    sql_rate: float = number(4.0, 0.001, 10_000)
+    sql_compositions: int = number(8, 0, 1_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
