@@ -128,16 +128,20 @@ class PopsSection(PartSection):
     message is hidden for about `invisible_ms` and, without order, delivered again at most
     `retries_max` times before it is a dead letter. Shares are parts of 1, of the messages popped:
     `batch_share` are acknowledged in one request with others, `leave_share` never, `late_share`
-    when their time is over, by whoever gets them; `change_share` get another time first; of
+    when their time is over, by whoever gets them; `change_share` get another time first;
+    `work_share` are worked on for longer than their time, which is prolonged; of
     `twice_share` the receipt is used a second time; `poison_share` of the messages sent are never
     acknowledged by anybody without order. In order, `skip_share` are left while those behind them
-    are acknowledged. After `busy_share` of the pops a member works up to `busy_ms` on what came, so
-    that more messages wait for the next pop. `restart_s` is the mean time between restarts of a
-    member, 0: none.
+    are acknowledged, and of `shorten_share` of the queues of a pop one message gets a shorter time
+    while the others are worked on. After `busy_share` of the pops a member works up to `busy_ms` on
+    what came, so that more messages wait for the next pop. Every `burst_s` (0: never) a message
+    goes to each queue at once, so that pops show messages of several queues. `restart_s` is the
+    mean time between restarts of a member, 0: none.
     """
 
     send_rate: float = number(5.0, 0.1, 10_000)
     send_batch_share: float = number(0.3, 0, 1)
+    burst_s: float = number(1.2, 0, 86_400)
     members: int = number(2, 1, 16)
     order_members: int = number(2, 0, 16)
     restart_s: float = number(8.0, 0, 86_400)
@@ -149,9 +153,11 @@ class PopsSection(PartSection):
     leave_share: float = number(0.05, 0, 1)
     late_share: float = number(0.06, 0, 1)
     change_share: float = number(0.1, 0, 1)
+    work_share: float = number(0.1, 0, 1)
     twice_share: float = number(0.05, 0, 1)
     poison_share: float = number(0.01, 0, 1)
     skip_share: float = number(0.15, 0, 1)
+    shorten_share: float = number(0.25, 0, 1)
     busy_share: float = number(0.5, 0, 1)
     busy_ms: int = number(800, 0, 60_000)
 
