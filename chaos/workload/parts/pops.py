@@ -132,7 +132,11 @@ class Pops:
             SENDERS_GROUP,
             self._context.name_servers,
             slot.dial,
-            settings=ProducerSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings()),
+            settings=ProducerSettings(
+                timeout_ms=TIMEOUT_MS,
+                compression=slot.compression(),
+                instance=slot.instance_settings(),
+            ),
         )
         pace = Pace(1 / self._section.burst_s, self._child())
         async with producer:

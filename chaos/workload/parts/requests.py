@@ -118,7 +118,9 @@ class RequestsPart:
             self._context.name_servers,
             slot.dial,
             settings=ProducerSettings(
-                timeout_ms=self._section.timeout_ms, instance=slot.instance_settings()
+                timeout_ms=self._section.timeout_ms,
+                compression=slot.compression(),
+                instance=slot.instance_settings(),
             ),
         )
         async with producer, asyncio.TaskGroup() as processes:

@@ -34,6 +34,7 @@ from chaos.workload.parts.push_members import (
     rows_of,
 )
 from chaos.workload.pull_reader import complete_poll
+from client.connection.send_codec import CompressionType
 from client.consume.listener import ConsumeStatus
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError, NoRouteError
@@ -78,6 +79,7 @@ class RetriesPart:
             NAME,
             f"{NAME}-sender",
             rate=self._section.rate,
+            kinds=tuple(CompressionType),
             on_acked=lambda row: self._owed.acknowledged(row.value),
         )
         self._members = [
