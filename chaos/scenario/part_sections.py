@@ -78,9 +78,10 @@ class TimersSection(PartSection):
 class RequestsSection(PartSection):
     """Requests that a group of `responders` answers; `rate` per second, over all clients.
 
-    A requesting client waits `timeout_ms` for its answer; a responder is killed or leaves after
+    A requesting client waits `timeout_ms` for its answer, and crashes after `asker_restart_s` on
+    average (0: never), while a request of it waits; a responder is killed or leaves after
     `restart_s` on average (0: never), fails `refuse_share` of its requests and has them delivered
-    again, and thinks `think_ms` on average.
+    again, and thinks `think_ms` on average, about `slow_share` of them up to two seconds.
     """
 
     clients: int = number(1, 1, 16)
@@ -89,6 +90,8 @@ class RequestsSection(PartSection):
     timeout_ms: int = number(4_000, 100, 60_000)
     responders: int = number(2, 1, 16)
     restart_s: float = number(8.0, 0, 86_400)
+    asker_restart_s: float = number(3.0, 0, 86_400)
+    slow_share: float = number(0.2, 0, 1)
     refuse_share: float = number(0.03, 0, 1)
     think_ms: int = number(20, 0, 10_000)
 
@@ -98,10 +101,11 @@ class SendsSection(PartSection):
     """Sends that are not plain; `rate` operations per second, over all clients.
 
     Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
-    batches of up to `batch_count_max`, hasty ones, which are attempted anew every `hasty_ms` and
-    given up after a few attempts, single-attempt ones, which the application repeats by itself; of
-    the other single messages `big_share` are near the size limit or
-    beyond it, `compressed_share` compressed, `properties_share` full of properties.
+    batches of up to `batch_count_max`, batches that mix new messages with stored ones, hasty ones,
+    which are attempted anew every `hasty_ms` and given up after a few attempts, single-attempt
+    ones, which the application repeats by itself; of the other single messages `big_share` are near
+    the size limit or beyond it, `compressed_share` compressed, `properties_share` full of
+    properties.
     """
 
     clients: int = number(2, 1, 16)
@@ -112,6 +116,7 @@ class SendsSection(PartSection):
     in_flight_max: int = number(3, 1, 64)
     batch_share: float = number(0.05, 0, 1)
     batch_count_max: int = number(100, 2, 1000)
+    mixed_batch_share: float = number(0.1, 0, 1)
     hasty_share: float = number(0.1, 0, 1)
     hasty_ms: int = number(1, 1, 1000)
     one_attempt_share: float = number(0.2, 0, 1)
