@@ -18,6 +18,7 @@ from typing import Any, Final
 __all__ = [
     "PART_SECTIONS",
     "AccountsSection",
+    "AssignmentsSection",
     "BroadcastSection",
     "DeletionsSection",
     "FiltersSection",
@@ -313,6 +314,17 @@ class LongPollsSection(PartSection):
     restart_s: float = number(8.0, 0, 86_400)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentsSection(PartSection):
+    """Two groups of `members_min` to `members_max` members, of which one comes or goes every
+    `change_s` on average; every `every_s` all their queues are asked for."""
+
+    members_min: int = number(2, 1, 64)
+    members_max: int = number(5, 1, 64)
+    change_s: float = number(2.0, 0.05, 86_400)
+    every_s: float = number(0.7, 0.05, 3600)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -330,6 +342,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "searches": SearchesSection,
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
+        "assignments": AssignmentsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

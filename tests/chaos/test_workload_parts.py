@@ -214,6 +214,24 @@ async def test_groups_are_given_the_tags_that_they_want(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
+async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> None:
+    def rounds(group: str) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = collections.defaultdict(list)
+        for row in _by_kind(tmp_path / "history")["assignment"]:
+            if row["client_group"] == group:
+                found[row["ref"]].append(row)
+        return found
+
+    keys = "members_min = 3\nmembers_max = 3\nevery_s = 0.1\nchange_s = 1000\n"
+    async with _part_at_work(tmp_path, "assignments", keys, load_s=1):
+        await until(lambda: any(len(rows) == 3 for rows in rounds("assignments-pull").values()))
+    (rows, *_) = [rows for rows in rounds("assignments-pull").values() if len(rows) == 3]
+    assert sorted(queue["queue"] for row in rows for queue in row["assigned"]) == [0, 1]
+    assert {row["offset"] for row in rows} == {1}
+    assert not rounds("assignments-pop"), "with more members than queues its shares are not told"
+
+
+@pytest.mark.timeout(60)
 async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path: Path) -> None:
     keys = "rate = 20\nclients = 1\nrestart_s = 0\nslow_share = 0\n"
     async with _part_at_work(tmp_path, "orderly", keys, load_s=1):
