@@ -336,5 +336,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: (SEND_SLOT, BURST_SLOT, DEAD_SLOT, *_member_slots(section)),
     make=_make,
-    judged_by=("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9"),
+    judged_by=("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P10"),
 )
