@@ -57,6 +57,7 @@ from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.topics import make_topics
+from chaos.workload.transactional_sender import IMMUNITY_BEYOND_S_MAX
 from chaos.worlds.host import WorldOptions
 from chaos.worlds.world import World
 from client.errors import ClientError
@@ -359,10 +360,12 @@ class _Experiment:
                 deadline_s = loop.time() + self._scenario.load.heal_seconds_max
             if self._on_whole is not None:
                 self._on_whole()
+            work = self._scenario.workload
             await await_settled(
                 parts.workload,
                 parts.history,
                 self._scenario.transactions,
+                immunity_ms=1000 * IMMUNITY_BEYOND_S_MAX * (work.immune_share > 0),
                 deadline_s=deadline_s,
             )
             parts.workload.end_transactions()

@@ -80,17 +80,20 @@ async def await_settled(
     history: HistoryWriter,
     checks: TransactionsSection,
     *,
+    immunity_ms: int,
     deadline_s: float,
 ) -> None:
     """Wait until no undecided half is left and every part is settled, or time is up.
 
-    No half is left where checks have been silent for long enough.
+    No half is left where checks have been silent for long enough. `immunity_ms`: for how long
+    beyond the timeout some halves are not checked.
     """
     began_ns = history.now_ns()
     quiet_ms = 2 * checks.check_interval_ms + CHECK_MARGIN_MS
     while asyncio.get_running_loop().time() < deadline_s:
         # The first check of a half comes `timeout_ms` after it, the next ones once per interval.
-        since_ns = max(began_ns + checks.timeout_ms * 1_000_000, workload.last_check_ns())
+        first_ms = checks.timeout_ms + immunity_ms
+        since_ns = max(began_ns + first_ms * 1_000_000, workload.last_check_ns())
         quiet = history.now_ns() - since_ns >= quiet_ms * 1_000_000
         if quiet and not workload.unsettled_parts():
             return

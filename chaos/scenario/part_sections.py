@@ -18,6 +18,7 @@ from typing import Any, Final
 __all__ = [
     "PART_SECTIONS",
     "AccountsSection",
+    "AssignmentsSection",
     "BroadcastSection",
     "DeletionsSection",
     "FiltersSection",
@@ -78,9 +79,10 @@ class TimersSection(PartSection):
 class RequestsSection(PartSection):
     """Requests that a group of `responders` answers; `rate` per second, over all clients.
 
-    A requesting client waits `timeout_ms` for its answer; a responder is killed or leaves after
+    A requesting client waits `timeout_ms` for its answer, and crashes after `asker_restart_s` on
+    average (0: never), while a request of it waits; a responder is killed or leaves after
     `restart_s` on average (0: never), fails `refuse_share` of its requests and has them delivered
-    again, and thinks `think_ms` on average.
+    again, and thinks `think_ms` on average, about `slow_share` of them up to two seconds.
     """
 
     clients: int = number(1, 1, 16)
@@ -89,6 +91,8 @@ class RequestsSection(PartSection):
     timeout_ms: int = number(4_000, 100, 60_000)
     responders: int = number(2, 1, 16)
     restart_s: float = number(8.0, 0, 86_400)
+    asker_restart_s: float = number(3.0, 0, 86_400)
+    slow_share: float = number(0.2, 0, 1)
     refuse_share: float = number(0.03, 0, 1)
     think_ms: int = number(20, 0, 10_000)
 
@@ -98,10 +102,11 @@ class SendsSection(PartSection):
     """Sends that are not plain; `rate` operations per second, over all clients.
 
     Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
-    batches of up to `batch_count_max`, hasty ones, which are attempted anew every `hasty_ms` and
-    given up after a few attempts, single-attempt ones, which the application repeats by itself; of
-    the other single messages `big_share` are near the size limit or
-    beyond it, `compressed_share` compressed, `properties_share` full of properties.
+    batches of up to `batch_count_max`, batches that mix new messages with stored ones, hasty ones,
+    which are attempted anew every `hasty_ms` and given up after a few attempts, single-attempt
+    ones, which the application repeats by itself; of the other single messages `big_share` are near
+    the size limit or beyond it, `compressed_share` compressed, `properties_share` full of
+    properties.
     """
 
     clients: int = number(2, 1, 16)
@@ -112,6 +117,7 @@ class SendsSection(PartSection):
     in_flight_max: int = number(3, 1, 64)
     batch_share: float = number(0.05, 0, 1)
     batch_count_max: int = number(100, 2, 1000)
+    mixed_batch_share: float = number(0.1, 0, 1)
     hasty_share: float = number(0.1, 0, 1)
     hasty_ms: int = number(1, 1, 1000)
     one_attempt_share: float = number(0.2, 0, 1)
@@ -128,16 +134,20 @@ class PopsSection(PartSection):
     message is hidden for about `invisible_ms` and, without order, delivered again at most
     `retries_max` times before it is a dead letter. Shares are parts of 1, of the messages popped:
     `batch_share` are acknowledged in one request with others, `leave_share` never, `late_share`
-    when their time is over, by whoever gets them; `change_share` get another time first; of
+    when their time is over, by whoever gets them; `change_share` get another time first;
+    `work_share` are worked on for longer than their time, which is prolonged; of
     `twice_share` the receipt is used a second time; `poison_share` of the messages sent are never
     acknowledged by anybody without order. In order, `skip_share` are left while those behind them
-    are acknowledged. After `busy_share` of the pops a member works up to `busy_ms` on what came, so
-    that more messages wait for the next pop. `restart_s` is the mean time between restarts of a
-    member, 0: none.
+    are acknowledged, and of `shorten_share` of the queues of a pop one message gets a shorter time
+    while the others are worked on. After `busy_share` of the pops a member works up to `busy_ms` on
+    what came, so that more messages wait for the next pop. Every `burst_s` (0: never) a message
+    goes to each queue at once, so that pops show messages of several queues. `restart_s` is the
+    mean time between restarts of a member, 0: none.
     """
 
     send_rate: float = number(5.0, 0.1, 10_000)
     send_batch_share: float = number(0.3, 0, 1)
+    burst_s: float = number(1.2, 0, 86_400)
     members: int = number(2, 1, 16)
     order_members: int = number(2, 0, 16)
     restart_s: float = number(8.0, 0, 86_400)
@@ -149,9 +159,11 @@ class PopsSection(PartSection):
     leave_share: float = number(0.05, 0, 1)
     late_share: float = number(0.06, 0, 1)
     change_share: float = number(0.1, 0, 1)
+    work_share: float = number(0.1, 0, 1)
     twice_share: float = number(0.05, 0, 1)
     poison_share: float = number(0.01, 0, 1)
     skip_share: float = number(0.15, 0, 1)
+    shorten_share: float = number(0.25, 0, 1)
     busy_share: float = number(0.5, 0, 1)
     busy_ms: int = number(800, 0, 60_000)
 
@@ -279,10 +291,16 @@ class SearchesSection(PartSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FiltersSection(PartSection):
-    """`rate`: sends per second; three groups, of one member each, want half of them or more."""
+    """`rate`: sends per second; three groups, of one member each, want half of them or more.
+
+    `sql_rate`: sends per second of messages of many kinds, which groups with all operators of SQL92
+    read, and `sql_compositions` groups with several operators in one expression.
+    """
 
     rate: float = number(6.0, 0.001, 10_000)
     restart_s: float = number(8.0, 0, 86_400)
+    sql_rate: float = number(4.0, 0.001, 10_000)
+    sql_compositions: int = number(8, 0, 1_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +312,17 @@ class LongPollsSection(PartSection):
     hold_ms: int = number(2_000, 10, 60_000)
     wake_ms: int = number(1_000, 1, 60_000)
     restart_s: float = number(8.0, 0, 86_400)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentsSection(PartSection):
+    """Two groups of `members_min` to `members_max` members, of which one comes or goes every
+    `change_s` on average; every `every_s` all their queues are asked for."""
+
+    members_min: int = number(2, 1, 64)
+    members_max: int = number(5, 1, 64)
+    change_s: float = number(2.0, 0.05, 86_400)
+    every_s: float = number(0.7, 0.05, 3600)
 
 
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
@@ -313,6 +342,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "searches": SearchesSection,
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
+        "assignments": AssignmentsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

@@ -75,6 +75,8 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "workload.commit_share": (0, 1),
         "workload.rollback_share": (0, 1),
         "workload.undecided_share": (0, 1),
+        "workload.immune_share": (0, 1),
+        "workload.contrary_share": (0, 1),
         "workload.transaction_crash_s": (0, _DAY_S),
         "workload.push_clients": (0, 64),
         "workload.push_restart_s": (0, _DAY_S),

@@ -104,8 +104,11 @@ class WorkloadSection:
     Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind, 0:
     none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
     broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
-    them up. `impatient_share` of the sends and decisions are given up after `impatient_timeout_ms`,
-    so that outcomes stay unknown and are retried by the application; `batch_share` of the sends are
+    them up. `immune_share` of all ask the broker to wait with its first check for a few seconds
+    more than its timeout, and after `contrary_share` of the decisions that were acknowledged the
+    contrary one is sent, as by an application whose processes disagree. `impatient_share` of the
+    sends and decisions are given up after `impatient_timeout_ms`, so that outcomes stay unknown and
+    are retried by the application; `batch_share` of the sends are
     batches of two to four messages, after `repeat_share` of the answers the message is sent again,
     as by an application that lost the answer, at most as often as a failed one is. A push listener
     takes `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written
@@ -133,6 +136,8 @@ class WorkloadSection:
     commit_share: float = 0.75
     rollback_share: float = 0.15
     undecided_share: float = 0.0
+    immune_share: float = 0.0
+    contrary_share: float = 0.0
     transaction_crash_s: float = 20.0
     push_clients: int = 2
     push_restart_s: float = 15.0

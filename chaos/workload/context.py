@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,12 +18,16 @@ from chaos.scenario.scenario import Scenario
 from chaos.worlds.world import World
 from client.connection.instance import InstanceSettings
 from client.connection.routes import RouteSettings
+from client.connection.send_codec import Compression, CompressionType
 from client.message import MessageQueue
 from remoting.protocol.acl_signature import Signer
 
 __all__ = ["Slot", "WorkContext", "queue_row"]
 
 ROUTE_POLL_MS = 5_000  # RocketMQ polls every 30 s; runs are short
+
+
+_COMPRESSED_FROM = 128  # bytes: bodies of the workload are small
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +45,12 @@ class Slot:
 
     def next_client(self) -> str:
         return f"{self.name}.{next(self.numbers)}"
+
+    def compression(self, kind: CompressionType | None = None) -> Compression:
+        """Return how a producer of this slot compresses; without `kind` each slot has its own."""
+        kinds = tuple(CompressionType)
+        kind = kind or kinds[zlib.crc32(self.name.encode()) % len(kinds)]
+        return Compression(size_bytes_min=_COMPRESSED_FROM, kind=kind)
 
     def instance_settings(self, signer: Signer | None = None) -> InstanceSettings:
         """Return a new client's settings; `signer`: an account of its own."""

@@ -4,7 +4,8 @@ Place in the data path: the processes of `chaos.workload.transactional_sender` s
 themselves; those of slow applications are left to `LateDecisions`, which sends each at about the
 time of a check: the decision is on its way, or just stored, when the broker looks at its half.
 
-Invariants: a decision is sent once more only where its outcome is unknown; a late one whose client
+Invariants: a decision is sent once more only where its outcome is unknown; a contrary one follows
+only what was certainly carried out, so that it has to be refused; a late one whose client
 dies is left to the checks, which are answered from the database again.
 
 Source: RocketMQ's TransactionListener; the run format (decide).
@@ -37,6 +38,10 @@ END_RETRIES_MAX: Final = 1
 RACE_S: Final = 0.008  # how long before the next check is due a decision may be sent
 CHECKS_WAITED: Final = 3  # intervals, behind the timeout, after which no check is awaited any more
 _LOOK_S: Final = 0.1
+_CONTRARY: Final = {
+    Decision.COMMIT: Decision.ROLLBACK,
+    Decision.ROLLBACK: Decision.COMMIT,
+}
 _OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
     EndOutcome.OK: "ok",
     EndOutcome.FAIL: "fail",
@@ -63,15 +68,18 @@ class DecisionSender:
     async def tell(
         self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
     ) -> None:
-        """Send the decision, once more where its outcome is unknown.
+        """Send the decision, once more where its outcome is unknown, now and then the contrary.
 
-        The same decision again must be answered as done (G4). After that it is left to the broker's
-        check.
+        The same decision again must be answered as done, a contrary one be refused (G4). What is
+        unknown after that is left to the broker's check.
         """
         settings = self._context.scenario.workload
         timeout_ms = impatience(settings, self._rng)
         for _ in range(1 + END_RETRIES_MAX):
             outcome = await self.send(half, tx, decision, queue, timeout_ms)
+            if outcome is EndOutcome.OK and self._rng.random() < settings.contrary_share:
+                contrary = _CONTRARY[decision]
+                await self.send(half, tx, contrary, queue, settings.send_timeout_ms)
             if outcome is not EndOutcome.INFO:
                 return
             timeout_ms = settings.send_timeout_ms

@@ -39,6 +39,7 @@ PROPERTY_SEQ: Final = "lmq_seq"
 _PROPERTY_NUMBER: Final = f"{USER_PREFIX}number"
 _PROPERTY_TEXT: Final = f"{USER_PREFIX}text"
 _TEXTS: Final = ("plain", "größer", "\u4e2d\u6587", "\U0001f680")
+_COMPRESSIBLE_EVERY: Final = 3  # messages, of which one has a body that compression makes smaller
 _FLAGS: Final = (0, 0, 1, 0x7FFF_FFFF)
 
 
@@ -74,9 +75,12 @@ class MessageMaker:
             seq = self._seqs.get(shard, 0)
             self._seqs[shard] = seq + 1
             properties[PROPERTY_SEQ] = str(seq)
+        filler = self._rng.randbytes(max(0, self._body_bytes - len(value)))
+        if number % _COMPRESSIBLE_EVERY == 0 and filler:
+            filler = filler[:1] * len(filler)
         return Message(
             topic=topic,
-            body=value.encode() + self._rng.randbytes(max(0, self._body_bytes - len(value))),
+            body=value.encode() + filler,
             tags=tag_of(value),
             keys=(f"key-{value}",),
             shard=shard,

@@ -68,7 +68,9 @@ class PlainClient:
             self._context.name_servers,
             self._slot.dial,
             settings=ProducerSettings(
-                timeout_ms=settings.send_timeout_ms, instance=self._slot.instance_settings()
+                timeout_ms=settings.send_timeout_ms,
+                compression=self._slot.compression(),
+                instance=self._slot.instance_settings(),
             ),
         )
         async with producer, asyncio.TaskGroup() as group:

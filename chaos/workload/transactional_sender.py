@@ -47,7 +47,7 @@ from client.produce.transaction_producer import (
     half_message,
 )
 
-__all__ = ["CheckLog", "TransactionalClient"]
+__all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient"]
 
 UNKNOWN_ANSWERS_MAX: Final = 2
 TELL_UNKNOWN_SHARE: Final = 0.5
@@ -55,6 +55,9 @@ PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
+IMMUNITY_BEYOND_S_MAX: Final = 3
+"""How many seconds beyond the broker's timeout a producer may ask it to wait with its check."""
+_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 class CheckLog(TransactionObserver):
@@ -252,7 +255,9 @@ class TransactionalClient:
                 end_timeout_ms=timeout_ms,
                 check_workers=CHECK_WORKERS,
                 producer=ProducerSettings(
-                    timeout_ms=timeout_ms, instance=self._slot.instance_settings()
+                    timeout_ms=timeout_ms,
+                    compression=self._slot.compression(),
+                    instance=self._slot.instance_settings(),
                 ),
             ),
             observer=log,
@@ -292,7 +297,10 @@ class _Process:
             queue = self._rng.choice(self._context.queues)
             uniq_key = self._producer.instance.next_uniq_key(wall_ms())
             message = self._maker.make(queue.topic, uniq_key=uniq_key, transactional=True)
-            half = await self._send_half(message, queue)
+            immunity_s = self._draw_immunity()
+            if immunity_s:
+                message.properties = {**message.properties, _IMMUNITY: str(immunity_s)}
+            half = await self._send_half(message, queue, immunity_s)
             if half is None:
                 continue
             tx = message.properties[PROPERTY_TX]
@@ -317,8 +325,18 @@ class _Process:
                 timeout_ms = self._settings.send_timeout_ms
                 await self._decisions.send(half, tx, Decision.UNKNOWN, queue, timeout_ms)
 
-    async def _send_half(self, message: Message, queue: MessageQueue) -> HalfMessage | None:
+    def _draw_immunity(self) -> int:
+        """Return for how many seconds the broker shall ask nothing; 0: as long as it likes."""
+        if self._rng.random() >= self._settings.immune_share:
+            return 0
+        timeout_ms = self._context.scenario.transactions.timeout_ms
+        return timeout_ms // 1000 + self._rng.randint(1, IMMUNITY_BEYOND_S_MAX)
+
+    async def _send_half(
+        self, message: Message, queue: MessageQueue, immunity_s: int
+    ) -> HalfMessage | None:
         """Return the half if it was acknowledged; only then does the transaction go on."""
+        due = self._context.history.now_ns() + immunity_s * 1_000_000_000 if immunity_s else None
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
             "half",
@@ -327,6 +345,7 @@ class _Process:
             queue=queue.queue_id,
             tx=message.properties[PROPERTY_TX],
             messages=[row],
+            due=due,
         ) as operation:
             try:
                 result = await self._producer.send_half(

@@ -13,7 +13,16 @@ from chaos.workload.parts.resets import DueOffsets
 from chaos.workload.parts.retries import refusals_of
 from client.message import MessageQueue
 
-CONSUMING = ("orderly", "broadcast", "retries", "litepull", "resets", "filters", "longpolls")
+CONSUMING = (
+    "orderly",
+    "broadcast",
+    "retries",
+    "litepull",
+    "resets",
+    "filters",
+    "longpolls",
+    "assignments",
+)
 QUEUE = MessageQueue("resets", "broker-a", 0)
 
 

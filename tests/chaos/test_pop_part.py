@@ -32,9 +32,11 @@ NOTHING_ELSE = PopsSection(
     leave_share=0,
     late_share=0,
     change_share=0,
+    work_share=0,
     twice_share=0,
     poison_share=0,
     skip_share=0,
+    shorten_share=0,
     busy_share=0,
 )
 
@@ -67,7 +69,7 @@ def test_poison_is_the_same_for_everybody() -> None:
 def test_names_begin_with_the_parts_own() -> None:
     section = PopsSection()
     assert all(name.startswith(SPEC.name) for name in (*SPEC.topics(section), *SPEC.slots(section)))
-    assert len(set(SPEC.slots(section))) == section.members + section.order_members + 2
+    assert len(set(SPEC.slots(section))) == section.members + section.order_members + 3
 
 
 @pytest.mark.parametrize("line", ["members = 0", "leave_share = 1.5", "invisible_ms = 0"])
@@ -252,6 +254,30 @@ async def test_what_takes_too_long_takes_two_members_so_long(tmp_path: Path) -> 
     ops = await rig.run(rig.member(section))
     assert [op["f"] for op in ops] == ["pop", "pop", "pop", "ack", "pop"]
     assert ops[3]["ref"] == ops[2]["ref"]
+
+
+async def test_work_that_takes_longer_than_its_time_prolongs_it(tmp_path: Path) -> None:
+    rig = _Rig(tmp_path, [[_popped("a", 0)], *[[]] * 18])
+    section = dataclasses.replace(NOTHING_ELSE, work_share=1.0, invisible_ms=500, poll_ms=0)
+    ops = await rig.run(rig.member(section))
+    pop, *changes, ack = [op for op in ops if op.get("messages")]
+    assert (pop["f"], {change["f"] for change in changes}, ack["f"]) == ("pop", {"change"}, "ack")
+    receipts = [pop["ref"], *(change["key"] for change in changes)]
+    assert [*(change["ref"] for change in changes), ack["ref"]] == receipts
+    assert changes[0]["t_invoke"] - pop["t_complete"] > 200_000_000, "it did not work before that"
+
+
+async def test_in_order_one_message_is_given_back_early_and_the_others_are_held(
+    tmp_path: Path,
+) -> None:
+    popped = [_popped(value, at, order=True) for at, value in enumerate("abc")]
+    rig = _Rig(tmp_path, [popped, *[[]] * 8])
+    section = dataclasses.replace(NOTHING_ELSE, shorten_share=1.0, invisible_ms=500, poll_ms=0)
+    ops = await rig.run(rig.member(section, in_order=True))
+    pop, change, *acks = [op for op in ops if op.get("messages")]
+    assert [op["f"] for op in (pop, change, *acks)] == ["pop", "change", "ack", "ack", "ack"]
+    assert change["due"] < min(acks[0]["t_invoke"], pop["due"])
+    assert [ack["messages"][0]["offset"] for ack in acks] == [0, 1, 2]
 
 
 async def test_a_change_gives_a_new_receipt(tmp_path: Path) -> None:

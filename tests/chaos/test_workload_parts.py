@@ -204,18 +204,43 @@ async def test_polls_are_held_and_carry_the_offset(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60)
 async def test_groups_are_given_the_tags_that_they_want(tmp_path: Path) -> None:
-    keys = "rate = 40\nrestart_s = 0\n"
+    keys = "rate = 40\nsql_rate = 40\nsql_compositions = 2\nrestart_s = 0\n"
     async with _part_at_work(tmp_path, "filters", keys, load_s=1) as (part, _):
-        await until(lambda: len(_by_kind(tmp_path / "history")["send"]) > 15)
+        await until(lambda: len(_by_kind(tmp_path / "history")["send"]) > 40)
         groups = part.consumer_groups()
     kinds = _by_kind(tmp_path / "history")
-    sent = {row["messages"][0]["value"] for row in kinds["send"] if row["type"] == "ok"}
+    tags = {}
+    for row in kinds["send"]:
+        value = row["messages"][0]["value"]
+        by_kind = f"K{int(value.rpartition('-')[2]) % 10}"
+        tags[value] = by_kind if row["client_group"] == "filters-sql-producers" else tag_of(value)
+    sent = _values([row for row in kinds["send"] if row["type"] == "ok"])
     for name, group in groups.items():
         given = _values([row for row in kinds["deliver"] if row["client_group"] == name])
-        wanted = {value for value in sent if tag_of(value) in cast("list[str]", group["tags"])}
-        assert wanted
-        assert given >= wanted
-        assert {tag_of(value) for value in given} <= set(cast("list[str]", group["tags"]))
+        wanted = cast("list[str]", group["tags"])
+        assert given >= {value for value in sent if tags[value] in wanted}
+        assert {tags[value] for value in given} <= set(wanted)
+    by_sql = [set(cast("list[str]", groups[name]["tags"])) for name in groups if "-sql-" in name]
+    assert len(by_sql) > 20
+    assert {"K0", "T0"} <= set.union(*by_sql)
+
+
+@pytest.mark.timeout(60)
+async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> None:
+    def rounds(group: str) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = collections.defaultdict(list)
+        for row in _by_kind(tmp_path / "history")["assignment"]:
+            if row["client_group"] == group:
+                found[row["ref"]].append(row)
+        return found
+
+    keys = "members_min = 3\nmembers_max = 3\nevery_s = 0.1\nchange_s = 1000\n"
+    async with _part_at_work(tmp_path, "assignments", keys, load_s=1):
+        await until(lambda: any(len(rows) == 3 for rows in rounds("assignments-pull").values()))
+    (rows, *_) = [rows for rows in rounds("assignments-pull").values() if len(rows) == 3]
+    assert sorted(queue["queue"] for row in rows for queue in row["assigned"]) == [0, 1]
+    assert {row["offset"] for row in rows} == {1}
+    assert not rounds("assignments-pop"), "with more members than queues its shares are not told"
 
 
 @pytest.mark.timeout(60)

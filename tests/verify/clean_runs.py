@@ -228,19 +228,24 @@ def retain_from(run: SyntheticRun, node: str, index: int) -> None:
     run.cq = [unit for unit in run.cq if unit["node"] != node or unit["position"] not in gone]
 
 
-def _retained() -> SyntheticRun:
-    """Retention took two messages from all replicas: one unread, one read where nobody tells."""
-    run = SyntheticRun("retained")
+def retain_everywhere(run: SyntheticRun, index: int) -> None:
+    """Drops what all replicas held below `index`, and lets their queues begin behind it."""
     for node in NODES:
-        retain_from(run, node, 12)
+        retain_from(run, node, index)
     for queue in run.manifest["queues"]:
         kept = [
             row["queue_offset"]
             for row in run.log
             if (row.get("topic"), row.get("queue")) == (queue["topic"], queue["queue"])
-            and row["kind"] != "offset"
+            and row["kind"] in {"message", "half", "op", "final"}
         ]
         queue["min_offset"] = min(kept, default=queue["max_offset"])
+
+
+def _retained() -> SyntheticRun:
+    """Retention took two messages from all replicas: one unread, one read where nobody tells."""
+    run = SyntheticRun("retained")
+    retain_everywhere(run, 12)
     unread, hidden = "retained.v0", "retained.v1"
     assert not {unread, hidden} & {row.get("value") for row in run.log}
     for op in run.ops:

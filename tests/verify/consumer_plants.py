@@ -108,6 +108,27 @@ def member_that_left_goes_on(run: SyntheticRun) -> None:
     ours["t_complete"] = ours["t_invoke"] + 1
 
 
+@plant("C17", witness="assigned to too many")
+def queue_assigned_to_two(run: SyntheticRun) -> None:
+    _round_of(run, "two")[1]["assigned"] = _round_of(run, "two")[0]["assigned"]
+
+
+@plant("C17", witness="assigned to too few")
+def queue_assigned_to_nobody(run: SyntheticRun) -> None:
+    _round_of(run, "one")[1]["assigned"] = []
+
+
+@plant("C17", witness="too different numbers")
+def one_member_gets_all(run: SyntheticRun) -> None:
+    first, second = _round_of(run, "one")
+    first["assigned"] = [*first["assigned"], *second["assigned"]]
+    second["assigned"] = []
+
+
+def _round_of(run: SyntheticRun, ref: str) -> list[Row]:
+    return [op for op in run.ops if op.get("ref") == f"{run.name}.{ref}"]
+
+
 @plant("C12", witness="granted to two")
 def lock_granted_before_it_was_given_back(run: SyntheticRun) -> None:
     (given,) = ops_of(run, "m1", "unlock")

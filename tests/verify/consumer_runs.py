@@ -1,7 +1,8 @@
 """A clean run of consumers, beside what every synthetic run has.
 
 A group under locks, a broadcast one, one with retries and dead letters, one that is reset and whose
-member seeks, one that filters by tag, and one whose polls are held.
+member seeks, one that filters by tag, one whose polls are held, and one whose queues the broker
+assigns.
 
 Own code: nothing of the laboratory or of the broker is used.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
-from tests.verify.synthetic import MS, Rec, Row, SyntheticRun
+from tests.verify.synthetic import MS, TOPIC, Rec, Row, SyntheticRun
 
 ORDERLY, BROADCAST, RETRIED, RESET = "Orderly", "Broadcast", "Retried", "Reset"
 TIMED = "timed"
@@ -55,6 +56,7 @@ def _work(run: SyntheticRun, dead: tuple[str, ...]) -> None:
     _resets(run)
     _filters(run)
     _longpolls(run)
+    _assignments(run)
 
 
 def send(run: SyntheticRun, topic: str, name: str, tags: str = "a") -> None:
@@ -278,6 +280,32 @@ def _filters(run: SyntheticRun) -> None:
     assign(run, "t1", "filters", TAGGED)
     for number in (0, 2, 3, 5):
         deliver(run, "t1", "filters", TAGGED, f"t{number}")
+
+
+def _assignments(run: SyntheticRun) -> None:
+    """Two queues: each to one of two members, then to one of three, then to two of three each."""
+    assigned_round(run, "one", [[0], [1]])
+    assigned_round(run, "two", [[0], [], [1]])
+    assigned_round(run, "three", [[0, 1], [1], [0]], copies=2)
+
+
+def assigned_round(
+    run: SyntheticRun, ref: str, queues: Sequence[Sequence[int]], copies: int = 1
+) -> list[Row]:
+    return [
+        run.op(
+            f"asker-{ref}-{number}",
+            "assignment",
+            client_group="assigned",
+            topic=TOPIC,
+            offset=copies,
+            ref=f"{run.name}.{ref}",
+            status="AVG",
+            node=run.leader,
+            assigned=[{"broker_group": run.group, "topic": TOPIC, "queue": at} for at in own],
+        )
+        for number, own in enumerate(queues)
+    ]
 
 
 def _longpolls(run: SyntheticRun) -> None:

@@ -99,6 +99,11 @@ def request(
     )
 
 
+def reply(run: SyntheticRun, value: str, outcome: str = "ok") -> Row:
+    """What a responder was answered for its reply to a request."""
+    return run.op("r2", "reply", outcome, key=f"{run.name}.{value}", ref=f"{run.name}.a-{value}")
+
+
 def delayed_run() -> SyntheticRun:
     """One timer delivered in time, one of a level; one recalled, twice; one whose recall came too
     late, one whose recall nobody answered and that came; one of unknown outcome, tried again; a
@@ -120,7 +125,9 @@ def delayed_run() -> SyntheticRun:
         )  # stored before: nothing is appended
         again["due"] = again["t_invoke"] + 20 * MS
         request(run, "q0", "a-q0")
+        reply(run, "q0")
         request(run, "q1", None, "info", status="NO_REPLY")
+        reply(run, "q1")  # too late: the client took it, and dropped it
         request(run, "q2", None, "fail")
         fall_due(run, first)
         fall_due(run, second, early_ms=1)

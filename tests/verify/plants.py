@@ -504,7 +504,7 @@ def final_appended_before_the_check(run: SyntheticRun) -> None:
     first["t"] = asked - 1
 
 
-@plant("T2", "T1", "T5", "T11", witness="x1", live=True)
+@plant("T2", "T1", "T5", "T11", "T13", witness="x1", live=True)
 def rolled_back_and_delivered(run: SyntheticRun) -> None:
     run.append([_record(run, "final", "x1.v", 0, tx=f"{run.name}.x1")])
 
@@ -541,7 +541,7 @@ def discarded_after_its_commit(run: SyntheticRun) -> None:
     run.append([rec])
 
 
-def _stay_alive(run: SyntheticRun, tx: str, seconds: int) -> None:
+def stay_alive(run: SyntheticRun, tx: str, seconds: int) -> None:
     """Producers of the half's group, which is their own, ask something every twenty seconds."""
     half = run.find("half", tx=f"{run.name}.{tx}")
     half["client_group"] = f"{run.name}-producers"
@@ -554,15 +554,15 @@ def _stay_alive(run: SyntheticRun, tx: str, seconds: int) -> None:
 @plant("T6", witness="its ack", live=True, sql_only=True)
 def half_that_nobody_asks_about(run: SyntheticRun) -> None:
     run.half("t6", "x6", 0)
-    _stay_alive(run, "x6", 80)
+    stay_alive(run, "x6", 80)
 
 
 @plant("T6", witness="a check", live=True, sql_only=True)
 def half_that_nobody_asks_about_again(run: SyntheticRun) -> None:
     half = run.half("t6", "x6", 0)
-    _stay_alive(run, "x6", 40)
+    stay_alive(run, "x6", 40)
     run.check("t6-check", half, "unknown")
-    _stay_alive(run, "x6", 80)
+    stay_alive(run, "x6", 80)
 
 
 def _add_check(run: SyntheticRun, tx: str, decision: str) -> None:
@@ -603,6 +603,39 @@ def discarded_without_a_question(run: SyntheticRun) -> None:
     rec = _record(run, "message", "x8.v", 0, tx=half["tx"])
     rec.topic = DISCARDED
     run.append([rec])
+
+
+@plant("T13", witness="both decisions were acknowledged", live=True)
+def contrary_decision_is_acknowledged(run: SyntheticRun) -> None:
+    half = run.half("t13", "x13", 0)
+    run.decide("t13", half, "commit")
+    tell_in_vain(run, half, "rollback", "ok")
+
+
+@plant("T13", witness="a rollback was acknowledged", live=True)
+def rollback_behind_a_check_is_acknowledged(run: SyntheticRun) -> None:
+    half = run.half("t13", "x13", 0)
+    run.check("t13-check", half, "commit")
+    tell_in_vain(run, half, "rollback", "ok")
+
+
+def tell_in_vain(run: SyntheticRun, half: Row, decision: str, outcome: str) -> None:
+    """Have a decision answered that changes nothing."""
+    told = {"tx": half["tx"], "decision": decision, "node": run.leader}
+    run.op("t13", "decide", outcome, **told)
+
+
+@plant("T18", witness='"checks_early": 1', live=True)
+def asked_about_before_its_time(run: SyntheticRun) -> None:
+    immune_half(run, asked_after_ms=2_000)
+
+
+def immune_half(run: SyntheticRun, asked_after_ms: int) -> None:
+    """Have a half that wants to be left alone for 3 s, and is asked about."""
+    half = run.half("t18", "x18", 0)
+    half["due"] = half["t_invoke"] + 3_000 * MS
+    run.tick(asked_after_ms)
+    run.check("t18-check", half, "commit")
 
 
 @plant("T10", witness="two op records", live=True)

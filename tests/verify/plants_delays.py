@@ -1,4 +1,4 @@
-"""Planted violations of the rules on delays (D*) and on requests (C11).
+"""Planted violations of the rules on delays (D*) and on requests (C11, C16).
 
 `tests.verify.plants` says what a plant is; importing this module adds these to its list.
 """
@@ -12,6 +12,7 @@ from tests.verify.delayed_rows import (
     fall_due,
     recall,
     record,
+    reply,
     request,
     wait_until,
 )
@@ -138,6 +139,18 @@ def answer_that_nobody_gave(run: SyntheticRun) -> None:
 def answer_that_came_before_it_was_given(run: SyntheticRun) -> None:
     row = request(run, "q7", "a-q7")
     row["t_complete"] = row["t_invoke"] + 1
+
+
+@plant("C16", witness="the client was gone", live=True)
+def reply_to_a_client_that_is_gone_is_acknowledged(run: SyntheticRun) -> None:
+    request(run, "q7", None, "info", status="GONE")
+    reply(run, "q7")
+
+
+@plant("C16", witness="the client waited on", live=True)
+def reply_that_nobody_took_is_acknowledged(run: SyntheticRun) -> None:
+    row = request(run, "q7", None, "info", status="NO_REPLY")
+    row["t_complete"] = reply(run, "q7")["t_complete"] + 1
 
 
 @plant("A5", "A6", "A7", "A15", witness="q7", live=False)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.verify.clean_runs import retain_everywhere
 from tests.verify.plants import Planted
 from tests.verify.pop_runs import Pops, Script, popped_run
-from tests.verify.synthetic import SyntheticRun
+from tests.verify.synthetic import JOBS, SyntheticRun
 
 __all__ = ["POP_PLANTS"]
 
@@ -27,19 +28,24 @@ class PlantedPops(Planted):
     script: Script | None = None
 
     def run(self) -> SyntheticRun:
-        return popped_run(self.name, self.script)
+        run = popped_run(self.name, self.script)
+        self.plant(run)
+        return run
 
 
 POP_PLANTS: list[PlantedPops] = []
 
 
-def plant(check: str, *also: str, witness: str) -> Callable[[Script], Script]:
-    """Register a script. `also`: checks that rightly see the same damage."""
+def plant(
+    check: str, *also: str, witness: str, behind: Callable[[SyntheticRun], None] = _no_rows
+) -> Callable[[Script], Script]:
+    """Register a script, and what is done to the run behind it. `also`: checks that rightly see the
+    same damage."""
 
     def register(script: Script) -> Script:
         name = str(getattr(script, "__name__", "")).replace("_", "-")
         POP_PLANTS.append(
-            PlantedPops(check, name, _no_rows, True, frozenset(also), witness, script=script)
+            PlantedPops(check, name, behind, True, frozenset(also), witness, script=script)
         )
         return script
 
@@ -301,6 +307,27 @@ def one_in_order_was_not_acknowledged_with_the_other(pops: Pops) -> None:
     del pops.run.entries[-1].recs[0]
     pops.wait()
     pops.consume("b2", "x", in_order=True)
+
+
+def retain_behind_x(run: SyntheticRun) -> None:
+    """Retention took all before the message behind x."""
+    index = max(row["index"] for row in run.logged("x", "message") if row["topic"] == JOBS)
+    retain_everywhere(run, index + 1)
+
+
+@plant("P10", witness="x", behind=retain_behind_x)
+def retention_took_one_of_a_group(pops: Pops) -> None:
+    pops.send("x", "y")
+    pops.pop("a1", "x")
+    pops.consume("a2", "y")
+    pops.consume("b1", "x", "y", in_order=True)
+
+
+@plant("P10", "P3", witness="x", behind=retain_behind_x)
+def retention_took_one_held_in_order(pops: Pops) -> None:
+    pops.send("x", "y")
+    pops.consume("a1", "x", "y")
+    pops.pop("b1", "x", "y", in_order=True)
 
 
 @plant("P9", witness="x")

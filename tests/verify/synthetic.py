@@ -439,6 +439,7 @@ class SyntheticRun:
         self.local("t1", "x1", "rollback")
         self.decide("t1", rolled_back, "rollback")
         checked = self.half("t1", "x2", 1)
+        checked["due"] = checked["t_invoke"] + MS
         self.local("t1", "x2", "commit")
         self.decide("t1", checked, "unknown")
         self.check("t1-check", checked, "commit")

@@ -64,6 +64,21 @@ def silent(rule_id: str, *dead: str) -> Callable[[Change], Change]:
     return register
 
 
+@silent("C17")
+def answers_without_any_queue_of_the_group(run: SyntheticRun) -> None:
+    """The route had nothing of it: then nobody gets anything."""
+    for op in run.ops:
+        if op.get("ref") == f"{run.name}.two":
+            op["assigned"] = []
+
+
+@silent("C17")
+def round_that_was_not_answered(run: SyntheticRun) -> None:
+    for op in run.ops:
+        if op.get("ref") == f"{run.name}.one":
+            op |= {"type": "info", "assigned": None}
+
+
 @silent("C3")
 def call_outlives_its_lock(run: SyntheticRun) -> None:
     """It began six seconds before the other member's."""

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.delayed_rows import LEVELS, delay, fall_due, recall, record, request, wait_until
+from tests.verify.delayed_rows import (
+    LEVELS,
+    delay,
+    fall_due,
+    recall,
+    record,
+    reply,
+    request,
+    wait_until,
+)
 from tests.verify.one_rule import judged, result
 from tests.verify.synthetic import MS, NODES, TOPIC, SyntheticRun
 from verify.verdict import Outcome
@@ -125,6 +134,22 @@ def responder_died_after_it_had_answered(run: SyntheticRun) -> None:
     run.find("deliver", "q7", client_group="responders").update(type="info", t_complete=None)
 
 
+@silent("C16")
+def reply_was_refused_or_came_before_the_client_was_gone(run: SyntheticRun) -> None:
+    request(run, "q7", None, "info", status="GONE")
+    reply(run, "q7", "fail")
+    row = request(run, "q8", None, "info", status="GONE")
+    row["t_complete"] = reply(run, "q8")["t_complete"] + 1
+    reply(run, "q9")
+
+
+@silent("C16")
+def reply_to_a_request_of_unknown_outcome(run: SyntheticRun) -> None:
+    """The broker had not acknowledged it: the client did not wait for an answer any more."""
+    row = request(run, "q7", None, "info")
+    row["t_complete"] = reply(run, "q7")["t_complete"] + 1
+
+
 @unknown("D3", "too shortly before the end")
 def fell_due_as_the_drain_began(run: SyntheticRun) -> None:
     delay(run, "d7")
@@ -190,7 +215,7 @@ def test_a_recall_that_came_too_late_to_count_proves_nothing(tmp_path: Path) -> 
     assert result(judged("D2", run, tmp_path / "some")).verdict is Outcome.PASS
 
 
-@pytest.mark.parametrize("rule_id", ["D1", "D2", "D3", "D4", "D5", "D6", "C11"])
+@pytest.mark.parametrize("rule_id", ["D1", "D2", "D3", "D4", "D5", "D6", "C11", "C16"])
 def test_is_left_out_without_delays_and_requests(rule_id: str, tmp_path: Path) -> None:
     found = judged(rule_id, SyntheticRun(), tmp_path)
     assert [rule.id for rule in found.left_out] == [rule_id]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.verify.clean_runs import retain_from
+from tests.verify.pop_plants import retain_behind_x
 from tests.verify.pop_runs import Pops, Script, popped_run
-from tests.verify.synthetic import MS, Rec, Row, SyntheticRun, merge
+from tests.verify.synthetic import MS, NODES, Rec, Row, SyntheticRun, merge
 from verify.catalogue.rule_files import (
     BUILT_IN_RULES,
     BUILT_IN_STAGES,
@@ -37,6 +39,53 @@ def judged(run: SyntheticRun, folder: Path, *ids: str) -> Judged:
         stages=read_stages(BUILT_IN_STAGES),
         say=lambda text: None,
     )
+
+
+def _retained(folder: Path, script: Script) -> CheckResult:
+    run = popped_run("taken", script)
+    retain_behind_x(run)
+    (found,) = judged(run, folder, "P10").results
+    return found
+
+
+def test_what_is_acknowledged_or_came_again_may_be_deleted(tmp_path: Path) -> None:
+    def acknowledged(pops: Pops) -> None:
+        pops.send("x", "y")
+        pops.consume("a1", "x", "y")
+        pops.consume("b1", "x", "y", in_order=True)
+
+    def came_again(pops: Pops) -> None:
+        pops.send("x", "y")
+        pops.pop("a1", "x")
+        pops.wait()
+        pops.come_again("x", 1)
+
+    def held(pops: Pops) -> None:
+        pops.send("x", "y")
+        pops.pop("a1", "x")
+
+    assert _retained(tmp_path / "acked", acknowledged).verdict is Outcome.PASS
+    assert _retained(tmp_path / "again", came_again).verdict is Outcome.PASS
+    assert _retained(tmp_path / "held", held).verdict is Outcome.FAIL
+
+
+def test_what_came_before_the_beginning_of_the_log_is_in_no_order(tmp_path: Path) -> None:
+    """Its acknowledgement went with the log's beginning: another one of the message is not it."""
+
+    def script(pops: Pops) -> None:
+        pops.send("x")
+        popped = pops.pop("a1", "x")
+        pops.ack(popped, "x")
+        pops.send("y")
+        pops.consume("a2", "y")
+        pops.ack(popped, "x")  # by a client that did not hear of the first one
+
+    run = popped_run("early", script)
+    (sent,) = {row["index"] for row in run.logged("y", "message") if row["node"] == "n0"}
+    for node in NODES:
+        retain_from(run, node, sent)
+    (found,) = judged(run, tmp_path, "P8").results
+    assert found.verdict is Outcome.PASS, found.witnesses
 
 
 def silent(rule_id: str) -> Callable[[Script], Script]:

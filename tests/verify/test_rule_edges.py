@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.verify.one_rule import judged, result
-from tests.verify.plants import appended, check_behind_its_decision, share_a_queue
+from tests.verify.plants import (
+    appended,
+    check_behind_its_decision,
+    immune_half,
+    share_a_queue,
+    stay_alive,
+    tell_in_vain,
+)
 from tests.verify.synthetic import MS, TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
@@ -57,6 +64,47 @@ def _append_ops(run: SyntheticRun, number: int) -> None:
     """Numbers the last operations, which came after the run had been numbered."""
     for place, op in enumerate(run.ops[-number:]):
         op["op"] = len(run.ops) + place
+
+
+# T13, T18: what was refused or is unknown decides nothing; a tenth of a time is the clocks'.
+
+
+@silent("T13")
+def contrary_decision_is_refused(run: SyntheticRun) -> None:
+    half = run.half("t13", "x13", 0)
+    run.decide("t13", half, "commit")
+    tell_in_vain(run, half, "rollback", "fail")
+    _append_ops(run, 3)
+
+
+@silent("T13")
+def contrary_decision_is_not_answered(run: SyntheticRun) -> None:
+    half = run.half("t13", "x13", 0)
+    run.decide("t13", half, "commit")
+    tell_in_vain(run, half, "rollback", "info")
+    _append_ops(run, 3)
+
+
+@silent("T13")
+def same_decision_is_acknowledged_again(run: SyntheticRun) -> None:
+    half = run.half("t13", "x13", 0)
+    run.decide("t13", half, "rollback")
+    tell_in_vain(run, half, "rollback", "ok")
+    _append_ops(run, 3)
+
+
+@silent("T18")
+def asked_about_within_the_last_tenth(run: SyntheticRun) -> None:
+    immune_half(run, asked_after_ms=2_900)
+    _append_ops(run, 2)
+
+
+@silent("T6")
+def half_that_wants_to_be_left_alone(run: SyntheticRun) -> None:
+    half = run.half("t6", "x6", 0)
+    half["due"] = half["t_invoke"] + 60_000 * MS
+    stay_alive(run, "x6", 80)
+    _append_ops(run, 5)
 
 
 # T7, T12: what two nodes or two clients say is in no order; what no log has is nobody's.

@@ -34,6 +34,7 @@ TALLIES: Final[Mapping[str, pa.Schema]] = {
             ("sharded", _LONG),
             ("digests", _LONG),
             ("timed", _LONG),
+            ("with_due", _LONG),
         ]
     ),
     "record_counts": pa.schema(

@@ -16,7 +16,8 @@
 --   the clocks may differ. The entry is the first for that group and place that was appended after
 --   the operation was invoked; of an ack, after the first ack of the message by that receipt was.
 --   Where retention took nothing, one that is in no committed log is a violation too: an ack of
---   several messages counts for all of them.
+--   several messages counts for all of them. Where it took something, only operations that were
+--   invoked after the first entry that is left had been appended count.
 -- source: Raft, 8: a leader answers once the entry is committed; RocketMQ BATCH_ACK_MESSAGE
 with told_kinds as (
   select distinct kind from log where committed and kind in ('pop', 'ack', 'change')
@@ -77,6 +78,13 @@ found as (
   cross join pop_settings s
   where f.t_append + s.error_ns >= a.t_from
   group by a.kind, a.op, a.value
+),
+-- What an operation left stands in the logs if it was appended behind their beginning.
+begun as (
+  select f.broker_group, f.first_index, min(p.t_append) as t_append
+  from first_index f
+  left join first_appends p on f.broker_group = p.broker_group and f.first_index = p.index
+  group by f.broker_group, f.first_index
 )
 select
   a.kind, a.op, a.client_group, a.value, a.process, a.broker_group, a.topic, a.queue, a.offset,
@@ -85,9 +93,10 @@ select
 from answers a
 left join found d on a.kind = d.kind and a.op = d.op and a.value = d.value
 left join first_commits c on a.broker_group = c.broker_group and d.index = c.index
-left join first_index f on a.broker_group = f.broker_group
+left join begun b on a.broker_group = b.broker_group
 cross join pop_settings s
 where case
-  when d.index is null then f.first_index <= 1
+  when d.index is null then b.first_index <= 1
   else coalesce(c.t_committed > a.t_complete + s.error_ns, true)
+    and (coalesce(b.first_index, cast(1 as bigint)) <= 1 or a.t_from > b.t_append + s.error_ns)
 end

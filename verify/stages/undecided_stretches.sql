@@ -1,6 +1,7 @@
 -- Stretches of time in which an undecided half had to be asked about or discarded: those that are
 -- longer than the timeout and two check intervals, with what is left of them when the heal begins
--- counted anew. T6 takes out the time for which its clock stands.
+-- counted anew. T6 takes out the time for which its clock stands. A half's time begins with its ack,
+-- or when the time is over for which nobody was to be asked.
 with allowed as (
   select
     timeout_ns + 2 * check_interval_ns as span, check_interval_ns,
@@ -13,9 +14,9 @@ with allowed as (
 ),
 halves as (
   select
-    a.tx, min(a.t_complete) as t_acked, min(a.broker_group) as broker_group,
-    min(coalesce(a.client_group, '')) as client_group
-  from attempts a
+    a.tx, min(a.t_complete + coalesce(o.due - o.t_invoke, cast(0 as bigint))) as t_acked,
+    min(a.broker_group) as broker_group, min(coalesce(a.client_group, '')) as client_group
+  from attempts a join ops o on a.op = o.op
   where a.f = 'half' and a.type = 'ok' and a.tx is not null
   group by a.tx
 ),

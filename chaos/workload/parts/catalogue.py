@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from chaos.workload.parts import (
+    assignments,
     broadcast,
     filters,
     litepull,
@@ -46,5 +47,6 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     SEARCHES,
     filters.SPEC,
     longpolls.SPEC,
+    assignments.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

@@ -2,7 +2,8 @@
 
 Place in the data path: a feed sends to the part's topic, whose messages have four tags in turn; one
 group wants two of them as `a || b`, one wants others by SQL92, and one that filters by name too
-joins when the others have consumed for a while, as a new subscriber does.
+joins when the others have consumed for a while, as a new subscriber does. Beside them `sql_readers`
+has a group for each operator of SQL92, which pull the same topic.
 
 Invariants: what a group wants is told in the manifest as tags, whatever its expression; every group
 begins at the first message that is there.
@@ -33,6 +34,7 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
+from chaos.workload.parts.sql_readers import SqlReaders
 from client.connection.heartbeat import ExpressionType
 from client.consume.listener import ConsumeStatus
 from client.message import DeliveredMessage
@@ -43,6 +45,8 @@ NAME: Final = "filters"
 REBALANCE_MS: Final = 4_000
 CRASH_SHARE: Final = 0.5
 BATCH_MAX: Final = 4
+SQL_SENDER: Final = f"{NAME}-sql-sender"
+SQL_READER: Final = f"{NAME}-sql-reader"
 LATE_SHARE: Final = 0.4  # of the load, before the last group joins
 
 
@@ -88,37 +92,34 @@ class FiltersPart:
         self._feed = Feed(
             kit, NAME, f"{NAME}-sender", rate=self._section.rate, on_acked=self._acked
         )
+        self._sql = SqlReaders(
+            kit, topic=NAME, prefix=f"{NAME}-sql", send_slot=SQL_SENDER, read_slot=SQL_READER
+        )
         self._members = [
             (wanted, self._members_of(wanted, kit.slots[_slot(wanted)])) for wanted in _GROUPS
         ]
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
-        return {
-            wanted.group: {
-                "kind": "cluster",
-                "at_least_once": False,
-                "ordered": False,
-                "rebalance_ms": REBALANCE_MS,
-                "topics": [NAME],
-                "tags": list(wanted.tags),
-            }
-            for wanted in _GROUPS
+        return {wanted.group: _manifest(wanted.tags) for wanted in _GROUPS} | {
+            group: _manifest(tags) for group, tags in self._sql.tags_by_group().items()
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._feed.run(stop))
+            tasks.create_task(self._sql.run(stop, drained))
             for wanted, members in self._members:
                 tasks.create_task(self._join(wanted, members, stop, drained))
 
     async def idle(self) -> None:
         await self._feed.idle()
+        await self._sql.idle()
 
     def is_settled(self) -> bool:
         return True
 
     def has_read(self) -> bool:
-        return all(owed.is_empty for owed in self._owed.values())
+        return self._sql.has_read() and all(owed.is_empty for owed in self._owed.values())
 
     async def _join(
         self, wanted: _Wanted, members: PushMembers, stop: asyncio.Event, drained: asyncio.Event
@@ -166,15 +167,26 @@ class FiltersPart:
         )
 
 
+def _manifest(tags: Sequence[str]) -> Mapping[str, object]:
+    return {
+        "kind": "cluster",
+        "at_least_once": False,
+        "ordered": False,
+        "rebalance_ms": REBALANCE_MS,
+        "topics": [NAME],
+        "tags": list(tags),
+    }
+
+
 def _slot(wanted: _Wanted) -> str:
     return f"{wanted.group}-0"
 
 
 SPEC: Final = PartSpec(
     name=NAME,
-    summary="push groups that want some tags, by name or by an SQL92 expression; one joins late",
+    summary="groups that want some tags, by name or by SQL92 with every operator; one joins late",
     topics=lambda _: [NAME],
-    slots=lambda _: [f"{NAME}-sender", *map(_slot, _GROUPS)],
+    slots=lambda _: [f"{NAME}-sender", SQL_SENDER, SQL_READER, *map(_slot, _GROUPS)],
     make=FiltersPart,
     judged_by=("C13", "S5", "A12"),
 )

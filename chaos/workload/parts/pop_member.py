@@ -6,9 +6,11 @@ is one operation of the history. `chaos.workload.parts.pops` makes the members.
 What becomes of a popped message is drawn: most are acknowledged at once, alone or with others; some
 never, some by a receipt that was used before or that a change has replaced. Some take every member
 longer than their time, twice: they are acknowledged as soon as it is over, when another pop may
-have them already, whose member takes as long. In order, a member that leaves a message leaves those
-behind it in its queue, too, but now and then skips one and acknowledges those behind it. Now and
-then a member is busy for a while with what it popped.
+have them already, whose member takes as long. Some are worked on for longer than their time, which
+the member prolongs in time, as often as it has to. In order, a member that leaves a message leaves
+those behind it in its queue, too, but now and then skips one and acknowledges those behind it, or
+gives one back early, which opens the queue to nobody while it works on the others. Now and then a
+member is busy for a while with what it popped.
 
 Invariants: a request is made once, and repeated as an operation of its own, so that a delivery
 whose answer was lost is an operation without an answer; `due` is never later than t_invoke plus the
@@ -48,17 +50,37 @@ SURE_SHARE: Final = 0.9  # of the time asked for: clocks of brokers run at rates
 LATE_DELIVERIES: Final = 2  # of what takes longer than its time
 _SHORTER: Final = 0.3
 _LONGER: Final = 1.5
+_PROLONGS_MAX: Final = 2
+_AT_WORK: Final = (0.5, 0.7)  # of a time, after which the member prolongs it
+_AT_END: Final = 0.85  # of a time, after which work is done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """A popped message. `receipt` names its handle in the history; times are the loop's."""
+    """A popped message. `receipt` names its handle in the history; times are the loop's.
+
+    `begun_s`: when its invisible time, `length_s`, was asked for.
+    """
 
     popped: PoppedMessage
     row: MessageRow
     receipt: str
-    sure_until_s: float
+    begun_s: float
+    length_s: float
     over_at_s: float
+
+    @property
+    def sure_until_s(self) -> float:
+        return self.begun_s + SURE_SHARE * self.length_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """Messages of one queue that are worked on until `at_s`, and then prolonged or acknowledged."""
+
+    at_s: float
+    held: tuple[_Held, ...]
+    prolongs: int = 0
 
 
 class PopMember:
@@ -90,7 +112,7 @@ class PopMember:
         self._in_order = in_order
         self._rng = rng
         self._receipts = 0
-        self._late: list[_Held] = []  # to be acknowledged when their time is over
+        self._planned: list[_Planned] = []
 
     async def run(
         self, stop: asyncio.Event, drained: asyncio.Event, lifetime_s: float | None
@@ -108,7 +130,7 @@ class PopMember:
                 if held and self._rng.random() < self._section.busy_share:
                     await sleep_until_set(stop, self._rng.random() * self._section.busy_ms / 1000)
                 await self._consume(held, careful=stop.is_set())
-            await self._acknowledge_late()
+            await self._go_on_with_planned()
             if not held and not self._section.poll_ms:
                 await sleep_until_set(drained, ERROR_PAUSE_S)
 
@@ -149,9 +171,9 @@ class PopMember:
         return held
 
     def _poll_ms(self, now_s: float) -> int:
-        """Return how long a pop may be held: until a late acknowledgement is due, at most."""
-        over_in_s = min((held.over_at_s - now_s for held in self._late), default=math.inf)
-        return int(max(0.0, min(self._section.poll_ms, 1000 * over_in_s)))
+        """Return how long a pop may be held: until what is planned next is due, at most."""
+        due_in_s = min((planned.at_s - now_s for planned in self._planned), default=math.inf)
+        return int(max(0.0, min(self._section.poll_ms, 1000 * due_in_s)))
 
     def _row(self, popped: PoppedMessage) -> MessageRow:
         """Return the row of a message at the place where it is stored: its retry topic's, too."""
@@ -175,7 +197,8 @@ class PopMember:
             popped=popped,
             row=row,
             receipt=receipt,
-            sure_until_s=asked_s + SURE_SHARE * invisible_ms / 1000,
+            begun_s=asked_s,
+            length_s=invisible_ms / 1000,
             over_at_s=asyncio.get_running_loop().time() + invisible_ms / 1000,
         )
 
@@ -188,6 +211,8 @@ class PopMember:
         """Decide on each message; `careful`: leave nothing but poison."""
         together: list[_Held] = []
         left: set[int] = set()  # queues of which a message is left, in order
+        if self._in_order and not careful:
+            left = await self._shorten_some(held)
         for each in held:
             if self._in_order and each.popped.handle.queue_id in left:
                 continue
@@ -217,6 +242,7 @@ class PopMember:
         for fate, share in (
             ("leave", section.leave_share),
             ("change", section.change_share),
+            ("work", 0.0 if self._in_order else section.work_share),
             ("twice", section.twice_share),
             ("skip", section.skip_share if self._in_order else 0.0),
         ):
@@ -228,7 +254,9 @@ class PopMember:
     async def _treat(self, held: _Held, fate: str) -> bool:
         """Return whether the message was acknowledged, as far as it is known."""
         if fate == "late":
-            self._late.append(held)
+            self._planned.append(_Planned(at_s=held.over_at_s, held=(held,)))
+        elif fate == "work":
+            self._work_on(held, prolongs=self._rng.randint(1, _PROLONGS_MAX))
         elif fate == "change":
             return await self._change_and_go_on(held)
         elif fate == "twice":
@@ -252,17 +280,52 @@ class PopMember:
             await self._acknowledge(held, counts=False)
         return False
 
-    async def _acknowledge_late(self) -> None:
+    async def _shorten_some(self, held: Sequence[_Held]) -> set[int]:
+        """In order: give one message of a queue back early, now and then, and go on with the others
+        until shortly before their time is over; return the queues where that is done."""
+        by_queue: dict[int, list[_Held]] = {}
+        for each in held:
+            by_queue.setdefault(each.popped.handle.queue_id, []).append(each)
+        shortened = set()
+        for queue_id, together in by_queue.items():
+            if len(together) < 2 or self._rng.random() >= self._section.shorten_share:
+                continue
+            shortened.add(queue_id)
+            at = self._rng.randrange(len(together))
+            changed = await self._change(together[at], share=_SHORTER)
+            if changed is not None:
+                others = min(each.begun_s + _AT_END * each.length_s for each in together)
+                together[at] = changed
+                self._planned.append(_Planned(at_s=others, held=tuple(together)))
+        return shortened
+
+    def _work_on(self, held: _Held, *, prolongs: int) -> None:
+        """Plan to prolong the message's time, or to acknowledge it, before that is over."""
+        share = self._rng.uniform(*_AT_WORK) if prolongs else _AT_END
+        at_s = held.begun_s + share * held.length_s
+        self._planned.append(_Planned(at_s=at_s, held=(held,), prolongs=prolongs))
+
+    async def _go_on_with_planned(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        for held in [each for each in self._late if each.over_at_s <= now_s]:
-            self._late.remove(held)
-            await self._acknowledge(held)
+        for planned in [each for each in self._planned if each.at_s <= now_s]:
+            self._planned.remove(planned)
+            if planned.prolongs:
+                (held,) = planned.held
+                changed = await self._change(held, share=_LONGER)
+                if changed is not None:
+                    self._work_on(changed, prolongs=planned.prolongs - 1)
+                continue
+            for each in planned.held:
+                if not await self._acknowledge(each) and self._in_order:
+                    break  # it comes again, and those behind it
 
     # Requests ----------------------------------------------------------------------------------
 
-    async def _change(self, held: _Held) -> _Held | None:
-        """Change the invisible time once; None where it is not known to be changed."""
-        share = _SHORTER if self._rng.random() < 0.5 else _LONGER
+    async def _change(self, held: _Held, *, share: float | None = None) -> _Held | None:
+        """Change the invisible time once, to `share` of the usual; None where it is not known to be
+        changed."""
+        if share is None:
+            share = _SHORTER if self._rng.random() < 0.5 else _LONGER
         invisible_ms = max(1, round(self._section.invisible_ms * share))
         self._receipts += 1
         receipt = f"{self._client}/{self._receipts}"

@@ -1,8 +1,8 @@
 """The part of POP consumers: two groups pop one topic, one without order, one in order.
 
-Place in the data path: a plain producer sends to the part's own topic; `pop_member` has the members
-of the groups, which come and go; a reader of its own polls the dead letters of the group without
-order, once the senders have stopped.
+Place in the data path: a plain producer sends to the part's own topic, and another one in bursts
+over all its queues; `pop_member` has the members of the groups, which come and go; a reader of its
+own polls the dead letters of the group without order, once the senders have stopped.
 
 Invariants: the group's retries are configured before its first pop, so that the manifest's
 retries_max is the broker's; the part is settled when no group owes anything (`pop_owed`), so that
@@ -16,15 +16,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from chaos.scenario.part_sections import PopsSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
 from chaos.workload.key_reader import KnownKeys
-from chaos.workload.pace import sleep_until_set
+from chaos.workload.messages import PROPERTY_VALUE
+from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.part import PartKit, PartSpec, WorkloadPart
+from chaos.workload.parts.part_sender import PartSender
 from chaos.workload.parts.pop_member import PopMember
 from chaos.workload.parts.pop_owed import Owed
 from chaos.workload.plain_sender import PlainClient
@@ -35,6 +37,7 @@ from client.consume.pop_consumer import PopConsumer, PopConsumerSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 from client.message import Message, MessageQueue
+from client.produce.producer import Producer, ProducerSettings
 from remoting.protocol.group_topics import DLQ_PREFIX
 
 __all__ = ["SPEC", "Pops"]
@@ -45,6 +48,7 @@ ORDER_GROUP: Final = "pops-order"
 DEAD_GROUP: Final = "pops-dead"
 SENDERS_GROUP: Final = "pops-producers"
 SEND_SLOT: Final = "pops-send"
+BURST_SLOT: Final = "pops-burst"
 DEAD_SLOT: Final = "pops-dead"
 FIRST_SHARD: Final = 100_000  # no other sender's
 SHARDS: Final = 8
@@ -92,7 +96,7 @@ class Pops:
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         """See WorkloadPart."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._send(stop))
+            tasks.create_task(self._send_all(stop))
             await self._configure(drained)
             for slot in _member_slots(self._section):
                 tasks.create_task(self._members(self._slots[slot], stop, drained))
@@ -110,6 +114,57 @@ class Pops:
         """See WorkloadPart."""
         now_s = asyncio.get_running_loop().time()
         return self._plain.is_empty(now_s) and self._ordered.is_empty(now_s)
+
+    async def _send_all(self, stop: asyncio.Event) -> None:
+        try:
+            async with asyncio.TaskGroup() as senders:
+                senders.create_task(self._send(stop))
+                if self._section.burst_s > 0:
+                    senders.create_task(self._send_bursts(stop))
+        finally:
+            self._senders_done.set()
+
+    async def _send_bursts(self, stop: asyncio.Event) -> None:
+        """Send a message to each queue at once, again and again, each by a process of its own."""
+        slot = self._slots[BURST_SLOT]
+        client = slot.next_client()
+        producer = Producer(
+            SENDERS_GROUP,
+            self._context.name_servers,
+            slot.dial,
+            settings=ProducerSettings(
+                timeout_ms=TIMEOUT_MS,
+                compression=slot.compression(),
+                instance=slot.instance_settings(),
+            ),
+        )
+        pace = Pace(1 / self._section.burst_s, self._child())
+        async with producer:
+            senders = [
+                PartSender(
+                    self._context,
+                    producer,
+                    root=f"{client}.p{number}",
+                    ref=None,
+                    rng=self._child(),
+                )
+                for number in range(len(self._queues))
+            ]
+            while await pace.wait(stop):
+                async with asyncio.TaskGroup() as burst:
+                    for sender, queue in zip(senders, self._queues, strict=True):
+                        burst.create_task(self._send_one(sender, queue))
+
+    async def _send_one(self, sender: PartSender, queue: MessageQueue) -> None:
+        message = sender.make(TOPIC)
+        if await sender.send(message, queue):
+            self._owe(message)
+
+    def _owe(self, message: Message) -> None:
+        """Record that each group owes an acknowledged message."""
+        self._plain.sent(message.properties[PROPERTY_VALUE])
+        if self._section.order_members:
+            self._ordered.sent(message.properties[PROPERTY_VALUE])
 
     async def _send(self, stop: asyncio.Event) -> None:
         scenario = self._context.scenario
@@ -129,13 +184,10 @@ class Pops:
             self._slots[SEND_SLOT],
             group=SENDERS_GROUP,
             shards=[range(FIRST_SHARD, FIRST_SHARD + SHARDS)],
-            known=_Sent([self._plain, *([self._ordered] if self._section.order_members else [])]),
+            known=_Sent(self._owe),
             rng=self._child(),
         )
-        try:
-            await client.run(stop)
-        finally:
-            self._senders_done.set()
+        await client.run(stop)
 
     async def _configure(self, drained: asyncio.Event) -> None:
         """Set the group's retries at every broker, until that is done."""
@@ -256,16 +308,15 @@ class Pops:
 
 
 class _Sent(KnownKeys):
-    """What the part's sender had acknowledged: each group owes it."""
+    """What the part's sender had acknowledged; `owe` gets each message."""
 
-    def __init__(self, groups: Sequence[Owed]) -> None:
+    def __init__(self, owe: Callable[[Message], None]) -> None:
         super().__init__()
-        self._groups = groups
+        self._owe = owe
 
     def acknowledged(self, message: Message, queue: MessageQueue) -> None:
         super().acknowledged(message, queue)
-        for owed in self._groups:
-            owed.sent(message.properties["lmq_value"])
+        self._owe(message)
 
 
 def _member_slots(section: PopsSection) -> list[str]:
@@ -283,7 +334,7 @@ SPEC: Final = PartSpec(
     name="pops",
     summary="POP consumers with and without order: acks, batches, changes, late and lost ones",
     topics=lambda section: (TOPIC,),
-    slots=lambda section: (SEND_SLOT, DEAD_SLOT, *_member_slots(section)),
+    slots=lambda section: (SEND_SLOT, BURST_SLOT, DEAD_SLOT, *_member_slots(section)),
     make=_make,
-    judged_by=("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9"),
+    judged_by=("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P10"),
 )

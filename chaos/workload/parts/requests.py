@@ -5,6 +5,9 @@ Place in the data path: `client.produce.producer` asks (`request`) and answers (
 group of `client.consume.push_consumer` stands between, each through its slot's own proxies. Rule
 C11 judges the answers; requests are messages like any other for A5, A11, A18 and A19.
 
+Requesting clients crash now and then while they wait, so that some replies come when nobody is
+there to take them; what the broker said of each reply is an operation of its own, for C16.
+
 Invariants: an answer's whole body is its value, made anew for each delivery and written into the
 row of that delivery before the answer is sent, so that nobody can have an answer that no row tells.
 A request is never sent twice by the application. A responder's queue is a process of its own, since
@@ -45,7 +48,7 @@ from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 from client.produce.request_reply import NoReplyError
 
-__all__ = ["NO_REPLY", "SPEC", "RequestsPart"]
+__all__ = ["GONE", "NO_REPLY", "SPEC", "RequestsPart"]
 
 TOPIC: Final = "requests"
 REQUESTERS: Final = "requests-producers"
@@ -53,10 +56,15 @@ RESPONDERS: Final = "requests-responders"
 REPLIERS: Final = "requests-repliers"
 NO_REPLY: Final = "NO_REPLY"
 """Status of a request that the broker acknowledged and nobody answered in time."""
+GONE: Final = "GONE"
+"""Status of a request whose client had crashed, with its connections, by the operation's end."""
 PATIENCE_S: Final = 15.0
 CRASH_SHARE: Final = 0.6
 RESTART_PAUSE_S: Final = 0.5
 REFUSALS_MAX: Final = 2
+CRASH_WAIT_S: Final = 3.0
+LOOK_S: Final = 0.1
+SLOW_S: Final = (0.3, 2.0)
 REPLY_TIMEOUT_MS: Final = 2_000
 RETRY_DELAY_LEVEL: Final = 1  # a second
 SUSPEND_MS: Final = 2_000
@@ -64,6 +72,17 @@ ANSWER_SLACK_MS: Final = 1_500
 COMMIT_INTERVAL_MS: Final = 1_000
 REBALANCE_INTERVAL_MS: Final = 1_000
 REDELIVERY_MS: Final = 500
+
+
+class _Asker:
+    """One requesting client: how many of its requests wait, and whether it is gone."""
+
+    def __init__(self, producer: Producer, client: str) -> None:
+        self.producer = producer
+        self.client = client
+        self.waiting = 0
+        self.ends = False
+        self.gone = asyncio.Event()
 
 
 class RequestsPart:
@@ -112,35 +131,67 @@ class RequestsPart:
         return not self._awaited.outstanding(asyncio.get_running_loop().time())
 
     async def _ask_all(self, slot: Slot, stop: asyncio.Event) -> None:
-        client = slot.next_client()
-        producer = Producer(
-            REQUESTERS,
-            self._context.name_servers,
-            slot.dial,
-            settings=ProducerSettings(
-                timeout_ms=self._section.timeout_ms, instance=slot.instance_settings()
-            ),
-        )
-        async with producer, asyncio.TaskGroup() as processes:
-            for number in range(self._section.processes):
-                root = f"{client}.p{number}"
-                processes.create_task(self._ask_some(producer, client, root, self._child(), stop))
+        """Run clients that ask and crash, one after another, and the last one until `stop`."""
+        while not stop.is_set():
+            client = slot.next_client()
+            producer = Producer(
+                REQUESTERS,
+                self._context.name_servers,
+                slot.dial,
+                settings=ProducerSettings(
+                    timeout_ms=self._section.timeout_ms,
+                    compression=slot.compression(),
+                    instance=slot.instance_settings(),
+                ),
+            )
+            asker = _Asker(producer, client)
+            await producer.start()
+            async with asyncio.TaskGroup() as processes:
+                tasks = [
+                    processes.create_task(self._ask_some(asker, number, self._child(), stop))
+                    for number in range(self._section.processes)
+                ]
+                if await self._is_to_crash(asker, stop):
+                    asker.ends = True
+                    await producer.crash()
+                    asker.gone.set()
+                    for task in tasks:
+                        task.cancel()
+            if not asker.ends:
+                await producer.stop()
+            await sleep_until_set(stop, RESTART_PAUSE_S)
+
+    async def _is_to_crash(self, asker: _Asker, stop: asyncio.Event) -> bool:
+        """Wait until the client's time is up and a request of it waits; False where `stop` came."""
+        restart_s = self._section.asker_restart_s
+        if restart_s <= 0:
+            await stop.wait()
+        if await sleep_until_set(stop, max(1.0, self._rng.expovariate(1 / (restart_s or 1)))):
+            return False
+        for _ in range(round(CRASH_WAIT_S / LOOK_S)):
+            had = asker.waiting
+            if await sleep_until_set(stop, LOOK_S):
+                return False
+            if had and asker.waiting:
+                break
+        return True
 
     async def _ask_some(
-        self, producer: Producer, client: str, root: str, rng: random.Random, stop: asyncio.Event
+        self, asker: _Asker, number: int, rng: random.Random, stop: asyncio.Event
     ) -> None:
         """Run one process until `stop`; its pending request is completed first."""
         section, context = self._section, self._context
         pace = Pace(section.rate / (section.clients * section.processes), rng)
-        actor = Actor(context.history, root=root, client=client, client_group=REQUESTERS)
+        root = f"{asker.client}.p{number}"
+        actor = Actor(context.history, root=root, client=asker.client, client_group=REQUESTERS)
         maker = MessageMaker(prefix=root, body_bytes=context.scenario.workload.body_bytes, rng=rng)
-        while await pace.wait(stop):
-            uniq_key = producer.instance.next_uniq_key(wall_ms())
+        while await pace.wait(stop) and not asker.ends:
+            uniq_key = asker.producer.instance.next_uniq_key(wall_ms())
             queue = rng.choice(context.part_queues["requests"])
-            await self._ask(producer, actor, maker.make(TOPIC, uniq_key=uniq_key), queue)
+            await self._ask(asker, actor, maker.make(TOPIC, uniq_key=uniq_key), queue)
 
     async def _ask(
-        self, producer: Producer, actor: Actor, message: Message, queue: MessageQueue
+        self, asker: _Asker, actor: Actor, message: Message, queue: MessageQueue
     ) -> None:
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with actor.operation(
@@ -150,15 +201,26 @@ class RequestsPart:
             queue=queue.queue_id,
             messages=[row],
         ) as operation:
+            asker.waiting += 1
             try:
-                reply = await producer.request(message, queue=queue)
+                reply = await asker.producer.request(message, queue=queue)
             except NoReplyError as error:
                 operation.complete("info", status=NO_REPLY, error=error_text(error))
                 self._expect(row.value)
                 return
             except ClientError as error:
-                operation.failed(error)
+                if not asker.ends:
+                    operation.failed(error)
+                    return
+                await asker.gone.wait()
+                operation.complete("info", status=GONE, error=error_text(error))
                 return
+            except asyncio.CancelledError:
+                if asker.gone.is_set():
+                    operation.complete("info", status=GONE)
+                raise
+            finally:
+                asker.waiting -= 1
             operation.complete("ok", ref=reply.body.decode(errors="backslashreplace"))
         self._expect(row.value)
 
@@ -263,7 +325,7 @@ class _Listener:
         self._responder = responder
         self._client = client
         self._replier = replier
-        self._actors: dict[MessageQueue, Actor] = {}
+        self._actors: dict[tuple[MessageQueue, str], Actor] = {}
         self._numbers = itertools.count()
 
     async def consume(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
@@ -281,15 +343,13 @@ class _Listener:
             messages=[row],
             ref=answer,
         ) as operation:
-            await asyncio.sleep(rng.uniform(0, 2 * section.think_ms / 1000))
+            is_slow = rng.random() < section.slow_share
+            think_s = rng.uniform(*(SLOW_S if is_slow else (0, 2 * section.think_ms / 1000)))
+            await asyncio.sleep(think_s)
             refuses = message.reconsume_times < REFUSALS_MAX
             outcome: Outcome = "fail" if refuses and rng.random() < section.refuse_share else "ok"
-            error = None
-            try:
-                await self._replier.reply(message, answer.encode())
-            except ClientError as failed:
-                # Who asked may be gone, or have given up: the request is consumed all the same.
-                error = error_text(failed)
+            # Who asked may be gone, or have given up: the request is consumed all the same.
+            error = await self._reply(message, row.value, answer)
             operation.complete(outcome, error=error)
         if outcome == "fail":
             responder._awaited.expect(row.value, asyncio.get_running_loop().time())
@@ -297,13 +357,27 @@ class _Listener:
         responder._awaited.seen([message.properties.get(PROPERTY_VALUE, "")])
         return ConsumeStatus.CONSUME_SUCCESS
 
-    def _actor(self, queue: MessageQueue) -> Actor:
-        actor = self._actors.get(queue)
+    async def _reply(self, message: DeliveredMessage, asked: str, answer: str) -> str | None:
+        """Send the answer to the request `asked`; return the error, None where it was taken."""
+        with self._actor(message.queue, "replies").operation(
+            "reply", broker_group=message.queue.broker_name, key=asked, ref=answer
+        ) as operation:
+            try:
+                await self._replier.reply(message, answer.encode())
+            except ClientError as error:
+                operation.failed(error)
+                return error_text(error)
+            operation.complete("ok")
+        return None
+
+    def _actor(self, queue: MessageQueue, kind: str = "answers") -> Actor:
+        actor = self._actors.get((queue, kind))
         if actor is None:
             responder = self._responder
-            actor = self._actors[queue] = Actor(
+            place = f"{queue.topic}.{queue.broker_name}.{queue.queue_id}"
+            actor = self._actors[queue, kind] = Actor(
                 responder._context.history,
-                root=f"{self._client}.{queue.topic}.{queue.broker_name}.{queue.queue_id}.answers",
+                root=f"{self._client}.{place}.{kind}",
                 client=self._client,
                 client_group=responder._group.name,
             )
@@ -320,9 +394,9 @@ def _responder_slots(section: RequestsSection) -> list[str]:
 
 SPEC: Final = PartSpec(
     name="requests",
-    summary="requests that wait for the answers of responders which die and come back",
+    summary="requests that wait for answers; responders and requesters die and come back",
     topics=lambda section: (TOPIC,),
     slots=lambda section: (*_asker_slots(section), *_responder_slots(section)),
     make=RequestsPart,
-    judged_by=("C11", "A5", "A11", "A18", "A19"),
+    judged_by=("C11", "C16", "A5", "A11", "A18", "A19"),
 )

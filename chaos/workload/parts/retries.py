@@ -35,6 +35,7 @@ from chaos.workload.parts.push_members import (
     rows_of,
 )
 from chaos.workload.pull_reader import complete_poll
+from client.connection.send_codec import CompressionType
 from client.consume.listener import ConsumeStatus
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError, NoRouteError
@@ -79,6 +80,7 @@ class RetriesPart(FedPart):
             NAME,
             f"{NAME}-sender",
             rate=self._section.rate,
+            kinds=tuple(CompressionType),
             on_acked=lambda row: self._owed.acknowledged(row.value),
         )
         self._members = [

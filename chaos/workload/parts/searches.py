@@ -48,6 +48,7 @@ MESSAGES_PER_KEY: Final = 8
 KNOWN_MAX: Final = 256
 _AROUND_MS: Final = 400
 _EXACT_SHARE: Final = 0.6
+_BEHIND_ALL_MS: Final = 86_400_000
 _RANGE_ANSWERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 
 
@@ -125,13 +126,19 @@ class _Searches:
                     # At the very time, or next to it: where searches are off by one.
                     known = rng.choice(self._times)
                     at_ms = known.at_ms + rng.randint(-1, 1)
-                match rng.randrange(8):
+                match rng.randrange(10):
                     case 0:
                         await asked.earliest(known.queue)
                     case 1 | 2 | 3:
                         await asked.by_time(known.queue, at_ms, upper=False)
                     case 4 | 5:
                         await asked.by_time(known.queue, at_ms, upper=True)
+                    case 6 | 7:
+                        known = rng.choice(self._known)
+                        await asked.by_key(known, 0, known.at_ms + _BEHIND_ALL_MS)
+                        if self._times:  # the answer has told exact ones
+                            known = self._times[-1]
+                            await asked.around(known.queue, known.at_ms)
                     case _:
                         length_ms = rng.choice((0, rng.randrange(4 * _AROUND_MS)))
                         await asked.by_key(known, at_ms, at_ms + length_ms)
@@ -169,6 +176,12 @@ class _Questions:
                 operation.failed(error)
                 return
             operation.complete("ok", offset=offset)
+
+    async def around(self, queue: MessageQueue, stored_ms: int) -> None:
+        """Search by both boundaries at a time of storing, beside it, before and behind all."""
+        for at_ms in (stored_ms - 1, stored_ms, stored_ms + 1, 0, stored_ms + _BEHIND_ALL_MS):
+            for upper in (False, True):
+                await self.by_time(queue, at_ms, upper=upper)
 
     async def earliest(self, queue: MessageQueue) -> None:
         """Ask when the queue's first message was stored."""

@@ -1,6 +1,7 @@
 """Sends that are not plain: oneway, asynchronous bursts against a limit, large batches, messages at
 the size limit and beyond, compressed ones, ones full of properties, hasty ones, whose attempts all
-end before they are answered, and ones whose client makes a single attempt.
+end before they are answered, ones whose client makes a single attempt, and batches of new messages
+with some that are stored already, as of an application that sends again what it is not sure of.
 
 Place in the data path: `client.produce.producer` through the slot's own proxies, into a topic of
 the part's own; one pull group reads it. All are rows of f = send, which the rules of all sends
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -60,6 +62,11 @@ COMPRESSED_SIZE_MIN: Final = 4_096
 COMPRESSED_SIZE_MAX: Final = 64 << 10
 PROPERTIES_SIZE_MAX: Final = 30_000  # the broker's limit is 32,767, the message's own come on top
 BATCH_BODY_BYTES: Final = 64
+BATCHED_BODY_MAX: Final = 1_024
+STORED_MAX: Final = 16
+MIXED_MAX: Final = 3
+MIXED: Final = "stored-messages"
+"""Why a broker may refuse a batch by right: it holds messages that are stored."""
 KINDS: Final = tuple(CompressionType)
 
 HASTY_ATTEMPTS: Final = (2, 4)  # at least and at most, if each takes all of its time
@@ -183,6 +190,9 @@ class _Sender:
         self._client = client
         self._rng = rng
         self._queues = context.part_queues["sends"]
+        self._stored: Mapping[MessageQueue, deque[Message]] = {
+            queue: deque(maxlen=STORED_MAX) for queue in self._queues
+        }
         self._idle: list[Actor] = []
         self._actor_count = 0
         body_bytes = context.scenario.workload.body_bytes
@@ -199,6 +209,8 @@ class _Sender:
                 draw = rng.random() - section.hasty_share
                 if draw < 0:
                     work = [self._send_hastily]
+                elif rng.random() < section.mixed_batch_share:
+                    work = [self._send_mixed_batch]
                 elif draw < section.oneway_share:
                     work = [self._send_oneway]
                 elif draw < section.oneway_share + section.async_share:
@@ -289,6 +301,29 @@ class _Sender:
 
         await self._with_retries(actor, messages, queue, attempt, stop)
 
+    async def _send_mixed_batch(self, actor: Actor, stop: asyncio.Event) -> None:
+        """Send new messages with stored ones in one batch, which the broker may refuse as a whole,
+        but not store as a whole."""
+        queue = self._rng.choice(self._queues)
+        stored = self._stored[queue]
+        known = self._rng.sample(list(stored), min(len(stored), self._rng.randint(1, MIXED_MAX)))
+        if not known:
+            return
+        messages = [
+            *known,
+            *(
+                self._small.make(TOPIC, uniq_key=self._producer.instance.next_uniq_key(wall_ms()))
+                for _ in range(self._rng.randint(1, MIXED_MAX))
+            ),
+        ]
+        self._rng.shuffle(messages)
+
+        async def attempt(timeout_ms: int) -> SendResult:
+            return await self._producer.send_batch(messages, timeout_ms, queue=queue)
+
+        timeout_ms = self._context.scenario.workload.send_timeout_ms
+        await self._send(actor, messages, queue, attempt, timeout_ms, ref=MIXED)
+
     async def _with_retries(
         self,
         actor: Actor,
@@ -311,6 +346,8 @@ class _Sender:
         queue: MessageQueue,
         attempt: _Attempt,
         timeout_ms: int,
+        *,
+        ref: str | None = None,
     ) -> bool:
         """Send as one operation; return whether the messages are to be sent once more."""
         rows = [
@@ -323,6 +360,7 @@ class _Sender:
             topic=TOPIC,
             queue=queue.queue_id,
             messages=rows,
+            ref=ref,
         ) as operation:
             try:
                 result = await attempt(timeout_ms)
@@ -341,6 +379,9 @@ class _Sender:
             now_s = asyncio.get_running_loop().time()
             for row in rows:
                 self._awaited.expect(row.value, now_s)
+            self._stored[queue].extend(
+                each for each in messages if len(each.body) <= BATCHED_BODY_MAX
+            )
         return False
 
     def _next_message(self) -> Message:

@@ -119,6 +119,7 @@ class TimersPart:
             slot.dial,
             settings=ProducerSettings(
                 timeout_ms=self._context.scenario.workload.send_timeout_ms,
+                compression=slot.compression(),
                 instance=slot.instance_settings(),
             ),
         )
