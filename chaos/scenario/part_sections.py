@@ -222,12 +222,13 @@ class LitePullSection(PartSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResetsSection(PartSection):
-    """`reset_s`: mean time between resets, each of one queue."""
+    """`reset_s`: mean time between resets: of one queue to an offset, or of all to a time, their
+    beginnings or their ends."""
 
     rate: float = number(5.0, 0.001, 10_000)
     clients: int = number(2, 1, 64)
     restart_s: float = number(15.0, 0, 86_400)
-    reset_s: float = number(2.0, 0.01, 86_400)
+    reset_s: float = number(1.0, 0.01, 86_400)
     consume_ms: int = number(5, 0, 2_000)
 
 

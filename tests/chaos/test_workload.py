@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from campaigns.rig.waiting import turns
 from chaos.experiment.load import _deal_shards, slot_names
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import WorkloadSection, parse_scenario
@@ -203,9 +205,40 @@ def test_only_what_was_acknowledged_is_asked_for() -> None:
     rng = random.Random(1)
     assert known.draw(rng) is None
     maker = MessageMaker(prefix="p", body_bytes=10, rng=rng)
-    known.acknowledged(maker.make("orders", uniq_key="U0"), MessageQueue("orders", "broker-a", 1))
+    message = maker.make("orders", uniq_key="U0")
+    message.keys = ("one", "two")
+    known.acknowledged(message, MessageQueue("orders", "broker-a", 1))
     drawn = {(one.key, one.unique) for _ in range(50) if (one := known.draw(rng)) is not None}
-    assert drawn == {("U0", True), ("key-p-0", False)}
+    assert drawn == {("U0", True), ("one", False), ("two", False)}
+
+
+async def test_the_next_key_is_one_of_a_message_that_is_acknowledged_later() -> None:
+    known, queue = KnownKeys(), MessageQueue("orders", "broker-a", 1)
+    maker = MessageMaker(prefix="p", body_bytes=10, rng=random.Random(1))
+    first, second = (maker.make("orders", uniq_key=f"U{number}") for number in range(2))
+    first.keys, second.keys = ("early",), ("late",)
+    known.acknowledged(first, queue)
+    assert await known.next(0) is None
+    waiting = asyncio.create_task(known.next(10))
+    await turns(2)
+    known.acknowledged(second, queue, in_batch=True)
+    question = await waiting
+    assert question is not None
+    assert question.key == "late"
+    assert [each.key for each in known.of_batches] == ["late"]
+
+
+def test_messages_have_no_key_one_or_several_and_unusual_properties() -> None:
+    maker = MessageMaker(prefix="p", body_bytes=10, rng=random.Random(1))
+    made = [maker.make("orders", uniq_key=f"U{number}") for number in range(100)]
+    assert {len(message.keys) for message in made} == {0, 1, 3}
+    shared = Counter(key for message in made for key in message.keys)
+    assert {1, 2} <= set(shared.values())
+    texts = {value for message in made for value in message.properties.values()}
+    assert any(text.isspace() for text in texts)
+    assert any(text != text.strip() and not text.isspace() for text in texts)
+    assert any("\x01" in text for text in texts)
+    assert all(texts)
 
 
 def test_a_transaction_that_nobody_decides_stays_unknown() -> None:

@@ -262,8 +262,10 @@ class _Sent(KnownKeys):
         super().__init__()
         self._groups = groups
 
-    def acknowledged(self, message: Message, queue: MessageQueue) -> None:
-        super().acknowledged(message, queue)
+    def acknowledged(
+        self, message: Message, queue: MessageQueue, *, in_batch: bool = False
+    ) -> None:
+        super().acknowledged(message, queue, in_batch=in_batch)
         for owed in self._groups:
             owed.sent(message.properties["lmq_value"])
 

@@ -354,6 +354,7 @@ class _Sender:
             message.body = (message.body * (size // max(1, len(message.body)) + 1))[:size]
         elif draw < section.big_share + section.compressed_share + section.properties_share:
             message.properties = {**message.properties, **self._many_properties()}
+            message.tags = f" {message.tags} and blanks "
         return message
 
     def _many_properties(self) -> Mapping[str, str]:
