@@ -21,6 +21,7 @@ __all__ = [
     "BroadcastSection",
     "DeletionsSection",
     "FiltersSection",
+    "GroupsSection",
     "LitePullSection",
     "LongPollsSection",
     "OrderlySection",
@@ -279,6 +280,14 @@ class SearchesSection(PartSection):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSection(PartSection):
+    """`rate`: requests per second about two subscription groups: their configurations, deletions
+    and offsets."""
+
+    rate: float = number(6.0, 0.01, 10_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FiltersSection(PartSection):
     """`rate`: sends per second; three groups, of one member each, want half of them or more."""
 
@@ -312,6 +321,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "routes": RoutesSection,
         "accounts": AccountsSection,
         "searches": SearchesSection,
+        "groups": GroupsSection,
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
     }

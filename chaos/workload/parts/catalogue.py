@@ -12,6 +12,7 @@ from typing import Final
 from chaos.workload.parts import (
     broadcast,
     filters,
+    groups,
     litepull,
     longpolls,
     orderly,
@@ -44,6 +45,7 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     ROUTES,
     ACCOUNTS,
     SEARCHES,
+    groups.SPEC,
     filters.SPEC,
     longpolls.SPEC,
 )
