@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from campaigns.rig.waiting import turns
-from chaos.experiment.load import _deal_shards, slot_names
-from chaos.recording.history import HistoryWriter
-from chaos.scenario.scenario import WorkloadSection, parse_scenario
+from chaos.experiment.load import _deal_shards, part_topics, slot_names
+from chaos.recording.history import HistoryWriter, MessageRow, QueueRow
+from chaos.scenario.scenario import ScenarioError, WorkloadSection, parse_scenario
 from chaos.workload.actor import Actor, outcome_of
 from chaos.workload.contents_digest import contents_digest
 from chaos.workload.key_reader import KnownKeys
@@ -23,9 +23,11 @@ from chaos.workload.messages import (
     row_of_message,
     row_of_stored,
 )
+from chaos.workload.namespaced_history import NamespacedHistory
 from chaos.workload.pace import Pace, sleep_until_set
 from client.errors import BrokerUnreachableError, UnansweredError
 from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
+from client.namespace import Namespace
 from client.produce.transaction_producer import Decision
 from tests.chaos.histories import ops_of
 
@@ -71,6 +73,30 @@ async def test_a_cancelled_operation_is_unknown(tmp_path: Path) -> None:
             await task
     (row,) = ops_of(tmp_path / "h")
     assert row["type"] == "info"
+
+
+def test_clients_of_a_namespace_are_recorded_by_the_names_of_the_wire(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "h", started_ns=0) as writer:
+        history = NamespacedHistory(writer, Namespace("lab"))
+        actor = Actor(history, root="p", client="c", client_group="readers")
+        with actor.operation("poll", topic="orders", broker_group="broker-a") as operation:
+            shown = [MessageRow(value="v", topic="%RETRY%readers"), MessageRow(value="w")]
+            operation.complete("ok", messages=shown)
+        with actor.operation("assign") as operation:
+            row = QueueRow(broker_group="broker-a", topic="lab%orders", queue=0)
+            operation.complete("ok", assigned=[row])
+    poll, assign = ops_of(tmp_path / "h")
+    assert (poll["topic"], poll["client_group"]) == ("lab%orders", "lab%readers")
+    assert [each["topic"] for each in poll["messages"]] == ["%RETRY%lab%readers", None]
+    # The client showed a name of the wire: that is no topic of anybody's.
+    assert [each["topic"] for each in assign["assigned"]] == ["lab%lab%orders"]
+
+
+def test_parts_that_make_requests_by_themselves_are_in_no_namespace() -> None:
+    with pytest.raises(ScenarioError, match="searches can't be in a namespace"):
+        parse_scenario('[workload]\nnamespaced = ["searches"]\n', name="x")
+    named = parse_scenario('[workload]\nnamespaced = ["resets"]\n[workload.resets]\n', name="x")
+    assert part_topics(named) == {"resets": ("lab%resets",)}
 
 
 def test_a_timeout_is_never_a_failure() -> None:
