@@ -150,6 +150,15 @@ def send_as_user(run: SyntheticRun, outcome: str) -> Row:
     )
 
 
+def read_elsewhere(run: SyntheticRun, value: str, group: str = "another") -> Row:
+    """A tool reads a message of the run in another broker group."""
+    message = dict(run.find("send", value)["messages"][0])
+    message |= {"broker_group": f"{run.name}.{group}", "queue": 0, "offset": 0}
+    row = later(run, f"x-{group}", "poll", client_group="tools", topic=TOPIC, queue=0, offset=0)
+    row |= {"broker_group": message["broker_group"], "messages": [message]}
+    return row
+
+
 CONFIG = "retryMaxTimes=3"
 
 

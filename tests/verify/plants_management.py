@@ -1,4 +1,5 @@
-"""Planted violations of the rules on topics, routes, users, searches and offsets (M)."""
+"""Planted violations of the rules on topics, routes, users, searches and offsets (M), and of what
+only several broker groups show (A23)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from tests.verify.management import (
     change_topic,
     delete_route,
     down,
+    read_elsewhere,
     search,
     send_as_user,
     show_group,
@@ -345,3 +347,8 @@ def deleted_group_is_there(run: SyntheticRun) -> None:
 def offset_outlives_its_group(run: SyntheticRun) -> None:
     change_group(run, "delete_group", decision="clean")
     use_offset(run, "fetch_offset", 7)
+
+
+@plant("A23", "S6", witness="v6")
+def stored_in_another_group_too(run: SyntheticRun) -> None:
+    read_elsewhere(run, "v6")

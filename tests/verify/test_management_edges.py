@@ -15,7 +15,9 @@ from tests.verify.management import (
     change_topic,
     delete_route,
     down,
+    later,
     managed,
+    read_elsewhere,
     search,
     send_as_user,
     show_group,
@@ -383,6 +385,24 @@ def offset_failed_and_rode_on_a_poll(run: SyntheticRun) -> None:
             op["type"] = "fail"
 
 
+def _two_groups(run: SyntheticRun) -> None:
+    run.manifest["groups"] = run.manifest["groups"] | {"another": ["m0"]}
+
+
+@silent("A23")
+def message_of_another_group_alone(run: SyntheticRun) -> None:
+    _two_groups(run)
+
+
+@silent("A23")
+def application_sent_it_again_to_another_group(run: SyntheticRun) -> None:
+    _two_groups(run)
+    read_elsewhere(run, "v6")
+    sent = run.find("send", "v6")
+    again = later(run, "p9", "send", "info", topic=TOPIC, messages=sent["messages"])
+    again["t_complete"] = None
+
+
 @silent("M16")
 def name_server_was_asked_while_the_change_went_on(run: SyntheticRun) -> None:
     run.tick(FAULT_OVER_MS)
@@ -491,6 +511,12 @@ def test_slow_registration_is_no_excuse(tmp_path: Path) -> None:
     change_topic(run, "create_topic")
     view(run, "ns-0", (0,))
     assert result(judged("M16", run, tmp_path)).verdict is Outcome.FAIL
+
+
+def test_one_group_has_no_other(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    read_elsewhere(run, "v6")
+    assert judged("A23", run, tmp_path).left_out
 
 
 def test_without_times_of_storing_searches_are_not_judged(tmp_path: Path) -> None:

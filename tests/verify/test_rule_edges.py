@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.verify.one_rule import judged, result
-from tests.verify.plants import appended, check_behind_its_decision, share_a_queue
+from tests.verify.plants import (
+    appended,
+    check_behind_its_decision,
+    number_checks,
+    share_a_queue,
+)
 from tests.verify.synthetic import MS, TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
@@ -60,6 +65,17 @@ def _append_ops(run: SyntheticRun, number: int) -> None:
 
 
 # T7, T12: what two nodes or two clients say is in no order; what no log has is nobody's.
+
+
+@silent("T14")
+def checks_are_counted_on(run: SyntheticRun) -> None:
+    number_checks(run, "1", "2")
+
+
+@left_out("T14")
+def frames_arrived_twice(run: SyntheticRun) -> None:
+    number_checks(run, "1", "1")
+    run.faults[0]["name"] = "duplicate-frames"
 
 
 @silent("T7")
