@@ -13,6 +13,7 @@ Source: the run format (consumer_groups); docs/DESIGN.md section 7.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Coroutine, Sequence
 from typing import Final
@@ -22,6 +23,7 @@ from chaos.workload.context import Slot, WorkContext
 from chaos.workload.final_drain import DRAIN_GROUP
 from chaos.workload.key_reader import KeyReader, KnownKeys
 from chaos.workload.local_database import LocalDatabase
+from chaos.workload.namespaced_history import NamespacedHistory
 from chaos.workload.offset_reader import OffsetReader
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.part import PartKit, WorkloadPart
@@ -30,6 +32,7 @@ from chaos.workload.pull_reader import PullReader
 from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup, PushReader
 from chaos.workload.transactional_sender import TransactionalClient
 from client.message import MessageQueue
+from client.namespace import NO_NAMESPACE, Namespace
 
 __all__ = [
     "PLAIN_GROUP",
@@ -49,6 +52,7 @@ TOOL_SLOT: Final = "tool"
 OFFSET_SLOT: Final = "offsets"
 KEY_SLOT: Final = "keys"
 DRAIN_SLOT: Final = "drain"
+NAMESPACE: Final = "lab"
 
 
 def slot_names(scenario: Scenario) -> tuple[str, ...]:
@@ -72,7 +76,15 @@ def slot_names(scenario: Scenario) -> tuple[str, ...]:
 
 def part_topics(scenario: Scenario) -> dict[str, tuple[str, ...]]:
     """Return the topics of each part that the scenario lists."""
-    return {name: tuple(PARTS[name].topics(section)) for name, section in scenario.parts.items()}
+    return {
+        name: tuple(map(namespace_of(scenario, name).wrap, PARTS[name].topics(section)))
+        for name, section in scenario.parts.items()
+    }
+
+
+def namespace_of(scenario: Scenario, part: str) -> Namespace:
+    """Return the namespace that the clients of a part work in; the empty one: none."""
+    return Namespace(NAMESPACE) if part in scenario.workload.namespaced else NO_NAMESPACE
 
 
 def part_manifest(scenario: Scenario) -> dict[str, object]:
@@ -139,13 +151,22 @@ class Workload:
         to a listener side by side. The final drain reads the topics of all parts too.
         """
         groups: dict[str, dict[str, object]] = {DRAIN_GROUP: _group(ordered=True)}
-        for part in self._parts.values():
-            groups |= {name: dict(group) for name, group in part.consumer_groups().items()}
+        for name, part in self._parts.items():
+            groups |= self._groups_of(name, part)
         own = {"topics": list(self._context.scenario.workload.topics)} if self._parts else {}
         if self._push:
             groups[PUSH_GROUP] = _group(ordered=False) | {"rebalance_ms": REBALANCE_MS_MAX} | own
         for reader in self._pull:
             groups[reader.group] = _group(ordered=True) | own
+        return groups
+
+    def _groups_of(self, name: str, part: WorkloadPart) -> dict[str, dict[str, object]]:
+        """Return a part's groups and their topics by the names that brokers know."""
+        wrap = namespace_of(self._context.scenario, name).wrap
+        groups = {wrap(group): dict(row) for group, row in part.consumer_groups().items()}
+        for row in groups.values():
+            if isinstance(topics := row.get("topics"), list):
+                row["topics"] = [wrap(topic) for topic in topics]
         return groups
 
     async def run(self) -> None:
@@ -236,15 +257,32 @@ class Workload:
         section = self._context.scenario.parts[name]
         spec = PARTS[name]
         slots = {slot: self._slot(slot) for slot in spec.slots(section)}
-        return spec.make(
-            PartKit(context=self._context, section=section, slots=slots, rng=self._child())
-        )
+        context = self._context
+        namespace = namespace_of(context.scenario, name)
+        if namespace.name:
+            for slot in slots.values():
+                slot.namespace = namespace.name
+            context = _in_namespace(context, name, namespace)
+        return spec.make(PartKit(context=context, section=section, slots=slots, rng=self._child()))
 
     def _slot(self, name: str) -> Slot:
         return self._context.slot(name, self._child())
 
     def _child(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))
+
+
+def _in_namespace(context: WorkContext, name: str, namespace: Namespace) -> WorkContext:
+    """Return the context of a part whose clients know names without their namespace."""
+    queues = [
+        dataclasses.replace(queue, topic=namespace.unwrap(queue.topic))
+        for queue in context.part_queues[name]
+    ]
+    return dataclasses.replace(
+        context,
+        history=NamespacedHistory(context.history, namespace),
+        part_queues={**context.part_queues, name: queues},
+    )
 
 
 def _deal_shards(settings: WorkloadSection, client: int) -> Sequence[Sequence[int]]:

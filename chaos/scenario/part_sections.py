@@ -22,6 +22,7 @@ __all__ = [
     "BroadcastSection",
     "DeletionsSection",
     "FiltersSection",
+    "GroupsSection",
     "LitePullSection",
     "LongPollsSection",
     "OrderlySection",
@@ -234,12 +235,13 @@ class LitePullSection(PartSection):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResetsSection(PartSection):
-    """`reset_s`: mean time between resets, each of one queue."""
+    """`reset_s`: mean time between resets: of one queue to an offset, or of all to a time, their
+    beginnings or their ends."""
 
     rate: float = number(5.0, 0.001, 10_000)
     clients: int = number(2, 1, 64)
     restart_s: float = number(15.0, 0, 86_400)
-    reset_s: float = number(2.0, 0.01, 86_400)
+    reset_s: float = number(1.0, 0.01, 86_400)
     consume_ms: int = number(5, 0, 2_000)
 
 
@@ -287,6 +289,14 @@ class SearchesSection(PartSection):
 
     send_rate: float = number(3.0, 0.01, 10_000)
     search_rate: float = number(2.0, 0.01, 10_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSection(PartSection):
+    """`rate`: requests per second about two subscription groups: their configurations, deletions
+    and offsets."""
+
+    rate: float = number(6.0, 0.01, 10_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,6 +350,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "routes": RoutesSection,
         "accounts": AccountsSection,
         "searches": SearchesSection,
+        "groups": GroupsSection,
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,

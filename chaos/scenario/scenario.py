@@ -58,6 +58,10 @@ __all__ = [
 ]
 
 SCENARIO_SIZE_MAX: Final = 1 << 20
+NAMESPACED: Final = frozenset(
+    {"broadcast", "filters", "litepull", "orderly", "requests", "resets", "retries", "sends"}
+)
+"""The parts all of whose requests are made by the client library, which knows namespaces."""
 SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
 # An index file of 8.4 MB in place of 420: a run has few keys, and more files are more to get wrong.
 _SMALL_INDEX: Final = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
@@ -112,7 +116,8 @@ class WorkloadSection:
     batches of two to four messages, after `repeat_share` of the answers the message is sent again,
     as by an application that lost the answer, at most as often as a failed one is. A push listener
     takes `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written
-    as mqadmin takes them ("+message.type=NORMAL").
+    as mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
+    work in a namespace, each of `NAMESPACED`.
     """
 
     topics: tuple[str, ...] = ("orders", "payments")
@@ -147,6 +152,7 @@ class WorkloadSection:
     pull_restart_s: float = 20.0
     offset_reads_rate: float = 5.0
     key_queries_rate: float = 2.0
+    namespaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +342,8 @@ def _check_values(scenario: Scenario) -> None:
         problems += part_problems(name, part)
     if "accounts" in scenario.parts and not cluster.access:
         problems.append("workload.accounts needs cluster.access = true: nobody obeys users else")
+    if strange := sorted(set(work.namespaced) - NAMESPACED):
+        problems.append(f"workload.namespaced: {', '.join(strange)} can't be in a namespace")
     total = work.commit_share + work.rollback_share
     if total > 1:
         problems.append("workload.commit_share + workload.rollback_share must be at most 1")

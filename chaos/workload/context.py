@@ -35,12 +35,14 @@ class Slot:
     """A place from which clients dial. `next_client` returns a new instance name each time.
 
     `signer`: the account of its clients; None where the cluster has no access control.
+    `namespace`: that of its clients, empty: none.
     """
 
     name: str
     dial: Mapping[str, str]
     rng: random.Random
     signer: Signer | None = None
+    namespace: str = ""
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def next_client(self) -> str:
@@ -62,6 +64,7 @@ class Slot:
             routes=RouteSettings(poll_interval_ms=ROUTE_POLL_MS),
             seed=self.rng.getrandbits(32),
             signer=signer or self.signer,
+            namespace=self.namespace,
         )
 
 

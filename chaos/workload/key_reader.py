@@ -1,7 +1,9 @@
 """Queries brokers for messages by key all the time: acknowledged messages must be found (S8).
 
 Place in the data path: QUERY_MESSAGE through the slot's own proxies, at the leader of one broker
-group; each answer is a query operation. Senders record here what was acknowledged to them.
+group; each answer is a query operation. Senders record here what was acknowledged to them. About
+half of the queries follow a send at once, while the index may be behind; when the senders have
+stopped, the keys of batches are queried once more, since one entry of the log holds all of a batch.
 
 Invariants: the broker's answer is recorded as it came: no message is left out because it lacks the
 key, as `client.administer.admin` does, since that would hide the broker's mistake.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +43,11 @@ COUNT_MAX: Final = 32
 TIMEOUT_MS: Final = 4_000  # an index may be seconds behind
 END_MS: Final = (1 << 63) - 1
 UNKNOWN_SHARE: Final = 0.05
+FRESH_SHARE: Final = 0.5
+FRESH_WAIT_S: Final = 1.0
+LATER_S: Final = 0.001  # equal times prove no order: the query is to begin behind the answer
+BATCH_KEYS_MAX: Final = 64
+SWEEP_S: Final = 3.0
 _ANSWERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 
 
@@ -58,22 +66,43 @@ class KnownKeys:
     """The keys of the last acknowledged messages."""
 
     _questions: deque[_Question] = field(default_factory=lambda: deque(maxlen=KNOWN_MAX))
+    _of_batches: deque[_Question] = field(default_factory=lambda: deque(maxlen=BATCH_KEYS_MAX))
+    _added: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def acknowledged(self, message: Message, queue: MessageQueue) -> None:
+    def acknowledged(
+        self, message: Message, queue: MessageQueue, *, in_batch: bool = False
+    ) -> None:
         for keys, unique in (((message.uniq_key,), True), (message.keys, False)):
             for key in keys:
-                if key is not None:
-                    self._questions.append(
-                        _Question(
-                            broker_group=queue.broker_name,
-                            topic=queue.topic,
-                            key=key,
-                            unique=unique,
-                        )
-                    )
+                if key is None:
+                    continue
+                question = _Question(
+                    broker_group=queue.broker_name, topic=queue.topic, key=key, unique=unique
+                )
+                self._questions.append(question)
+                if in_batch and not unique:
+                    self._of_batches.append(question)
+        self._added.set()
 
     def draw(self, rng: random.Random) -> _Question | None:
         return rng.choice(self._questions) if self._questions else None
+
+    async def next(self, timeout_s: float) -> _Question | None:
+        """Wait for the next acknowledged message; return its last key, or None on timeout."""
+        self._added.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._added.wait()
+        except TimeoutError:
+            return None
+        question = self._questions[-1]
+        await asyncio.sleep(LATER_S)
+        return question
+
+    @property
+    def of_batches(self) -> Sequence[_Question]:
+        """The business keys of the last messages that were sent in batches."""
+        return tuple(self._of_batches)
 
 
 class KeyReader:
@@ -94,14 +123,26 @@ class KeyReader:
         pace = Pace(self._rate, self._rng)
         async with make_tool(self._context, self._slot) as tool:
             while await pace.wait(stop):
-                question = self._known.draw(self._rng)
+                if self._rng.random() < FRESH_SHARE:
+                    question = await self._known.next(FRESH_WAIT_S)
+                else:
+                    question = self._known.draw(self._rng)
                 if question is not None:
-                    await self._ask(tool, actor, question)
+                    is_there = self._rng.random() >= UNKNOWN_SHARE
+                    key = question.key if is_there else f"{question.key}-no-such"
+                    await self._ask(tool, actor, question, key)
+            await self._sweep(tool, actor)
 
-    async def _ask(self, tool: PullConsumer, actor: Actor, question: _Question) -> None:
-        key = question.key
-        if self._rng.random() < UNKNOWN_SHARE:
-            key = f"{key}-no-such"
+    async def _sweep(self, tool: PullConsumer, actor: Actor) -> None:
+        """Query the keys of batches, as many as there is time for, until one is not answered."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + SWEEP_S
+        for question in self._known.of_batches:
+            if loop.time() >= end_s or not await self._ask(tool, actor, question, question.key):
+                return
+
+    async def _ask(self, tool: PullConsumer, actor: Actor, question: _Question, key: str) -> bool:
+        """Query as one operation; return whether it was answered."""
         with actor.operation(
             "query", broker_group=question.broker_group, topic=question.topic, key=key
         ) as operation:
@@ -109,8 +150,9 @@ class KeyReader:
                 messages = await _query(tool, question, key)
             except ClientError as error:
                 operation.failed(error)
-                return
+                return False
             operation.complete("ok", messages=[row_of_delivered(each) for each in messages])
+        return True
 
 
 async def _query(tool: PullConsumer, question: _Question, key: str) -> list[DeliveredMessage]:

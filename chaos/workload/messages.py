@@ -37,8 +37,22 @@ PROPERTY_VALUE: Final = "lmq_value"
 PROPERTY_TX: Final = "lmq_tx"
 PROPERTY_SEQ: Final = "lmq_seq"
 _PROPERTY_NUMBER: Final = f"{USER_PREFIX}number"
-_PROPERTY_TEXT: Final = f"{USER_PREFIX}text"
-_TEXTS: Final = ("plain", "größer", "\u4e2d\u6587", "\U0001f680")
+_TEXTS: Final = (
+    "plain",
+    "größer",
+    "\u4e2d\u6587",
+    "\U0001f680",
+    " begins with a blank",
+    "ends with blanks  ",
+    "   ",
+    "\ttabs and lines\r\n",
+    "two  blanks, an = and a \x01 within",
+    "long " * 200,
+)
+_TEXT_NAMES: Final = (f"{USER_PREFIX}text", f"{USER_PREFIX}a name", f"{USER_PREFIX}größe")
+_BARE_SHARE: Final = 0.25  # of the messages have no key
+_KEYS_SHARE: Final = 0.3  # have several words as keys, one of which they share with others
+_NEIGHBOURS: Final = 4  # messages of one process have a key in common
 _COMPRESSIBLE_EVERY: Final = 3  # messages, of which one has a body that compression makes smaller
 _FLAGS: Final = (0, 0, 1, 0x7FFF_FFFF)
 
@@ -67,7 +81,7 @@ class MessageMaker:
         properties = {
             PROPERTY_VALUE: value,
             _PROPERTY_NUMBER: str(number),
-            _PROPERTY_TEXT: self._rng.choice(_TEXTS),
+            self._rng.choice(_TEXT_NAMES): self._rng.choice(_TEXTS),
         }
         if transactional:
             properties[PROPERTY_TX] = f"tx-{value}"
@@ -82,12 +96,22 @@ class MessageMaker:
             topic=topic,
             body=value.encode() + filler,
             tags=tag_of(value),
-            keys=(f"key-{value}",),
+            keys=self._keys(value, number),
             shard=shard,
             flag=self._rng.choice(_FLAGS),
             properties=properties,
             uniq_key=uniq_key,
         )
+
+    def _keys(self, value: str, number: int) -> tuple[str, ...]:
+        """Draw the keys: none, one, or several words."""
+        draw = self._rng.random()
+        if draw < _BARE_SHARE:
+            return ()
+        own = f"key-{value}"
+        if draw >= _BARE_SHARE + _KEYS_SHARE:
+            return (own,)
+        return (f"keys-{self._prefix}-{number // _NEIGHBOURS}", own, f"schlüssel-{value}")
 
 
 def tag_of(value: str) -> str:

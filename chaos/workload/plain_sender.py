@@ -180,7 +180,7 @@ class PlainSender:
             )
         if acked:
             for message in messages:
-                self._known.acknowledged(message, result.queue)
+                self._known.acknowledged(message, result.queue, in_batch=len(messages) > 1)
             if self._on_acked is not None:
                 for row in stored:
                     self._on_acked(row)

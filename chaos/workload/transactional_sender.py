@@ -52,6 +52,7 @@ __all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient"]
 UNKNOWN_ANSWERS_MAX: Final = 2
 TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
+_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
@@ -86,6 +87,7 @@ class CheckLog(TransactionObserver):
             queue=message.queue.queue_id,
             offset=half.offset,
             tx=message.properties.get(PROPERTY_TX),
+            status=message.properties.get(_CHECK_TIMES),
             node=None if address is None else self._node(address),
         )
         self.last_ns = self._history.now_ns()

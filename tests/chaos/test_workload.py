@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from chaos.experiment.load import _deal_shards, slot_names
-from chaos.recording.history import HistoryWriter
-from chaos.scenario.scenario import WorkloadSection, parse_scenario
+from campaigns.rig.waiting import turns
+from chaos.experiment.load import _deal_shards, part_topics, slot_names
+from chaos.recording.history import HistoryWriter, MessageRow, QueueRow
+from chaos.scenario.scenario import ScenarioError, WorkloadSection, parse_scenario
 from chaos.workload.actor import Actor, outcome_of
 from chaos.workload.contents_digest import contents_digest
 from chaos.workload.key_reader import KnownKeys
@@ -21,9 +23,11 @@ from chaos.workload.messages import (
     row_of_message,
     row_of_stored,
 )
+from chaos.workload.namespaced_history import NamespacedHistory
 from chaos.workload.pace import Pace, sleep_until_set
 from client.errors import BrokerUnreachableError, UnansweredError
 from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
+from client.namespace import Namespace
 from client.produce.transaction_producer import Decision
 from tests.chaos.histories import ops_of
 
@@ -69,6 +73,30 @@ async def test_a_cancelled_operation_is_unknown(tmp_path: Path) -> None:
             await task
     (row,) = ops_of(tmp_path / "h")
     assert row["type"] == "info"
+
+
+def test_clients_of_a_namespace_are_recorded_by_the_names_of_the_wire(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "h", started_ns=0) as writer:
+        history = NamespacedHistory(writer, Namespace("lab"))
+        actor = Actor(history, root="p", client="c", client_group="readers")
+        with actor.operation("poll", topic="orders", broker_group="broker-a") as operation:
+            shown = [MessageRow(value="v", topic="%RETRY%readers"), MessageRow(value="w")]
+            operation.complete("ok", messages=shown)
+        with actor.operation("assign") as operation:
+            row = QueueRow(broker_group="broker-a", topic="lab%orders", queue=0)
+            operation.complete("ok", assigned=[row])
+    poll, assign = ops_of(tmp_path / "h")
+    assert (poll["topic"], poll["client_group"]) == ("lab%orders", "lab%readers")
+    assert [each["topic"] for each in poll["messages"]] == ["%RETRY%lab%readers", None]
+    # The client showed a name of the wire: that is no topic of anybody's.
+    assert [each["topic"] for each in assign["assigned"]] == ["lab%lab%orders"]
+
+
+def test_parts_that_make_requests_by_themselves_are_in_no_namespace() -> None:
+    with pytest.raises(ScenarioError, match="searches can't be in a namespace"):
+        parse_scenario('[workload]\nnamespaced = ["searches"]\n', name="x")
+    named = parse_scenario('[workload]\nnamespaced = ["resets"]\n[workload.resets]\n', name="x")
+    assert part_topics(named) == {"resets": ("lab%resets",)}
 
 
 def test_a_timeout_is_never_a_failure() -> None:
@@ -203,9 +231,40 @@ def test_only_what_was_acknowledged_is_asked_for() -> None:
     rng = random.Random(1)
     assert known.draw(rng) is None
     maker = MessageMaker(prefix="p", body_bytes=10, rng=rng)
-    known.acknowledged(maker.make("orders", uniq_key="U0"), MessageQueue("orders", "broker-a", 1))
+    message = maker.make("orders", uniq_key="U0")
+    message.keys = ("one", "two")
+    known.acknowledged(message, MessageQueue("orders", "broker-a", 1))
     drawn = {(one.key, one.unique) for _ in range(50) if (one := known.draw(rng)) is not None}
-    assert drawn == {("U0", True), ("key-p-0", False)}
+    assert drawn == {("U0", True), ("one", False), ("two", False)}
+
+
+async def test_the_next_key_is_one_of_a_message_that_is_acknowledged_later() -> None:
+    known, queue = KnownKeys(), MessageQueue("orders", "broker-a", 1)
+    maker = MessageMaker(prefix="p", body_bytes=10, rng=random.Random(1))
+    first, second = (maker.make("orders", uniq_key=f"U{number}") for number in range(2))
+    first.keys, second.keys = ("early",), ("late",)
+    known.acknowledged(first, queue)
+    assert await known.next(0) is None
+    waiting = asyncio.create_task(known.next(10))
+    await turns(2)
+    known.acknowledged(second, queue, in_batch=True)
+    question = await waiting
+    assert question is not None
+    assert question.key == "late"
+    assert [each.key for each in known.of_batches] == ["late"]
+
+
+def test_messages_have_no_key_one_or_several_and_unusual_properties() -> None:
+    maker = MessageMaker(prefix="p", body_bytes=10, rng=random.Random(1))
+    made = [maker.make("orders", uniq_key=f"U{number}") for number in range(100)]
+    assert {len(message.keys) for message in made} == {0, 1, 3}
+    shared = Counter(key for message in made for key in message.keys)
+    assert {1, 2} <= set(shared.values())
+    texts = {value for message in made for value in message.properties.values()}
+    assert any(text.isspace() for text in texts)
+    assert any(text != text.strip() and not text.isspace() for text in texts)
+    assert any("\x01" in text for text in texts)
+    assert all(texts)
 
 
 def test_a_transaction_that_nobody_decides_stays_unknown() -> None:

@@ -8,6 +8,8 @@ from tests.verify.synthetic import MS, STARTED_MS, TOPIC, Row, SyntheticRun
 
 USER = "user-1"
 MEMBERS = "n1 n0 n2"
+FAULT_OVER_MS = 1_100
+"""Behind all faults of a run by more than a rule wants."""
 
 
 def managed(run: SyntheticRun) -> str:
@@ -32,6 +34,7 @@ def manage(run: SyntheticRun) -> None:
     account(run, "revoke", "deny")
     send_as_user(run, "fail")
     search_all(run)
+    manage_group(run)
 
 
 def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **columns: Any) -> Row:
@@ -145,6 +148,41 @@ def send_as_user(run: SyntheticRun, outcome: str) -> Row:
         ref=f"{run.name}.{USER}",
         status=status,
     )
+
+
+def read_elsewhere(run: SyntheticRun, value: str, group: str = "another") -> Row:
+    """A tool reads a message of the run in another broker group."""
+    message = dict(run.find("send", value)["messages"][0])
+    message |= {"broker_group": f"{run.name}.{group}", "queue": 0, "offset": 0}
+    row = later(run, f"x-{group}", "poll", client_group="tools", topic=TOPIC, queue=0, offset=0)
+    row |= {"broker_group": message["broker_group"], "messages": [message]}
+    return row
+
+
+CONFIG = "retryMaxTimes=3"
+
+
+def manage_group(run: SyntheticRun) -> None:
+    """A group that is configured, deleted with its offsets, and asked for them."""
+    change_group(run, "create_group")
+    show_group(run)
+    change_group(run, "delete_group", decision="clean")
+    show_group(run, "retryMaxTimes=16")
+    use_offset(run, "fetch_offset", None)
+
+
+def change_group(run: SyntheticRun, f: str, outcome: str = "ok", **columns: Any) -> Row:
+    made = {"status": CONFIG} if f == "create_group" else {"decision": "keep"}
+    return later(run, "g1", f, outcome, client_group="managed", node="n1", **made | columns)
+
+
+def show_group(run: SyntheticRun, status: str | None = CONFIG, node: str = "n1") -> Row:
+    return later(run, "g2", "group", client_group="managed", node=node, status=status)
+
+
+def use_offset(run: SyntheticRun, f: str, offset: int | None, outcome: str = "ok") -> Row:
+    named = {"client_group": "managed", "topic": TOPIC, "queue": 0}
+    return later(run, "g3", f, outcome, offset=offset, **named)
 
 
 def stored_ms(run: SyntheticRun, offset: int, queue: int = 0) -> int:

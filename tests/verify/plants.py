@@ -983,3 +983,19 @@ def max_offset_of_an_uncommitted_end(run: SyntheticRun) -> None:
     index = run.logged("v12", "message")[0]["index"]
     first = min(e["t"] for node in NODES for e in run.events(node, "commit") if e["index"] == index)
     asked |= {"t_invoke": first - 2, "t_complete": first - 1}
+
+
+def number_checks(run: SyntheticRun, *told: str) -> None:
+    """Let a half be asked about as often, by checks that tell these counts."""
+    tx = f"{run.name}.x2"
+    for _ in told[1:]:
+        _add_check(run, "x2", "unknown")
+    checks = [op for op in run.ops if op["f"] == "check" and op["tx"] == tx]
+    for check, count in zip(checks, told, strict=True):
+        check["status"] = count
+        check["offset"] = checks[0].get("offset")
+
+
+@plant("T14", witness='"told": "1"')
+def checks_are_counted_anew(run: SyntheticRun) -> None:
+    number_checks(run, "1", "1")

@@ -1,16 +1,22 @@
-"""Planted violations of the rules on topics, routes, users, searches and offsets (M)."""
+"""Planted violations of the rules on topics, routes, users, searches and offsets (M), and of what
+only several broker groups show (A23)."""
 
 from __future__ import annotations
 
 from tests.verify.management import (
+    FAULT_OVER_MS,
     account,
     ask_all,
+    change_group,
     change_topic,
     delete_route,
     down,
+    read_elsewhere,
     search,
     send_as_user,
+    show_group,
     stored_ms,
+    use_offset,
     use_topic,
     view,
 )
@@ -292,3 +298,57 @@ def failed_commit_of_an_offset_is_stored(run: SyntheticRun) -> None:
 def refused_offset_is_stored_in_the_end(run: SyntheticRun) -> None:
     commits = [op for op in run.ops if op["f"] == "commit_offset"]
     commits[-1]["type"] = "fail"
+
+
+@plant("M16", witness="lacks the topic")
+def created_topic_is_not_in_a_route(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    change_topic(run, "create_topic")
+    view(run, "ns-0", ())
+
+
+@plant("M16", witness="another permission")
+def changed_permission_is_not_in_a_route(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    change_topic(run, "create_topic")
+    view(run, "ns-0")
+    change_topic(run, "create_topic", perm="4")
+    view(run, "ns-0")
+
+
+@plant("M16", witness="other queues")
+def added_queues_are_not_in_a_route(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    change_topic(run, "create_topic")
+    view(run, "ns-0", (0,))
+
+
+@plant("M17", witness="configured otherwise")
+def group_keeps_its_old_configuration(run: SyntheticRun) -> None:
+    change_group(run, "create_group")
+    change_group(run, "create_group", status="retryMaxTimes=5")
+    show_group(run)
+
+
+@plant("M17", witness="gone though it was made")
+def configured_group_is_gone(run: SyntheticRun) -> None:
+    change_group(run, "create_group")
+    show_group(run, None)
+
+
+@plant("M17", witness="there though it was deleted")
+def deleted_group_is_there(run: SyntheticRun) -> None:
+    change_group(run, "create_group")
+    change_group(run, "delete_group")
+    show_group(run)
+
+
+@plant("M17", witness="though those were cleaned")
+def offset_outlives_its_group(run: SyntheticRun) -> None:
+    change_group(run, "delete_group", decision="clean")
+    use_offset(run, "fetch_offset", 7)
+
+
+@plant("A23", "S6", witness="v6")
+def stored_in_another_group_too(run: SyntheticRun) -> None:
+    read_elsewhere(run, "v6")

@@ -8,15 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.verify.management import (
+    FAULT_OVER_MS,
     account,
     ask_all,
+    change_group,
     change_topic,
     delete_route,
     down,
+    later,
     managed,
+    read_elsewhere,
     search,
     send_as_user,
+    show_group,
     stored_ms,
+    use_offset,
     use_topic,
     view,
 )
@@ -379,6 +385,106 @@ def offset_failed_and_rode_on_a_poll(run: SyntheticRun) -> None:
             op["type"] = "fail"
 
 
+def _two_groups(run: SyntheticRun) -> None:
+    run.manifest["groups"] = run.manifest["groups"] | {"another": ["m0"]}
+
+
+@silent("A23")
+def message_of_another_group_alone(run: SyntheticRun) -> None:
+    _two_groups(run)
+
+
+@silent("A23")
+def application_sent_it_again_to_another_group(run: SyntheticRun) -> None:
+    _two_groups(run)
+    read_elsewhere(run, "v6")
+    sent = run.find("send", "v6")
+    again = later(run, "p9", "send", "info", topic=TOPIC, messages=sent["messages"])
+    again["t_complete"] = None
+
+
+@silent("M16")
+def name_server_was_asked_while_the_change_went_on(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    row = change_topic(run, "create_topic")
+    view(run, "ns-0", ())["t_invoke"] = row["t_complete"]
+
+
+@silent("M16")
+def another_change_may_have_come_behind(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    change_topic(run, "create_topic")
+    change_topic(run, "create_topic", "info", perm="4")
+    view(run, "ns-0", perm="4")
+
+
+@silent("M16")
+def route_was_deleted_at_that_name_server(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    change_topic(run, "create_topic")
+    delete_route(run, "ns-0")
+    view(run, "ns-0", ())
+
+
+@silent("M16")
+def leader_gave_up_to_wait_for_a_name_server(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    row = change_topic(run, "create_topic")
+    row["t_complete"] = row["t_invoke"] + 1_000 * MS
+    run.tick(1_000)
+    view(run, "ns-0", ())
+
+
+@silent("M16")
+def name_server_may_not_have_been_reached(run: SyntheticRun) -> None:
+    run.tick(FAULT_OVER_MS)
+    down(run, "n2", name="cut-one-name-server")
+    change_topic(run, "create_topic")
+    view(run, "ns-0", ())
+
+
+@silent("M17")
+def group_is_shown_by_another_node(run: SyntheticRun) -> None:
+    change_group(run, "create_group")
+    show_group(run, None, node="n2")
+
+
+@silent("M17")
+def node_began_anew_behind_the_change(run: SyntheticRun) -> None:
+    change_group(run, "create_group")
+    down(run, "n1")
+    show_group(run, None)
+
+
+@silent("M17")
+def another_change_of_the_group_is_open(run: SyntheticRun) -> None:
+    change_group(run, "delete_group", "info")
+    change_group(run, "create_group")
+    show_group(run, None)
+
+
+@silent("M17")
+def offsets_of_a_deleted_group_were_to_stay(run: SyntheticRun) -> None:
+    use_offset(run, "commit_offset", 7)
+    change_group(run, "delete_group")
+    use_offset(run, "fetch_offset", 7)
+
+
+@silent("M17")
+def commit_of_unknown_outcome_may_have_come_behind_the_deletion(run: SyntheticRun) -> None:
+    use_offset(run, "commit_offset", 7, "info")["t_complete"] = None
+    change_group(run, "delete_group", decision="clean")
+    use_offset(run, "fetch_offset", 7)
+
+
+@silent("S5")
+def offset_went_with_its_group(run: SyntheticRun) -> None:
+    fetched = run.find("fetch_offset", queue=0)
+    fetched["offset"] = None
+    row = change_group(run, "delete_group", decision="clean")
+    row |= {"client_group": fetched["client_group"], "t_complete": None, "type": "info"}
+
+
 @pytest.mark.parametrize(
     ("rule_id", "change"), SILENT, ids=lambda case: getattr(case, "__name__", None)
 )
@@ -390,10 +496,27 @@ def test_stays_silent(rule_id: str, change: Change, tmp_path: Path) -> None:
     assert found.examined > 0
 
 
-@pytest.mark.parametrize("rule_id", ["M1", "M2", "M3", "M4", "M5", "M9", "M10", "M11"])
+@pytest.mark.parametrize(
+    "rule_id", ["M1", "M2", "M3", "M4", "M5", "M9", "M10", "M11", "M16", "M17"]
+)
 def test_is_left_out_where_nothing_of_it_was_done(rule_id: str, tmp_path: Path) -> None:
     found = judged(rule_id, SyntheticRun(), tmp_path)
     assert [rule.id for rule in found.left_out] == [rule_id]
+
+
+def test_slow_registration_is_no_excuse(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    run.tick(FAULT_OVER_MS)
+    down(run, "n1", name="slow-registration")
+    change_topic(run, "create_topic")
+    view(run, "ns-0", (0,))
+    assert result(judged("M16", run, tmp_path)).verdict is Outcome.FAIL
+
+
+def test_one_group_has_no_other(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    read_elsewhere(run, "v6")
+    assert judged("A23", run, tmp_path).left_out
 
 
 def test_without_times_of_storing_searches_are_not_judged(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.verify.plants import (
     appended,
     check_behind_its_decision,
     immune_half,
+    number_checks,
     share_a_queue,
     stay_alive,
     tell_in_vain,
@@ -108,6 +109,17 @@ def half_that_wants_to_be_left_alone(run: SyntheticRun) -> None:
 
 
 # T7, T12: what two nodes or two clients say is in no order; what no log has is nobody's.
+
+
+@silent("T14")
+def checks_are_counted_on(run: SyntheticRun) -> None:
+    number_checks(run, "1", "2")
+
+
+@left_out("T14")
+def frames_arrived_twice(run: SyntheticRun) -> None:
+    number_checks(run, "1", "1")
+    run.faults[0]["name"] = "duplicate-frames"
 
 
 @silent("T7")

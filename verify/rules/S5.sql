@@ -12,9 +12,15 @@
 --   before the fetch ended and did not end before the invoke of another that was acknowledged before
 --   the fetch's invoke; nothing only where none was acknowledged before. What the committed logs
 --   store was written by some commit, and last by one that no later acknowledged one had overwritten.
---   Queues in which the group was reset are left out.
+--   Queues in which the group was reset are left out, and what a group fetches that may have been
+--   deleted with its offsets (M17).
 -- source: RocketMQ issue 3210
-with fetches as (
+with cleaned as (
+  select distinct client_group, broker_group
+  from ops
+  where f = 'delete_group' and type <> 'fail' and decision = 'clean'
+),
+fetches as (
   select
     o.client_group, o.broker_group, o.topic, o.queue, o.offset, o.op, o.process, o.node, o.t_invoke,
     o.t_complete
@@ -22,6 +28,7 @@ with fetches as (
   left anti join group_resets r
     on o.client_group = r.client_group and o.broker_group = r.broker_group
     and o.topic = r.topic and o.queue = r.queue
+  left anti join cleaned c on o.client_group = c.client_group and o.broker_group = c.broker_group
   where o.f = 'fetch_offset' and o.type = 'ok'
 ),
 -- Commits that had been acknowledged before a fetch began: the latest of their invokes.

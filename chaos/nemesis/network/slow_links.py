@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from chaos.links.base import Link, LinkEffect, LinkShape, Shaping, both_ways
-from chaos.nemesis.base import FaultContext, FaultSpec, Observation
+from chaos.nemesis.base import FaultContext, FaultNotPossibleError, FaultSpec, Observation
 from chaos.nemesis.network.link_fault import LinkFault, Slowing
 
 __all__ = ["SPECS"]
@@ -45,6 +45,14 @@ def _to_clients(context: FaultContext) -> list[Link]:
     return both_ways(context.world.client_slots, [node])
 
 
+def _to_name_servers(context: FaultContext) -> list[Link]:
+    """Return the links between a node and every name server."""
+    servers = [place.name for place in context.world.layout.name_servers]
+    if not servers:
+        raise FaultNotPossibleError("there is no name server")
+    return both_ways([context.pick(str(context.params["target"]))], servers)
+
+
 def _number(context: FaultContext, name: str) -> int:
     return int(context.params.get(name, 0))
 
@@ -70,6 +78,11 @@ def _gray(context: FaultContext) -> Slowing:
 def _slow_clients(context: FaultContext) -> Slowing:
     shape = _latency(context)
     return Slowing(context, _to_clients, shape=shape, least_ms=shape.latency_ms / 2)
+
+
+def _slow_registration(context: FaultContext) -> Slowing:
+    shape = _latency(context)
+    return Slowing(context, _to_name_servers, shape=shape, least_ms=shape.latency_ms / 2)
 
 
 def _bandwidth(context: FaultContext) -> Slowing:
@@ -151,6 +164,16 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
         make=_slow_clients,
         seen_elsewhere="Toxiproxy, Chaos Mesh",
         parameters={"target": "leader", "latency_ms": 300, "jitter_ms": 50, "rate_kb_s": 0},
+        choices=_TARGET,
+    ),
+    FaultSpec(
+        name="slow-registration",
+        summary="latency on the links between a node and every name server",
+        probe=_SLOWER,
+        effects=frozenset({LinkEffect.SLOW}),
+        make=_slow_registration,
+        seen_elsewhere="this project",
+        parameters={"target": "leader", "latency_ms": 200, "jitter_ms": 0, "rate_kb_s": 0},
         choices=_TARGET,
     ),
     FaultSpec(

@@ -44,6 +44,7 @@ class Site:
     wall_clock_spread_ms: int
     timer_lateness_us_max: int
     clock_offset_s_max: float = 1_000.0  # by how much monotonic clocks differ
+    uptime_s: float = 0.0  # what all of them show at least, when the run begins
     graveyard: list[asyncio.Task[Any]] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     process_count: int = 0
@@ -105,6 +106,7 @@ class Machine:
             wall_spread_ms=site.wall_clock_spread_ms,
             lateness_us_max=site.timer_lateness_us_max,
             offset_s_max=site.clock_offset_s_max,
+            uptime_s=site.uptime_s,
         )
         self.process: VirtualProcess | None = None
         self.main: asyncio.Task[None] | None = None

@@ -30,10 +30,11 @@ class VirtualClock:
         wall_spread_ms: int,
         lateness_us_max: int,
         offset_s_max: float = 1_000.0,
+        uptime_s: float = 0.0,
     ) -> None:
         self._scheduler = scheduler
         self._rate = 1.0 + rate_spread * (2 * rng.random() - 1)
-        self._offset_s = rng.random() * offset_s_max
+        self._offset_s = uptime_s + rng.random() * offset_s_max
         self.wall_offset_ms = int(wall_spread_ms * (2 * rng.random() - 1))
         self._lateness = lateness_us_max, random.Random(rng.random())
 

@@ -29,6 +29,7 @@ class SettableClock(VirtualClock):
             wall_spread_ms=site.wall_clock_spread_ms,
             lateness_us_max=site.timer_lateness_us_max,
             offset_s_max=site.clock_offset_s_max,
+            uptime_s=site.uptime_s,
         )
         scheduler = site.scheduler
         self.wrong = WallClock(super().wall_ns, lambda: scheduler.now_us * 1_000)

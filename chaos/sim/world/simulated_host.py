@@ -28,6 +28,7 @@ __all__ = ["SimulatedHost", "at_simulated_addresses"]
 
 _LABORATORY: Final = ("laboratory", "10.0.0.1")
 _STEP_US: Final = 1_000_000
+_UPTIME_S: Final = 100_000  # a broker that takes 0 for "long ago" is wrong on no fresh machine
 # What of the laboratory runs on a simulated machine; the simulator itself does not.
 _ROOMS: Final = (
     "chaos.cluster",
@@ -69,10 +70,11 @@ class SimulatedHost:
         self._key = key
         self._site = calm_site(key, traced=False)
         self._site.clock_offset_s_max = 0.0
+        self._site.uptime_s = _UPTIME_S
         self._systems: list[SimulatedSystem] = []
 
     def now_ns(self) -> int:
-        return self._site.scheduler.now_us * 1_000
+        return _UPTIME_S * 1_000_000_000 + self._site.scheduler.now_us * 1_000
 
     def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run on the laboratory's machine until `main` has ended; raise what it raised.

@@ -314,8 +314,10 @@ class _Sent(KnownKeys):
         super().__init__()
         self._owe = owe
 
-    def acknowledged(self, message: Message, queue: MessageQueue) -> None:
-        super().acknowledged(message, queue)
+    def acknowledged(
+        self, message: Message, queue: MessageQueue, *, in_batch: bool = False
+    ) -> None:
+        super().acknowledged(message, queue, in_batch=in_batch)
         self._owe(message)
 
 

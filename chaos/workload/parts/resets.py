@@ -52,8 +52,9 @@ TIMEOUT_MS: Final = 3_000
 BACK_MS_MAX: Final = 5_000
 FORCE: Final = "force"
 NO_FORCE: Final = "no-force"
-OFFSET_SHARE: Final = 0.4  # of one queue to an offset; the rest is by time
-END_SHARE: Final = 0.4  # of those by time, to the end
+_END, _BEGIN, _AHEAD, _BACK, _OFFSET = range(5)
+_KINDS: Final = (_OFFSET, _BEGIN, _BACK, _END, _AHEAD, _BACK, _OFFSET)  # dealt in a drawn order
+AHEAD_MS: Final = 3_600_000
 FORCE_SHARE: Final = 0.5  # of those by time; an operator's tool forces unless it is told otherwise
 
 
@@ -154,15 +155,18 @@ class ResetsPart(FedPart):
             slot.dial,
             settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings()),
         )
+        kinds: list[int] = []
         try:
             async with admin:
                 while not await sleep_until_set(
                     stop, self._rng.expovariate(1 / self._section.reset_s)
                 ):
-                    if self._rng.random() < OFFSET_SHARE:
+                    kinds = kinds or self._rng.sample(_KINDS, len(_KINDS))
+                    kind = kinds.pop()
+                    if kind == _OFFSET:
                         await self._reset_to_offset(admin, actors)
                     else:
-                        await self._reset_to_time(admin, actors)
+                        await self._reset_to_time(admin, actors, self._time_of(kind))
         finally:
             self._resets_done.set()
 
@@ -178,11 +182,9 @@ class ResetsPart(FedPart):
             operation.complete("ok")
         self._due.reset(queue, offset)
 
-    async def _reset_to_time(self, admin: Admin, actors: QueueActors) -> None:
-        """Reset all queues of the topic at a broker group to a time, or to their ends."""
+    async def _reset_to_time(self, admin: Admin, actors: QueueActors, timestamp_ms: int) -> None:
+        """Reset all queues of the topic at a broker group to a time; -1 stands for their ends."""
         group = self._rng.choice(sorted({name for name, _ in self._queues}))
-        to_end = self._rng.random() < END_SHARE
-        timestamp_ms = -1 if to_end else wall_ms() - self._rng.randint(0, BACK_MS_MAX)
         is_force = self._rng.random() < FORCE_SHARE
         with contextlib.ExitStack() as stack:
             begun = [
@@ -211,6 +213,12 @@ class ResetsPart(FedPart):
                 offset = answered.get(queue)
                 operation.complete("ok", offset=offset)  # none where the answer leaves it out
                 self._due.reset(queue, offset)
+
+    def _time_of(self, kind: int) -> int:
+        """Return a time in Unix milliseconds; 0 is before all messages, -1 stands for the end."""
+        if kind in (_END, _BEGIN):
+            return -1 if kind == _END else 0
+        return wall_ms() + (AHEAD_MS if kind == _AHEAD else -self._rng.randint(0, BACK_MS_MAX))
 
     def _failed(self, begun: Sequence[tuple[MessageQueue, Operation]], error: ClientError) -> None:
         for queue, operation in begun:

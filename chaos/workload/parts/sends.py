@@ -69,6 +69,7 @@ MIXED: Final = "stored-messages"
 """Why a broker may refuse a batch by right: it holds messages that are stored."""
 KINDS: Final = tuple(CompressionType)
 
+FREE_SHARE: Final = 0.5  # of single and hasty sends name no queue
 HASTY_ATTEMPTS: Final = (2, 4)  # at least and at most, if each takes all of its time
 
 _Attempt = Callable[[int], Awaitable[SendResult]]
@@ -259,19 +260,28 @@ class _Sender:
             operation.complete("info")
 
     async def _send_single(self, actor: Actor, stop: asyncio.Event) -> None:
-        message, queue = self._next_message(), self._rng.choice(self._queues)
+        message, queue = self._next_message(), self._queue_or_none()
         is_one_attempt = self._rng.random() < self._section.one_attempt_share
         producer = self._one_attempt if is_one_attempt else self._producer
 
         async def attempt(timeout_ms: int) -> SendResult:
             return await producer.send(message, timeout_ms, queue=queue)
 
-        await self._with_retries(actor, [message], queue, attempt, stop)
+        if queue is None:
+            # Repeated, it might rightly be stored in another broker group, too.
+            timeout_ms = self._context.scenario.workload.send_timeout_ms
+            await self._send(actor, [message], None, attempt, timeout_ms)
+        else:
+            await self._with_retries(actor, [message], queue, attempt, stop)
+
+    def _queue_or_none(self) -> MessageQueue | None:
+        """Draw a queue; None: the producer is to choose, of all broker groups."""
+        return None if self._rng.random() < FREE_SHARE else self._rng.choice(self._queues)
 
     async def _send_hastily(self, actor: Actor, stop: asyncio.Event) -> None:
         uniq_key = self._hasty.instance.next_uniq_key(wall_ms())
         message = self._maker.make(TOPIC, uniq_key=uniq_key)
-        queue = self._rng.choice(self._queues)
+        queue = self._queue_or_none()
 
         async def attempt(timeout_ms: int) -> SendResult:
             return await self._hasty.send(message, timeout_ms, queue=queue)
@@ -343,22 +353,21 @@ class _Sender:
         self,
         actor: Actor,
         messages: Sequence[Message],
-        queue: MessageQueue,
+        queue: MessageQueue | None,
         attempt: _Attempt,
         timeout_ms: int,
         *,
         ref: str | None = None,
     ) -> bool:
         """Send as one operation; return whether the messages are to be sent once more."""
-        rows = [
-            row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
-            for message in messages
-        ]
+        group = None if queue is None else queue.broker_name
+        number = None if queue is None else queue.queue_id
+        rows = [row_of_message(each, broker_group=group, queue=number) for each in messages]
         with actor.operation(
             "send",
-            broker_group=queue.broker_name,
+            broker_group=group,
             topic=TOPIC,
-            queue=queue.queue_id,
+            queue=number,
             messages=rows,
             ref=ref,
         ) as operation:
@@ -372,6 +381,8 @@ class _Sender:
             operation.complete(
                 "ok" if acked else "info",
                 messages=stored,
+                broker_group=result.queue.broker_name,
+                queue=result.queue.queue_id,
                 status=result.status.value,
                 node=self._context.node(result.address),
             )
@@ -379,7 +390,7 @@ class _Sender:
             now_s = asyncio.get_running_loop().time()
             for row in rows:
                 self._awaited.expect(row.value, now_s)
-            self._stored[queue].extend(
+            self._stored[result.queue].extend(
                 each for each in messages if len(each.body) <= BATCHED_BODY_MAX
             )
         return False
@@ -395,6 +406,7 @@ class _Sender:
             message.body = (message.body * (size // max(1, len(message.body)) + 1))[:size]
         elif draw < section.big_share + section.compressed_share + section.properties_share:
             message.properties = {**message.properties, **self._many_properties()}
+            message.tags = f" {message.tags} and blanks "
         return message
 
     def _many_properties(self) -> Mapping[str, str]:
@@ -416,5 +428,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: (*_sender_slots(section), READERS),
     make=SendsPart,
-    judged_by=("A1", "A2", "A5", "A11", "A18", "A19", "A20"),
+    judged_by=("A1", "A2", "A5", "A11", "A18", "A19", "A20", "A23"),
 )

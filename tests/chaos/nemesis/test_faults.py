@@ -36,6 +36,7 @@ CASES = [
     ("swizzled-cuts", {"step_ms": 20, "nodes": "all"}),
     ("slow-links", {"target": "any", "latency_ms": 100, "jitter_ms": 0}),
     ("slow-clients", {"jitter_ms": 0}),
+    ("slow-registration", {}),
     ("gray-slow", {"jitter_ms": 0}),
     ("gray-slow", {"jitter_ms": 0, "direction": "to"}),
     ("late-burst", {}),

@@ -1,0 +1,71 @@
+"""A history in which clients of a namespace record their operations under the names of the wire.
+
+Place in the data path: what a part of the workload records where its clients are in a namespace;
+all goes on into the run's history.
+
+Invariant: applications' names of topics and groups come in, the brokers' go out: a name that the
+client showed with its namespace left on, or of another one, is recorded as it is, and is in no log.
+
+Source: RocketMQ NamespaceUtil.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import cast
+
+from chaos.recording.history import Column, HistoryWriter, MessageRow, Outcome, QueueRow
+from client.namespace import Namespace
+
+__all__ = ["NamespacedHistory"]
+
+
+class NamespacedHistory(HistoryWriter):
+    """Passes operations on to `history`, whose owner closes it."""
+
+    def __init__(self, history: HistoryWriter, namespace: Namespace) -> None:
+        self._history = history
+        self._namespace = namespace
+        self.counts = history.counts
+
+    def now_ns(self) -> int:
+        return self._history.now_ns()
+
+    def invoke(self, f: str, **columns: Column) -> int:
+        return self._history.invoke(f, **self._on_the_wire(columns))
+
+    def complete(self, handle: int, outcome: Outcome, **columns: Column) -> None:
+        self._history.complete(handle, outcome, **self._on_the_wire(columns))
+
+    def record(
+        self, f: str, outcome: Outcome, *, t_invoke: int, t_complete: int, **columns: Column
+    ) -> None:
+        self._history.record(
+            f, outcome, t_invoke=t_invoke, t_complete=t_complete, **self._on_the_wire(columns)
+        )
+
+    def close(self) -> None:
+        """Leave the history open."""
+
+    def _on_the_wire(self, columns: Mapping[str, Column]) -> dict[str, Column]:
+        wire = dict(columns)
+        for name in ("topic", "client_group"):
+            text = wire.get(name)
+            if isinstance(text, str):
+                wire[name] = self._wrap(text)
+        for name, value in columns.items():
+            if isinstance(value, (list, tuple)):
+                wire[name] = cast("Column", [self._row(item) for item in value])
+        return wire
+
+    def _row(self, item: MessageRow | QueueRow) -> MessageRow | QueueRow:
+        if item.topic is None:
+            return item
+        return dataclasses.replace(item, topic=self._wrap(item.topic))
+
+    def _wrap(self, name: str) -> str:
+        """Wrap a name; one that has the namespace already was shown wrongly, and gets it twice."""
+        own = f"{self._namespace.name}%"
+        wrapped = self._namespace.wrap(name)
+        return f"{own}{name}" if wrapped == name and own in name else wrapped
