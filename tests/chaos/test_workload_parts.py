@@ -211,9 +211,11 @@ async def test_groups_are_given_the_tags_that_they_want(tmp_path: Path) -> None:
     kinds = _by_kind(tmp_path / "history")
     tags = {}
     for row in kinds["send"]:
-        value = row["messages"][0]["value"]
-        by_kind = f"K{int(value.rpartition('-')[2]) % 10}"
-        tags[value] = by_kind if row["client_group"] == "filters-sql-producers" else tag_of(value)
+        for message in row["messages"]:
+            value = message["value"]
+            by_kind = f"K{int(value.rpartition('-')[2]) % 10}"
+            is_sql = row["client_group"] == "filters-sql-producers"
+            tags[value] = by_kind if is_sql else tag_of(value)
     sent = _values([row for row in kinds["send"] if row["type"] == "ok"])
     for name, group in groups.items():
         given = _values([row for row in kinds["deliver"] if row["client_group"] == name])
