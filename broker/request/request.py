@@ -102,10 +102,17 @@ class Request:
         remark: str | None = None,
         fields: dict[str, str] | None = None,
         body: bytes = b"",
+        *,
+        frame: bytes | None = None,
     ) -> None:
-        """Answer, once. Silent for a oneway request and for a connection that is gone."""
+        """Answer, once. Silent for a oneway request and for a connection that is gone. `frame`: the
+        same answer, encoded already."""
         assert not self.answered, f"request {self.command.opaque} answered twice"
         self.answered = True
+        if frame is not None:
+            if not self.command.is_oneway:
+                self.connection.send_frame(frame)
+            return
         if not self.command.is_oneway and not self.connection.closed:
             if remark is not None and len(remark) > _REMARK_SIZE_MAX:
                 remark = f"{remark[:_REMARK_SIZE_MAX]}..."
@@ -115,12 +122,6 @@ class Request:
                 _log.warning("the answer to %s can't be sent: %s", self.connection.peer, error)
                 remark = f"the answer can't be sent: {error}"
                 self.connection.send(self.command.response(ResponseCode.SYSTEM_ERROR, remark))
-
-    def reply_frame(self, frame: bytes) -> None:
-        """Answer, once, with a frame that is encoded already; the request is no oneway one."""
-        assert not self.answered, f"request {self.command.opaque} answered twice"
-        self.answered = True
-        self.connection.send_frame(frame)
 
     def refuse(self, refused: RefusedError) -> None:
         self.reply(refused.code, refused.remark)

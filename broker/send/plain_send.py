@@ -27,6 +27,7 @@ from broker.send.duplicates import is_surely_new
 from broker.send.envelope import Envelope
 from broker.send.store_send import StoreSend
 from raft.replicated_log import ProposalStatus
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import (
     FLAG_RESPONSE,
     LANGUAGE_PYTHON,
@@ -210,7 +211,7 @@ class PlainSends:
             self._leadership.term,
             key,
         )
-        request.reply_frame(frame_of_json(header.encode()))
+        request.reply(ResponseCode.SUCCESS, frame=frame_of_json(header.encode()))
 
     def _answer_text(self) -> str:
         config = self._replica.config

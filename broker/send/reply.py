@@ -178,8 +178,11 @@ class _StoreRequest(Request):
         remark: str | None = None,
         fields: dict[str, str] | None = None,
         body: bytes = b"",
+        *,
+        frame: bytes | None = None,
     ) -> None:
         assert not self.answered
+        assert frame is None, "the long way answers by fields"
         self.answered = True
         self._on_stored(code, fields)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -207,6 +208,24 @@ async def test_a_plan_ends_with_its_topic_and_its_settings(tmp_path: Path) -> No
     command.body = b"12"
     side.send(command)
     assert side.connection.sent[-1].code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_the_answer_passes_where_failpoints_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side, answered = Side(tmp_path, plain=True), []
+    reply = Request.reply
+
+    def noted(request: Request, *arguments: Any, **named: Any) -> None:
+        answered.append(request.command.code)
+        reply(request, *arguments, **named)
+
+    monkeypatch.setattr(Request, "reply", noted)
+    side.send(java_send())
+    await turns(4)
+    assert side.taken == 1
+    assert answered == [RequestCode.SEND_MESSAGE_V2]
+    assert [answer.code for answer in side.connection.sent] == [0]
 
 
 async def test_what_many_clients_and_topics_leave_behind_is_bounded(
