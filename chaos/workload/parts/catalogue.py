@@ -11,6 +11,7 @@ from typing import Final
 
 from chaos.workload.parts import (
     broadcast,
+    disputes,
     filters,
     groups,
     litepull,
@@ -46,6 +47,7 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     ACCOUNTS,
     SEARCHES,
     groups.SPEC,
+    disputes.SPEC,
     filters.SPEC,
     longpolls.SPEC,
 )
