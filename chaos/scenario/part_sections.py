@@ -21,6 +21,7 @@ __all__ = [
     "AssignmentsSection",
     "BroadcastSection",
     "DeletionsSection",
+    "DisputesSection",
     "FiltersSection",
     "GroupsSection",
     "LitePullSection",
@@ -300,6 +301,13 @@ class GroupsSection(PartSection):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DisputesSection(PartSection):
+    """Every `every_ms` all nodes are asked whether they lead; where two do, both are used."""
+
+    every_ms: int = number(50, 5, 60_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FiltersSection(PartSection):
     """`rate`: sends per second; three groups, of one member each, want half of them or more.
 
@@ -351,6 +359,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "accounts": AccountsSection,
         "searches": SearchesSection,
         "groups": GroupsSection,
+        "disputes": DisputesSection,
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,

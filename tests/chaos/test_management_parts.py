@@ -78,7 +78,9 @@ def test_wrong_route_may_stay_for_an_interval() -> None:
     assert route_expiry_ms(parse_scenario("[load]\n", name="x")) == 35_000
 
 
-@pytest.mark.parametrize("name", ["deletions", "routes", "accounts", "searches", "groups"])
+@pytest.mark.parametrize(
+    "name", ["deletions", "routes", "accounts", "searches", "groups", "disputes"]
+)
 def test_names_of_a_part_begin_with_its_own(name: str) -> None:
     access = "[cluster]\naccess = true\n"
     section = parse_scenario(f"{access}[workload.{name}]\n", name="x").parts[name]

@@ -12,6 +12,7 @@ from typing import Final
 from chaos.workload.parts import (
     assignments,
     broadcast,
+    disputes,
     filters,
     groups,
     litepull,
@@ -47,6 +48,7 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     ACCOUNTS,
     SEARCHES,
     groups.SPEC,
+    disputes.SPEC,
     filters.SPEC,
     longpolls.SPEC,
     assignments.SPEC,
