@@ -55,7 +55,7 @@ _ANSWER: Final = (
 
 
 class _Plan:
-    """What plain sends to one topic have in common."""
+    """Values that plain sends to one topic have in common."""
 
     __slots__ = ("body_size_max", "config", "dedupes", "queue_count", "topic")
 
