@@ -242,7 +242,7 @@ class ResetsSection(PartSection):
     rate: float = number(5.0, 0.001, 10_000)
     clients: int = number(2, 1, 64)
     restart_s: float = number(15.0, 0, 86_400)
-    reset_s: float = number(1.0, 0.01, 86_400)
+    reset_s: float = number(2.0, 0.01, 86_400)
     consume_ms: int = number(5, 0, 2_000)
 
 
