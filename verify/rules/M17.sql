@@ -10,7 +10,8 @@
 -- holds: A group is configured as it was last told, gone when it was deleted, and its offsets with it
 --   where they were to go.
 -- rule: A broker, asked for a group's configuration after it had acknowledged a change of it, shows
---   another one, or the one that was deleted; only where no other change may have come in between
+--   another one, or the one that was deleted (groups are made with configurations that no broker
+--   gives by itself, which a heartbeat brings back); only where no other change may have come in between
 --   and no fault touches the time from that change's invoke to the answer. Or an offset that a group
 --   fetched after a deletion that was to clean its offsets had been acknowledged, without a commit
 --   in that queue that may have come behind the deletion.
@@ -89,7 +90,7 @@ written as (
   select
     client_group, broker_group, topic, queue, t_invoke, cast(9223372036854775807 as bigint)
   from ops
-  where f in ('poll', 'pop') and (f = 'pop' or commit_offset is not null)
+  where f in ('poll', 'pop', 'deliver') and (f <> 'poll' or commit_offset is not null)
 ),
 rewritten as (
   select distinct d.op

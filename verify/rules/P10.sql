@@ -49,7 +49,9 @@ left anti join records r
     r.topic = concat('%DLQ%', t.client_group)
     or (startswith(r.topic, concat('%RETRY%', t.client_group, '_')) and (r.topic <> t.topic or r.offset > t.offset))
   )
-left anti join (select distinct client_group from ops where f = 'reset' and type <> 'fail') s
+left anti join (
+  select distinct client_group from ops where f in ('reset', 'delete_group') and type <> 'fail'
+) s
   on t.client_group = s.client_group
 left anti join topic_changes c
   on t.broker_group = c.broker_group and c.f = 'delete_topic' and t.topic = c.topic

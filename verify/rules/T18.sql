@@ -12,10 +12,12 @@
 -- source: RocketMQ CHECK_IMMUNITY_TIME_IN_SECONDS
 with immune as (
   select
-    h.tx, h.op as half_op, h.t_invoke as half_invoked, h.due,
-    h.t_invoke + (h.due - h.t_invoke) div 10 * 9 - coalesce(s.clock_error_ns, cast(0 as bigint)) as t_sure
+    h.tx, min(h.op) as half_op, min(h.t_invoke) as half_invoked, min(h.due) as due,
+    min(h.t_invoke + (h.due - h.t_invoke) div 10 * 9) - coalesce(max(s.clock_error_ns), cast(0 as bigint)) as t_sure
   from ops h cross join run_settings s
-  where h.f = 'half' and h.due is not null and h.tx is not null
+  where h.f = 'half' and h.type <> 'fail' and h.tx is not null
+  group by h.tx
+  having count(*) = count(h.due)
 )
 select
   i.tx, i.half_op, i.half_invoked, i.due, min(c.op) as check_op, min(c.t_invoke) as t_asked,

@@ -193,33 +193,19 @@ class AssignmentsPart:
 
 
 async def _round(instance: ClientInstance, group: str, broker: str, strategy: str) -> _Round | None:
-    """Ask for the queues of all members; None where the answers may be of different states.
+    """Ask for the queues of all members, twice; None where the answers may be of different states:
+    a broker asks name servers for each, of which one that has just begun knows fewer queues.
 
     Raises ClientError.
     """
     before, node = await _members_of(instance, group, broker)
-    found = []
-    for member in before:
-        body = {
-            "topic": NAME,
-            "consumerGroup": group,
-            "clientId": member,
-            "strategyName": strategy,
-            "messageModel": "CLUSTERING",
-        }
-        rows, address = await _asked(instance, broker, RequestCode.QUERY_ASSIGNMENT, body=body)
-        if address != node or rows.get("messageQueueAssignments") is None:
-            return None
-        found.append(
-            [
-                QueueRow(
-                    broker_group=row["messageQueue"]["brokerName"],
-                    topic=row["messageQueue"]["topic"],
-                    queue=row["messageQueue"]["queueId"],
-                )
-                for row in rows["messageQueueAssignments"]
-            ]
-        )
+    answers = [
+        await _assignments(instance, group, broker, strategy, members=before, node=node)
+        for _ in range(2)
+    ]
+    found = answers[0]
+    if found is None or found != answers[1]:
+        return None
     behind, address = await _members_of(instance, group, broker)
     return _Round(node=node, queues=found) if (behind, address) == (before, node) else None
 
@@ -268,3 +254,39 @@ SPEC: Final = PartSpec(
     make=AssignmentsPart,
     judged_by=("C17",),
 )
+
+
+async def _assignments(
+    instance: ClientInstance,
+    group: str,
+    broker: str,
+    strategy: str,
+    *,
+    members: Sequence[str],
+    node: str,
+) -> list[list[QueueRow]] | None:
+    """Return the queues of each member; None where another node answers, or says nothing. Raises
+    ClientError."""
+    found = []
+    for member in members:
+        body = {
+            "topic": NAME,
+            "consumerGroup": group,
+            "clientId": member,
+            "strategyName": strategy,
+            "messageModel": "CLUSTERING",
+        }
+        rows, address = await _asked(instance, broker, RequestCode.QUERY_ASSIGNMENT, body=body)
+        if address != node or rows.get("messageQueueAssignments") is None:
+            return None
+        found.append(
+            [
+                QueueRow(
+                    broker_group=row["messageQueue"]["brokerName"],
+                    topic=row["messageQueue"]["topic"],
+                    queue=row["messageQueue"]["queueId"],
+                )
+                for row in rows["messageQueueAssignments"]
+            ]
+        )
+    return found
