@@ -17,14 +17,14 @@ import msgspec
 
 from namesrv.kv_config import KvConfig, KvLimitError
 
-__all__ = ["KeptKv", "KvFileError", "NotKeptError"]
+__all__ = ["KvFileError", "NotStoredError", "StoredKv"]
 
 
 class KvFileError(ValueError):
     """The file holds no key-value configuration; names it."""
 
 
-class NotKeptError(Exception):
+class NotStoredError(Exception):
     """The change is neither on disk nor in effect; says why."""
 
 
@@ -32,7 +32,7 @@ class _Content(msgspec.Struct):
     configTable: dict[str, dict[str, str]] | None = None
 
 
-class KeptKv:
+class StoredKv:
     """`kv`, with each change stored in `file`; without a file it is `kv` alone.
 
     The constructor raises KvFileError, and OSError where the file exists and can't be read.
@@ -51,19 +51,19 @@ class KeptKv:
         return self._kv.namespace(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set an entry and store it. Raises KvLimitError and NotKeptError."""
+        """Set an entry and store it. Raises KvLimitError and NotStoredError."""
         before = self._kv.get(namespace, key)
         self._kv.put(namespace, key, value)
-        self._keep_or_undo(namespace, key, before)
+        self._store_or_undo(namespace, key, before)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Delete an entry; a missing one is no error. Raises NotKeptError."""
+        """Delete an entry; a missing one is no error. Raises NotStoredError."""
         before = self._kv.get(namespace, key)
         if before is not None:
             self._kv.delete(namespace, key)
-            self._keep_or_undo(namespace, key, before)
+            self._store_or_undo(namespace, key, before)
 
-    def _keep_or_undo(self, namespace: str, key: str, before: str | None) -> None:
+    def _store_or_undo(self, namespace: str, key: str, before: str | None) -> None:
         if self._file is None:
             return
         try:
@@ -73,7 +73,7 @@ class KeptKv:
                 self._kv.delete(namespace, key)
             else:
                 self._kv.put(namespace, key, before)
-            raise NotKeptError(f"can't write {self._file}: {error}") from error
+            raise NotStoredError(f"can't write {self._file}: {error}") from error
 
 
 def _load(file: Path, kv: KvConfig) -> None:

@@ -58,7 +58,7 @@ class RoutePolicy:
     """Whether a changed registration of id 0 drops the group's queues of topics not in it."""
     acting_master: bool = False
     """Whether routes show the lowest id of a group that allows it as id 0 while it has none."""
-    tell_min_id: bool = False
+    notify_min_id: bool = False
     """Whether changes of a group's lowest id are recorded for `take_min_id_changes`."""
 
 
@@ -71,7 +71,7 @@ class MinIdChange:
     min_addr: str
     offline_addr: str | None
     ha_addr: str | None
-    tell: tuple[str, ...]
+    receivers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,9 +274,9 @@ class RouteTable:
         for at, change in enumerate(changes):
             group = self._groups.get(change.broker_name)
             there = set() if group is None else set(group.addresses().values())
-            tell = tuple(address for address in change.tell if address in there)
-            changes[at] = dataclasses.replace(change, tell=tell)
-        return [change for change in changes if change.tell]
+            receivers = tuple(address for address in change.receivers if address in there)
+            changes[at] = dataclasses.replace(change, receivers=receivers)
+        return [change for change in changes if change.receivers]
 
     def set_write_perm(self, broker_name: str, *, writable: bool) -> int:
         """Set or clear WRITE on all queues of a group until its next changed registration.
@@ -410,7 +410,7 @@ class RouteTable:
     ) -> None:
         """Record a change of the lowest id after members changed; not for the first member."""
         addresses = group.addresses()
-        if not self.policy.tell_min_id or old_min_id is None or not addresses:
+        if not self.policy.notify_min_id or old_min_id is None or not addresses:
             return
         min_id = min(addresses)
         if min_id == old_min_id:
@@ -424,7 +424,7 @@ class RouteTable:
                 min_addr=addresses[min_id],
                 offline_addr=offline_addr,
                 ha_addr=ha_addr,
-                tell=tuple(addresses.values()) if is_alone_or_left else tuple(others),
+                receivers=tuple(addresses.values()) if is_alone_or_left else tuple(others),
             )
         )
 

@@ -22,7 +22,7 @@ from typing import Final
 from namesrv.config import NameServerConfig
 from namesrv.held_lookups import HeldLookups
 from namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig, KvLimitError
-from namesrv.kv_file import KeptKv, KvFileError, NotKeptError
+from namesrv.kv_file import KvFileError, NotStoredError, StoredKv
 from namesrv.registration import (
     MinIdChange,
     Registration,
@@ -51,9 +51,9 @@ __all__ = ["NameServer", "NameServerStartError", "run"]
 
 _log = logging.getLogger(__name__)
 _Handler = Callable[[Connection, RemotingCommand], RemotingCommand]
-_FILES_LOOK_S: Final = 1.0
-_TELL_TIMEOUT_MS: Final = 300
-_TELLING_MAX: Final = 1_024
+_FILES_POLL_S: Final = 1.0
+_NOTIFY_TIMEOUT_MS: Final = 300
+_NOTIFYING_MAX: Final = 1_024
 _UNIT: Final = 1  # bits of topicSysFlag
 _UNIT_SUB: Final = 2
 _BLACK_LIST: Final = "configBlackList;configStorePath;kvConfigPath"
@@ -72,7 +72,7 @@ class NameServer:
         self._table = RouteTable(config.limits, _policy(config.settings))
         try:
             greeting, dial_tls = config.security.greeting(), config.security.dial_context()
-            self._kv = KeptKv(KvConfig(config.kv_entries_max), config.kv_config_path)
+            self._kv = StoredKv(KvConfig(config.kv_entries_max), config.kv_config_path)
         except (SecurityConfigError, KvFileError) as error:
             raise NameServerStartError(str(error)) from error
         self._tls = greeting.tls
@@ -86,7 +86,7 @@ class NameServer:
             greeting=greeting,
         )
         self._remoting = RemotingClient(tls=dial_tls)
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
         self._started_ms = 0
         self._scan_timer: asyncio.TimerHandle | None = None
         self._files_timer: asyncio.TimerHandle | None = None
@@ -134,7 +134,7 @@ class NameServer:
         self._started_ms = self._now_ms()
         self._schedule_scan()
         if self._tls is not None:
-            self._look_at_files()
+            self._poll_files()
 
     async def stop(self) -> None:
         """Stop serving; every connection is closed when this returns."""
@@ -142,9 +142,9 @@ class NameServer:
             self._scan_timer.cancel()
         if self._files_timer is not None:
             self._files_timer.cancel()
-        for task in list(self._telling):
+        for task in list(self._notifying):
             task.cancel()
-        await asyncio.gather(*self._telling, return_exceptions=True)
+        await asyncio.gather(*self._notifying, return_exceptions=True)
         self._lookups.stop()
         await self._server.stop()
         await self._remoting.close()
@@ -159,12 +159,10 @@ class NameServer:
             self._settings.scan_not_active_broker_interval / 1000, self._scan
         )
 
-    def _look_at_files(self) -> None:
+    def _poll_files(self) -> None:
         if self._tls is not None:
-            self._tls.look()
-        self._files_timer = asyncio.get_running_loop().call_later(
-            _FILES_LOOK_S, self._look_at_files
-        )
+            self._tls.poll()
+        self._files_timer = asyncio.get_running_loop().call_later(_FILES_POLL_S, self._poll_files)
 
     def _scan(self) -> None:
         self._on_removed(self._table.expire(self._now_ms()), "silent for too long")
@@ -182,20 +180,20 @@ class NameServer:
                 broker.broker_addr,
                 reason,
             )
-        self._tell_min_ids()
+        self._notify_min_ids()
 
-    def _tell_min_ids(self) -> None:
+    def _notify_min_ids(self) -> None:
         """Send NOTIFY_MIN_BROKER_ID_CHANGE, oneway; who misses it learns it when registering."""
         for change in self._table.take_min_id_changes():
-            for address in change.tell:
-                if len(self._telling) >= _TELLING_MAX:
+            for address in change.receivers:
+                if len(self._notifying) >= _NOTIFYING_MAX:
                     _log.warning("%s is not told of a lowest id: too many are", address)
                     continue
-                task = asyncio.get_running_loop().create_task(self._tell(address, change))
-                self._telling.add(task)
-                task.add_done_callback(self._telling.discard)
+                task = asyncio.get_running_loop().create_task(self._notify(address, change))
+                self._notifying.add(task)
+                task.add_done_callback(self._notifying.discard)
 
-    async def _tell(self, address: str, change: MinIdChange) -> None:
+    async def _notify(self, address: str, change: MinIdChange) -> None:
         fields = {
             "minBrokerId": str(change.min_id),
             "brokerName": change.broker_name,
@@ -207,7 +205,7 @@ class NameServer:
             fields["haBrokerAddr"] = change.ha_addr
         command = RemotingCommand(code=RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext_fields=fields)
         try:
-            await self._remoting.oneway(address, command, _TELL_TIMEOUT_MS)
+            await self._remoting.oneway(address, command, _NOTIFY_TIMEOUT_MS)
         except RemotingError as error:
             _log.info("%s was not told of a lowest id: %s", address, error)
 
@@ -255,7 +253,7 @@ class NameServer:
             connection,
             self._now_ms(),
         )
-        self._tell_min_ids()
+        self._notify_min_ids()
         answer = headers.RegisterBrokerResponseHeader(
             ha_server_addr=leader.ha_server_addr if leader is not None else None,
             master_addr=leader.broker_addr if leader is not None else None,
@@ -464,7 +462,7 @@ _REFUSALS: Final = (
     KvLimitError,
     SettingsError,
     JavaPropertiesError,
-    NotKeptError,
+    NotStoredError,
 )
 
 
@@ -472,7 +470,7 @@ def _policy(settings: Settings) -> RoutePolicy:
     return RoutePolicy(
         delete_missing_topics=settings.delete_topic_with_broker_registration,
         acting_master=settings.support_acting_master,
-        tell_min_id=settings.notify_min_broker_id_changed,
+        notify_min_id=settings.notify_min_broker_id_changed,
     )
 
 

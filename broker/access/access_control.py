@@ -33,7 +33,7 @@ from broker.access.user_access import TRACE_TOPIC, why_not_on, why_refused
 from broker.entry.permission import Permission
 from broker.entry.policies import User, UserKind, UserStatus
 from broker.entry.topics import RETRY_PREFIX
-from broker.request.forwarding import asked_by, is_forwarded
+from broker.request.forwarding import is_forwarded, requester_of
 from broker.request.needs import MalformedRequestError, Need
 from broker.request.request import RefusedError, Request
 from broker.state.user_table import UserTable
@@ -179,7 +179,7 @@ class AccessControl:
         """
         name: str | None = access_key
         if is_forwarded(request) and access_key == self._inner_access_key:
-            name, address = asked_by(request)
+            name, address = requester_of(request)
             ip = _ip_of(address)
         request.account = name
         if name is None or not need.stored:

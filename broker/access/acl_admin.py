@@ -99,10 +99,10 @@ class AclAdminProcessor:
         entries = self._entries(name)
         if not entries:
             raise refusal("The acl is not exist.")
-        kept = [
+        retained = [
             entry for entry in entries if resource is not None and _key(entry) != (kind, resource)
         ]
-        self._grant(request, name, kept)
+        self._grant(request, name, retained)
 
     def get(self, header: AclRequestHeader, request: Request) -> None:
         """Answer AUTH_GET_ACL, without a body if the user has no entry."""

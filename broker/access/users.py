@@ -56,10 +56,10 @@ class AccessChanges:
         Raises RefusedError where too many proposals wait.
         """
         assert not self._in_flight
-        commit(self._leadership, request, commands, settled=self._settled)
+        commit(self._leadership, request, commands, ended=self._ended)
         self._in_flight = not request.answered
 
-    def _settled(self) -> None:
+    def _ended(self) -> None:
         self._in_flight = False
 
 

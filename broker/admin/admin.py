@@ -114,7 +114,7 @@ class AdminProcessor:
             leadership,
             request,
             [topic.command() for topic in changed or topics.values()],
-            answer=lambda: self._desk.when_routes_told(
+            answer=lambda: self._desk.when_routes_registered(
                 partial(request.reply, ResponseCode.SUCCESS)
             ),
         )

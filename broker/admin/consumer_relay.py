@@ -60,9 +60,9 @@ class ConsumerRelayProcessor:
         """Relay GET_CONSUMER_RUNNING_INFO."""
         group = header.consumer_group
         client = self._client(group, header.client_id)
-        asked = _copy(request, request.fields, request.command.body)
+        relayed = _copy(request, request.fields, request.command.body)
         self._take_turn()
-        self._tasks.answer(request, lambda: self._relay(request, group, client, asked))
+        self._tasks.answer(request, lambda: self._relay(request, group, client, relayed))
 
     def consume_directly(
         self, header: ConsumeMessageDirectlyResultRequestHeader, request: Request
@@ -78,9 +78,9 @@ class ConsumerRelayProcessor:
             ) from error
         request.require(topic_of(decode_record(record, check_crc=False)))
         named = msgspec.structs.replace(header, broker_name=self._replica.config.group)
-        asked = _copy(request, request.fields | named.to_ext_fields(), record)
+        relayed = _copy(request, request.fields | named.to_ext_fields(), record)
         self._take_turn()
-        self._tasks.answer(request, lambda: self._relay(request, group, client, asked))
+        self._tasks.answer(request, lambda: self._relay(request, group, client, relayed))
 
     def consumer_status(self, header: GetConsumerStatusRequestHeader, request: Request) -> None:
         """Answer INVOKE_BROKER_TO_GET_CONSUMER_STATUS with the offsets in a topic that members of
@@ -93,14 +93,14 @@ class ConsumerRelayProcessor:
                 f"No Any Consumer online in the consumer group: [{group}]",
             )
         wanted = header.client_addr or ""
-        asked = [client for client in members.values() if wanted in {"", client.client_id}]
-        if len(asked) > _STATUS_CLIENTS_MAX:
+        chosen = [client for client in members.values() if wanted in {"", client.client_id}]
+        if len(chosen) > _STATUS_CLIENTS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY,
-                f"{len(asked)} members; name one of them, or ask at most {_STATUS_CLIENTS_MAX}",
+                f"{len(chosen)} members; name one of them, or ask at most {_STATUS_CLIENTS_MAX}",
             )
         self._take_turn()
-        self._tasks.answer(request, lambda: self._status(request, topic, group, asked))
+        self._tasks.answer(request, lambda: self._status(request, topic, group, chosen))
 
     # Parts -------------------------------------------------------------------------------------
 
@@ -126,10 +126,10 @@ class ConsumerRelayProcessor:
         assert self._in_flight >= 0
 
     async def _relay(
-        self, request: Request, group: str, client: Client, asked: RemotingCommand
+        self, request: Request, group: str, client: Client, relayed: RemotingCommand
     ) -> None:
         try:
-            answer = await client.connection.request(asked, _RELAY_TIMEOUT_MS)
+            answer = await client.connection.request(relayed, _RELAY_TIMEOUT_MS)
         except RequestTimeoutError as error:
             request.reply(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
@@ -145,19 +145,19 @@ class ConsumerRelayProcessor:
         finally:
             self._end_turn()
 
-    async def _status(self, request: Request, topic: str, group: str, asked: list[Client]) -> None:
+    async def _status(self, request: Request, topic: str, group: str, chosen: list[Client]) -> None:
         try:
             tables = await asyncio.gather(
-                *(self._table_of(client, topic, group) for client in asked)
+                *(self._table_of(client, topic, group) for client in chosen)
             )
         finally:
             self._end_turn()
-        told = {
+        table_of_clients = {
             client.client_id: table
-            for client, table in zip(asked, tables, strict=True)
+            for client, table in zip(chosen, tables, strict=True)
             if table is not None
         }
-        body = msgspec.json.encode({"consumerTable": told, "messageQueueTable": {}})
+        body = msgspec.json.encode({"consumerTable": table_of_clients, "messageQueueTable": {}})
         if len(body) > _BODIES_SIZE_MAX:
             request.reply(
                 ResponseCode.SYSTEM_ERROR, f"{len(body)} bytes of offsets: name one of the members"
@@ -168,12 +168,12 @@ class ConsumerRelayProcessor:
     async def _table_of(self, client: Client, topic: str, group: str) -> msgspec.Raw | None:
         """Return the offsets that one member reports, or None if it doesn't: those of the others
         are useful without it."""
-        asked = RemotingCommand(
+        relayed = RemotingCommand(
             code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             ext_fields=GetConsumerStatusRequestHeader(topic=topic, group=group).to_ext_fields(),
         )
         try:
-            answer = await client.connection.request(asked, _STATUS_TIMEOUT_MS)
+            answer = await client.connection.request(relayed, _STATUS_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return None
             offsets = fastjson.decode_answer(answer.body, _MemberOffsets).messageQueueTable

@@ -86,8 +86,8 @@ class HaStatusProcessor:
         if address is None or self._desk.remoting is None:
             return None
         try:
-            asked = RemotingCommand(code=RequestCode.LEDGERMQ_STATUS)
-            answer = await self._desk.remoting.request(address, asked, _TIMEOUT_MS)
+            query = RemotingCommand(code=RequestCode.LEDGERMQ_STATUS)
+            answer = await self._desk.remoting.request(address, query, _TIMEOUT_MS)
             status = json.loads(answer.body)
             position = int(status["end_position"])
             if status["group"] != self._replica.config.group:

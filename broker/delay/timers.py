@@ -87,7 +87,7 @@ class Timers:
             request,
             [RecallTimerCommand(queue_offset)],
             answer=answer,
-            settled=partial(self._under_way.discard, queue_offset),
+            ended=partial(self._under_way.discard, queue_offset),
         )
 
     def _deliver_some(self, now_ms: int) -> bool:

@@ -341,7 +341,7 @@ _BROKER_POINTS: Final = (
         before=("unregister.before", "a clean stop is about to leave the name servers"),
     ),
     *_points(
-        "broker.request.forwarding:Forwarding._ask",
+        "broker.request.forwarding:Forwarding._try",
         before=("forward.before", "a follower is about to ask its leader for a client"),
         label=_command_label(1),
     ),

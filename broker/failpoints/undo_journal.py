@@ -202,7 +202,7 @@ class UndoJournal:
     def removing(self, path: str, remove: Callable[[], None]) -> None:
         """Note a removal, keeping the file. Raises FileNotFoundError as `remove` would."""
         with self._lock:
-            kept, inode = self._keep(path)
+            kept, inode = self._save(path)
             self._note("remove", path, kept=kept, inode=inode)
             remove()
 
@@ -212,7 +212,7 @@ class UndoJournal:
         with self._lock:
             kept, replaced = "", 0
             if (self._store / target).exists():
-                kept, replaced = self._keep(target)
+                kept, replaced = self._save(target)
             moved = (self._store / source).stat().st_ino
             self._note("rename", source, target=target, kept=kept, inode=replaced, moved=moved)
             rename()
@@ -248,7 +248,7 @@ class UndoJournal:
                     file.forget()
                 (self._directory / name["kept"]).unlink(missing_ok=True)
 
-    def _keep(self, path: str) -> tuple[str, int]:
+    def _save(self, path: str) -> tuple[str, int]:
         """Give a file another name, under which it outlives its own."""
         kept = f"kept-{self._next}"
         (self._directory / kept).unlink(missing_ok=True)

@@ -73,7 +73,7 @@ class LockProcessor:
             (queue.topic, queue.queueId): queue for queue in wanted.mqSet if self._is_here(queue)
         }
         group = wanted.consumerGroup
-        claims = self._locks.ask(
+        claims = self._locks.claim(
             replica.state.queue_owners,
             group,
             wanted.clientId,
@@ -95,7 +95,7 @@ class LockProcessor:
         def done(status: ProposalStatus | None) -> None:
             refused = refused_of(status, leadership.not_leader_remark)
             now_ms = replica.monotonic_ms() if refused is None else None
-            self._locks.settle(group, claims.free, now_ms)
+            self._locks.end_change(group, claims.free, now_ms)
             if refused is None:
                 answer(claims.held + claims.free)
             else:
@@ -106,27 +106,27 @@ class LockProcessor:
                 Proposal(commands=[lock_command(group, wanted.owner, claims.free)], on_done=done)
             )
         except BusyError as error:
-            self._locks.settle(group, claims.free, None)
+            self._locks.end_change(group, claims.free, None)
             raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
 
     def unlock(self, request: Request) -> None:
         """Unlock queues, and answer once they are free (UNLOCK_BATCH_MQ). Raises RefusedError."""
-        given = self._decoded(request)
-        group = given.consumerGroup
+        wanted = self._decoded(request)
+        group = wanted.consumerGroup
         owners = self._replica.state.queue_owners.of_group(group)
         queues = [
             queue
-            for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in given.mqSet)
-            if queue in owners and owners[queue].gives_up(*given.owner)
+            for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in wanted.mqSet)
+            if queue in owners and owners[queue].releases(*wanted.owner)
         ]
         if not queues:
             request.reply(ResponseCode.SUCCESS)
             return
 
-        commands = [unlock_command(group, given.owner, queues)]
+        commands = [unlock_command(group, wanted.owner, queues)]
         self._locks.change(group, queues)
-        settled = partial(self._locks.settle, group, queues, None)
-        commit(self._leadership, request, commands, settled=settled)
+        ended = partial(self._locks.end_change, group, queues, None)
+        commit(self._leadership, request, commands, ended=ended)
 
     def sweep(self) -> None:
         """Remove owners whose leases are over. Called by the shell now and then."""
@@ -142,7 +142,7 @@ class LockProcessor:
 
         def done(status: ProposalStatus | None) -> None:
             for group, _, queues in expired:
-                self._locks.settle(group, queues, None)
+                self._locks.end_change(group, queues, None)
 
         try:
             leadership.proposer.submit(

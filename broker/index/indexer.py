@@ -70,7 +70,7 @@ class Indexer:
         self.index = MessageIndex(directory, shape)
         self._is_open = False
         self._checked = False  # that the index is of this log
-        self._kept_s = 0.0
+        self._housekept_s = 0.0
         self._saved_s = 0.0
         self._saving = False
         self._waits_until_s = 0.0
@@ -103,8 +103,8 @@ class Indexer:
         now_s = time.monotonic()
         if self.behind and now_s >= self._waits_until_s:
             self._work(now_s + _SLICE_S)
-        if now_s - self._kept_s >= _HOUSEKEEPING_S:
-            self._kept_s = now_s
+        if now_s - self._housekept_s >= _HOUSEKEEPING_S:
+            self._housekept_s = now_s
             self._housekeep(now_s)
 
     async def caught_up(self, timeout_s: float) -> bool:
@@ -115,7 +115,7 @@ class Indexer:
         """
         target = self._applied_position()
         if self._is_open and self.index.progress.next_position > target:
-            self._begin_anew()
+            self._rebuild()
         deadline_s = time.monotonic() + timeout_s
         while not self._is_open or self.index.progress.next_position < target:
             now_s = time.monotonic()
@@ -225,9 +225,9 @@ class Indexer:
             end = progress.last_position + size
             if (magic, chain, end) == (MAGIC, progress.chain, progress.next_position):
                 return
-        self._begin_anew()
+        self._rebuild()
 
-    def _begin_anew(self) -> None:
+    def _rebuild(self) -> None:
         _log.warning("the index by key is of another log: it is rebuilt")
         self.index.clear()
 

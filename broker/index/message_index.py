@@ -120,9 +120,9 @@ class MessageIndex:
             marks = marks[:at]
             break
         self.progress = progress
-        kept = {mark.name for mark in marks}
+        retained = {mark.name for mark in marks}
         for path in self._directory.iterdir():
-            if path.name not in kept:
+            if path.name not in retained:
                 path.unlink()
         self._files = [IndexFile(self._directory, self._shape, mark) for mark in marks]
         # Before any file changes: after a failure of the machine they must not count as clean.

@@ -144,7 +144,7 @@ class Proposer:
         self._in_flight = 0
         self._flush_scheduled = False
         self._next_offsets: dict[tuple[str, int], int] = {}
-        self._taken: dict[tuple[str, int], int | None] = {}  # what the last entry's places moved
+        self._moved: dict[tuple[str, int], int | None] = {}  # what the last entry's places moved
         self._alone = 0  # how many of those that wait first fitted no entry together
         self._last_store_ms = 0
         self._waiting_for: dict[str, list[Callable[[ProposalStatus | None], None]]] = {}
@@ -190,16 +190,16 @@ class Proposer:
     def in_flight_decision(self, half_queue_offset: int) -> Proposal | None:
         return self._decisions.get(half_queue_offset)
 
-    async def offset_settled(self, group: str, topic: str, queue_id: int) -> None:
+    async def offset_commits_ended(self, group: str, topic: str, queue_id: int) -> None:
         """Wait until no commit of this consumer offset that was submitted before is in flight.
 
         Returns at once if there is none. Whether the commit was stored is to be read in the state.
         """
         proposal = self._offsets.newest((group, topic, queue_id))
         if proposal is not None:
-            settled = asyncio.Event()
-            proposal.waiting += (settled.set,)
-            await settled.wait()
+            ended = asyncio.Event()
+            proposal.waiting += (ended.set,)
+            await ended.wait()
 
     # Proposing ---------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Proposer:
         if not self._pending or self._in_flight >= self._limits.entries_in_flight_max:
             return
         batch = self._take_batch()
-        self._taken.clear()  # the log may reject it before it calls for the payload
+        self._moved.clear()  # the log may reject it before it calls for the payload
         try:
             future = self._log.propose(lambda slot: self._encode(batch, slot))
         except NotLeaderError:
@@ -305,7 +305,7 @@ class Proposer:
         store_ms = self._last_store_ms = max(
             self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
         )
-        self._taken.clear()
+        self._moved.clear()
         if slot.term != self._term:
             # Ready in a new term: what the terms before have stored is applied. Within a term
             # leadership may be lost and regained with entries in flight: they stay in force.
@@ -347,7 +347,7 @@ class Proposer:
             first = self._state.next_offset(*key)
         for queue_offset, record in enumerate(records, first):
             record.queue_offset = queue_offset
-        self._taken[key] = self._next_offsets.get(key)
+        self._moved[key] = self._next_offsets.get(key)
         self._next_offsets[key] = first + len(records)
         keys = [record.dedupe_key for record in records]
         return Run(
@@ -360,7 +360,7 @@ class Proposer:
 
     def _take_places_back(self) -> None:
         """Undo the offsets that the last `_encode` assigned: its entry never entered the log."""
-        for key, before in self._taken.items():
+        for key, before in self._moved.items():
             if before is None:
                 del self._next_offsets[key]
             else:
@@ -396,8 +396,8 @@ class Proposer:
         if half is not None and self._decisions.get(half) is proposal:
             del self._decisions[half]
         proposal.on_done(status)
-        for go_on in proposal.waiting:
-            go_on()
+        for resume in proposal.waiting:
+            resume()
         if self._waiting_for:
             for record in proposal.records:
                 if record.dedupe_key is not None:

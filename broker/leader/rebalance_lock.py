@@ -1,9 +1,9 @@
 """Leases of queue owners, in the leader's memory.
 
-Place in the data path: LOCK_BATCH_MQ calls `ask` for the queues that a client keeps and those that
-it may get; the latter go through the log first (`broker.state.queue_owners`). Clients renew every
-20 s, and consume in order only for 30 s after the last answer that they hold a queue: settings of
-theirs, with which a broker's `lock_lease_ms` has to agree.
+Place in the data path: LOCK_BATCH_MQ calls `claim` for the queues that a client renews and those
+that it may get; the latter go through the log first (`broker.state.queue_owners`). Clients renew
+every 20 s, and consume in order only for 30 s after the last answer that they hold a queue:
+settings of theirs, with which a broker's `lock_lease_ms` has to agree.
 
 | the owner | another client may have its queue |
 |---|---|
@@ -64,7 +64,7 @@ class RebalanceLocks:
         self._under_way.clear()
         self._began_ms = now_ms
 
-    def ask(
+    def claim(
         self,
         owners: QueueOwners,
         group: str,
@@ -76,7 +76,7 @@ class RebalanceLocks:
         claim: int = 0,
     ) -> Claims:
         """Renew the queues that the client owns, and return those that it may get, too. Caller's
-        duty: `settle` for the latter.
+        duty: `end_change` for the latter.
 
         `members` are the group's clients that are connected here.
         """
@@ -102,10 +102,10 @@ class RebalanceLocks:
         return claims
 
     def change(self, group: str, queues: Iterable[Queue]) -> None:
-        """Note a change of these owners in flight. Caller's duty: `settle`."""
+        """Note a change of these owners in flight. Caller's duty: `end_change`."""
         self._under_way.update((group, queue) for queue in queues)
 
-    def settle(self, group: str, queues: Iterable[Queue], now_ms: int | None) -> None:
+    def end_change(self, group: str, queues: Iterable[Queue], now_ms: int | None) -> None:
         """End a change of these owners. `now_ms`: a client holds them from then on; None: they were
         given back, or the change failed, or its outcome is unknown."""
         for queue in queues:

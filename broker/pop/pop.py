@@ -47,10 +47,10 @@ _RETRIES_FIRST_PERCENT: Final = 20
 _TOPIC_SIZE_MAX: Final = 255
 _HELD_PER_QUEUE_MAX: Final = 10_000
 _HELD_MAX: Final = 200_000
-_LOOKED_AT_MAX: Final = 2_048  # units of all queues, where a filter lets little pass
+_EXAMINED_MAX: Final = 2_048  # units of all queues, where a filter lets little pass
 _QUEUES_TAKEN_MAX: Final = 64  # of which one pop may move the group's offset
 _ATTEMPT_ID_SIZE_MAX: Final = 1_024
-_LOOK_AGAIN_MS: Final = 50  # at a queue whose outcome is under way
+_RETRY_MS: Final = 50  # at a queue whose outcome is under way
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class _Catch:
     count: int = 0
     size: int = 0
     rest: int = 0  # messages that are left
-    looked_at: int = 0  # units
+    examined: int = 0  # units
 
 
 class PopProcessor:
@@ -219,7 +219,7 @@ class PopProcessor:
             pop.request,
             commands,
             answer=lambda: self._guarded(pop, lambda: self._answer(pop, catch)),
-            settled=partial(self._landed, catch),
+            ended=partial(self._landed, catch),
         )
 
     def _queues(self, pop: _Pop) -> list[tuple[str, int]]:
@@ -244,7 +244,7 @@ class PopProcessor:
             start = first_of_living_topic(replica, pop.topic.name, topic, queue_id, start)
         left = replica.queues.get(topic, queue_id).next_offset - start
         is_full = catch.count >= pop.count_max or catch.size >= replica.config.pull_size_max
-        is_full |= catch.looked_at >= _LOOKED_AT_MAX or len(catch.taken) >= _QUEUES_TAKEN_MAX
+        is_full |= catch.examined >= _EXAMINED_MAX or len(catch.taken) >= _QUEUES_TAKEN_MAX
         if pop.is_order:
             if key in self._ahead or self._is_blocked(pop, key, catch.pop_ms):
                 return
@@ -265,7 +265,7 @@ class PopProcessor:
             wanted=pop.filter if topic == pop.topic.name else EVERYTHING,
         )
         catch.rest += replica.queues.get(topic, queue_id).next_offset - found.next_offset
-        catch.looked_at += found.next_offset - found.start
+        catch.examined += found.next_offset - found.start
         if found.next_offset == start:
             return
         catch.count += len(found.records)
@@ -293,7 +293,7 @@ class PopProcessor:
             # outcome says whether the queue is free. The same attempt gets the same set again.
             if held.is_of(pop.attempt_id) or not self._is_busy(key, held):
                 return False
-            until_ms = now_ms + _LOOK_AGAIN_MS
+            until_ms = now_ms + _RETRY_MS
         wake_ms = self._replica.monotonic_ms() + until_ms - now_ms
         pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
         return True

@@ -224,7 +224,7 @@ class PopAckProcessor:
             request,
             commands,
             answer=answer,
-            settled=lambda: leadership.pop_busy.end(mine),
+            ended=lambda: leadership.pop_busy.end(mine),
         )
 
 

@@ -106,7 +106,7 @@ class PopPeekProcessor:
 
         is_small = request.shrink(header.topic, header.consumer_group, attempt_id)
 
-        def look() -> None:
+        def attempt() -> None:
             if request.connection.closed:
                 return
             if not leadership.ready:
@@ -131,13 +131,13 @@ class PopPeekProcessor:
                     codes=None,
                     deadline_ms=deadline_ms,
                     wake_ms=None,
-                    run_again=look,
+                    run_again=attempt,
                     is_closed=lambda: request.connection.closed,
                 )
             ):
                 answer(False, is_full=True)
 
-        look()
+        attempt()
 
     def polling_info(self, header: PollingInfoRequestHeader, request: Request) -> None:
         """Answer with how many pops of the group wait for the queue (POLLING_INFO). Raises

@@ -44,7 +44,7 @@ _HAND_OVER_INTERVAL_MS = 10_000
 
 
 class Housekeeper:
-    """Periodic work of one broker. `look` is called every 100 ms, so that less can be stored
+    """Periodic work of one broker. `poll` is called every 100 ms, so that less can be stored
     between two calls than the minimum of free bytes; `round` is called once a second."""
 
     def __init__(
@@ -55,23 +55,23 @@ class Housekeeper:
         tasks: TaskOwner,
         remoting: RemotingClient,
         *,
-        look: Callable[[Path], DiskUse] = disk_use,
+        measure: Callable[[Path], DiskUse] = disk_use,
     ) -> None:
         self._replica = replica
         self._leadership = leadership
         self._clients = clients
         self._tasks = tasks
         self._remoting = remoting
-        self._look = look
+        self._measure = measure
         self._retain_now = False
         self._use: DiskUse | None = None  # of the last check
         self._is_retaining = False
         self._is_handing_over = False
-        self._handed_over_ms: int | None = None
+        self._handover_ms: int | None = None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Check whether the disk has room. Raises OSError of the disk under the store."""
-        self._use = self._look(self._replica.config.store)
+        self._use = self._measure(self._replica.config.store)
         self._judge_room(self._use)
 
     def round(self) -> None:
@@ -122,9 +122,9 @@ class Housekeeper:
         if want is None or not leadership.ready or self._is_handing_over:
             return
         now_ms = replica.monotonic_ms()
-        last_ms = self._handed_over_ms
+        last_ms = self._handover_ms
         if last_ms is None or now_ms - last_ms >= _HAND_OVER_INTERVAL_MS:
-            self._handed_over_ms = now_ms
+            self._handover_ms = now_ms
             self._is_handing_over = True
             self._tasks.spawn(self._hand_over())
 

@@ -37,7 +37,7 @@ __all__ = ["Registration"]
 _log = logging.getLogger(__name__)
 _TIMEOUT_MS = 3_000
 _RETRY_AFTER_FAILURE_MS = 500
-_TOLD_WAIT_S_MAX = 1.0
+_WAIT_S_MAX = 1.0
 _EVERYTHING = PERM_READ | PERM_WRITE
 
 
@@ -48,7 +48,7 @@ class _Waiting:
         self._left = left
         self._answer: Callable[[], None] | None = answer
 
-    def told(self, name_server: str) -> None:
+    def registered(self, name_server: str) -> None:
         self._left.discard(name_server)
         if not self._left:
             self.end()
@@ -75,7 +75,7 @@ class Registration:
         for event in self._changed.values():
             event.set()
 
-    def when_told(self, answer: Callable[[], None]) -> None:
+    def when_registered(self, answer: Callable[[], None]) -> None:
         """Register with every name server now, and call `answer` when all have answered, or a
         second later: one that does not answer must not delay requests for long."""
         if not self._changed:
@@ -84,7 +84,7 @@ class Registration:
         waiting = _Waiting(set(self._changed), answer)
         for queue in self._waiting.values():
             queue.append(waiting)
-        asyncio.get_running_loop().call_later(_TOLD_WAIT_S_MAX, waiting.end)
+        asyncio.get_running_loop().call_later(_WAIT_S_MAX, waiting.end)
         self.changed()
 
     async def run(self, name_server: str) -> None:
@@ -96,13 +96,13 @@ class Registration:
             event.clear()
             # A request during a registration waits for the next one: this one may be older.
             waiting, self._waiting[name_server] = self._waiting[name_server], []
-            told = await self._register(name_server, log_failure=healthy)
+            registered = await self._register(name_server, log_failure=healthy)
             for each in waiting:
-                each.told(name_server)
-            healthy = told
+                each.registered(name_server)
+            healthy = registered
             try:
                 async with asyncio.timeout(
-                    (interval_ms if told else _RETRY_AFTER_FAILURE_MS) / 1000
+                    (interval_ms if registered else _RETRY_AFTER_FAILURE_MS) / 1000
                 ):
                     await event.wait()
             except TimeoutError:

@@ -67,7 +67,7 @@ def tables() -> str:
     """Return the tables of docs/DIVERGENCE.md, as Markdown."""
     lines = ["| code | request | fields, * required | answer | body |", "|---|---|---|---|---|"]
     lines += [
-        f"| {row.code:d} | {row.name} | {_told(row)} | {', '.join(row.answer.split())} "
+        f"| {row.code:d} | {row.name} | {_described(row)} | {', '.join(row.answer.split())} "
         f"| {row.body} |"
         for row in sorted(SERVED, key=lambda row: row.code)
     ]
@@ -85,7 +85,7 @@ def updated(document: str) -> str:
     return f"{document[:begin]}{tables()}{document[end:]}"
 
 
-def _told(row: Row) -> str:
+def _described(row: Row) -> str:
     return ", ".join(
         f"{field.name} {field.type}{'*' if field.required else ''}" for field in row.header_fields()
     )

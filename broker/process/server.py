@@ -78,12 +78,12 @@ _CLOCK_MS: Final = 200
 _HELD_PULLS_SCAN_MS: Final = 100
 _DELIVERY_MS: Final = 100
 _TIMERS_MS: Final = 25
-_DISK_LOOK_MS: Final = 100
+_DISK_POLL_MS: Final = 100
 _INDEX_MS: Final = 25
 _HOUSEKEEPING_MS: Final = 1_000
 _STATS_MS: Final = 1_000
 _LOCKS_SWEEP_MS: Final = 60_000
-_FILES_LOOK_MS: Final = 1_000  # accounts and certificates
+_FILES_POLL_MS: Final = 1_000  # accounts and certificates
 # A batch makes thousands of short-lived objects; the default of 700 would look for cycles, which
 # requests don't have, several times in each.
 _GC_ALLOCATIONS_MAX: Final = 50_000
@@ -224,7 +224,7 @@ class Broker:
             is_super=(lambda _: True) if access is None else access.is_super,
             may_publish=(lambda _account, _topic: True) if access is None else access.may_publish,
             routes_changed=self._registration.changed,
-            when_routes_told=self._registration.when_told,
+            when_routes_registered=self._registration.when_registered,
             retain_now=self._housekeeper.retain_now,
         )
 
@@ -267,15 +267,15 @@ class Broker:
         rounds.add(_TIMERS_MS, "timers", self._processors.timers.round)
         rounds.add(_DELIVERY_MS, "revive", self._revive.round)
         rounds.add(_LOCKS_SWEEP_MS, "locks", self._processors.locks.sweep)
-        rounds.add(_DISK_LOOK_MS, "disk room", self._housekeeper.look)
+        rounds.add(_DISK_POLL_MS, "disk room", self._housekeeper.poll)
         rounds.add(_HOUSEKEEPING_MS, "housekeeping", self._housekeeper.round)
         rounds.add(_STATS_MS, "stats", self._sample)
         check_ms = min(1_000, self.config.transaction_check_interval_ms)
         rounds.add(check_ms, "check back", self._check_back.round)
         if self._access is not None:
-            rounds.add(_FILES_LOOK_MS, "accounts", self._access.reload)
+            rounds.add(_FILES_POLL_MS, "accounts", self._access.reload)
         if self._tls is not None:
-            rounds.add(_FILES_LOOK_MS, "certificates", self._tls.look)
+            rounds.add(_FILES_POLL_MS, "certificates", self._tls.poll)
         return rounds
 
     async def stop(self) -> None:
@@ -337,7 +337,7 @@ class Broker:
                     and not self.leadership.ready
                     and self._forwarding.takes(request, row.forwarded)
                 ):
-                    self._forwarding.hand_on(
+                    self._forwarding.forward(
                         request, partial(self._handle, handler=handler, is_new=False)
                     )
                 else:

@@ -85,7 +85,7 @@ class OffsetProcessor:
         self._bound(header, request, want_max=False)
 
     async def _query(self, header: QueryConsumerOffsetRequestHeader, request: Request) -> None:
-        await self._leadership.proposer.offset_settled(
+        await self._leadership.proposer.offset_commits_ended(
             header.consumer_group, header.topic, header.queue_id
         )
         answer = partial(self._answer_query, header)

@@ -51,7 +51,7 @@ _SUSPEND_MS_MAX: Final = 60_000
 _TOO_EARLY_MAX: Final = 1_024
 _TOO_EARLY_MS_MAX: Final = 5_000  # the shortest time that RocketMQ's clients give a pull is 10 s
 _BEHIND_MS_MAX: Final = 2_000  # a replica that lacks something for longer shows what it has
-_LOOK_AGAIN_S: Final = 0.05
+_RETRY_S: Final = 0.05
 _SCAN_UNITS_MAX: Final = 8_192  # read per pull when a filter matches little
 _SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
 
@@ -129,13 +129,13 @@ class PullProcessor:
             while self._is_behind(point) and replica.monotonic_ms() < caught_up_ms:
                 if request.connection.closed:
                     return
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
             while not self._knows_topic(header.topic):
                 if replica.monotonic_ms() >= until_ms or request.connection.closed:
                     raise RefusedError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark()
                     )
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
         finally:
             self._too_early -= 1
         self._begin(header, request)

@@ -155,9 +155,9 @@ class ConsumeQueue:
 
     def drop_files(self) -> None:
         """Delete the files that hold only dropped units. Raises OSError."""
-        kept = self.min_offset // FILE_UNITS * FILE_SIZE
+        retained = self.min_offset // FILE_UNITS * FILE_SIZE
         for file_start in self._files_there():
-            if file_start < kept:
+            if file_start < retained:
                 self._remove(file_start)
 
     def adopt(self, min_offset: int, next_offset: int) -> bool:

@@ -6,7 +6,7 @@ queries find their queue here.
 After a restart the files are adopted as they are: none of ten million units is written again. If
 files are missing (somebody deleted them, or another node's snapshot was installed here), the queue
 appears empty, and `fill` rebuilds it from the entries of the log that the state already contains;
-`settle` ends that.
+`end_filling` ends that.
 
 Invariants: a queue never shows units that it doesn't have; once settled, a queue ends where the
 state's does; all queues together hold at most `files_max` files open. The beginning of each queue
@@ -119,7 +119,7 @@ class ConsumeQueues:
         queue.append(queue.next_offset, run.units[known * UNIT_SIZE :])
         return True
 
-    def settle(self) -> None:
+    def end_filling(self) -> None:
         """End the filling: the log has no more units, and queues end where the state's do.
 
         Until they are synced, the next start trusts what a power failure has left of them.

@@ -51,14 +51,14 @@ class BrokerStateMachine:
         self._on_role = on_role
         self._on_topics = on_topics
         self._applied = applied
-        self._told_topics_version = 0
+        self._notified_topics_version = 0
         self.applied_position = 0  # the log's, behind the last entry that passed by here
 
     def apply(self, entries: Sequence[CommittedEntry]) -> None:
         """Apply committed entries. Raises PayloadError or OSError, either of which must stop the
         node."""
         if self._queues.is_filling:
-            self._queues.settle()
+            self._queues.end_filling()
         applied = self._applied
         for entry in entries:
             if entry.kind is not EntryKind.DATA:
@@ -75,8 +75,8 @@ class BrokerStateMachine:
             if deleted:
                 self._queues.delete_topics(deleted)
         self._passed(entries)
-        if self.state.topics_version != self._told_topics_version:
-            self._told_topics_version = self.state.topics_version
+        if self.state.topics_version != self._notified_topics_version:
+            self._notified_topics_version = self.state.topics_version
             self._on_topics()
 
     def _passed(self, entries: Sequence[CommittedEntry]) -> None:

@@ -56,7 +56,7 @@ class ClockExchange:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
         self._clock = GroupClock(1 + len(self._others))
-        self._began_asking_ms: int | None = None
+        self._queries_began_ms: int | None = None
         self.tick(leads=False)
 
     def now_ms(self) -> int:
@@ -75,11 +75,11 @@ class ClockExchange:
         """Whether group time is known, or enough time has passed without enough answers."""
         if self._clock.is_sure:
             return True
-        began_ms = self._began_asking_ms
+        began_ms = self._queries_began_ms
         return began_ms is not None and self._monotonic_ms() - began_ms >= _SETTLES_IN_MS_MAX
 
     @property
-    def began_anew(self) -> bool:
+    def has_own_time(self) -> bool:
         """Whether group time started with this replica: no reachable replica knew the group's, so
         that it may have jumped by the difference of their clocks."""
         return self._clock.is_sure and self._clock.is_own
@@ -102,18 +102,18 @@ class ClockExchange:
 
     async def run(self, remoting: RemotingClient) -> None:
         """Request the clocks of all others, until cancelled."""
-        self._began_asking_ms = self._monotonic_ms()
+        self._queries_began_ms = self._monotonic_ms()
         async with asyncio.TaskGroup() as tasks:
             for node, address in self._others.items():
                 tasks.create_task(self._follow(remoting, node, address))
 
     async def _follow(self, remoting: RemotingClient, node: NodeId, address: str) -> None:
         while True:
-            await self._ask(remoting, node, address)
+            await self._query(remoting, node, address)
             await asyncio.sleep(_INTERVAL_S if self._clock.is_sure else _INTERVAL_UNSURE_S)
 
-    async def _ask(self, remoting: RemotingClient, node: NodeId, address: str) -> None:
-        asked_ms = self._monotonic_ms()
+    async def _query(self, remoting: RemotingClient, node: NodeId, address: str) -> None:
+        queried_ms = self._monotonic_ms()
         command = RemotingCommand(code=RequestCode.LEDGERMQ_CLOCK)
         try:
             answer = await remoting.request(address, command, _TIMEOUT_MS)
@@ -126,7 +126,7 @@ class ClockExchange:
         self._clock.heard(
             node,
             reading,
-            asked_ms=asked_ms,
+            queried_ms=queried_ms,
             monotonic_ms=self._monotonic_ms(),
             is_leader=status.leader_id == node and not status.ready,
         )

@@ -30,17 +30,17 @@ def commit(
     answer: Callable[[], None] | None = None,
     ends_batch: bool = False,
     half_queue_offset: int | None = None,
-    settled: Callable[[], None] | None = None,
+    ended: Callable[[], None] | None = None,
 ) -> None:
     """Propose, and answer the request; `answer` replies where it succeeded and plain 0 won't do.
-    `settled` is called before the answer, whatever the outcome, and before this raises.
+    `ended` is called before the answer, whatever the outcome, and before this raises.
 
     Raises RefusedError where too many proposals wait. Caller's duty: `require_leader`.
     """
 
     def done(status: ProposalStatus | None) -> None:
-        if settled is not None:
-            settled()
+        if ended is not None:
+            ended()
         refused = refused_of(status, leadership.not_leader_remark)
         if refused is not None:
             request.refuse(refused)
@@ -60,6 +60,6 @@ def commit(
             )
         )
     except BusyError as error:
-        if settled is not None:
-            settled()
+        if ended is not None:
+            ended()
         raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error

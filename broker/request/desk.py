@@ -45,5 +45,5 @@ class Desk:
     may_publish: Callable[[str | None, str], bool] = lambda account, topic: True
     routes_changed: Callable[[], None] = lambda: None  # notifies name servers
     # Likewise, and calls its argument when they have been notified.
-    when_routes_told: Callable[[Callable[[], None]], None] = lambda answer: answer()
+    when_routes_registered: Callable[[Callable[[], None]], None] = lambda answer: answer()
     retain_now: Callable[[], None] = lambda: None  # deletes expired messages at any hour

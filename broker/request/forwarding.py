@@ -38,11 +38,11 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.command import LANGUAGE_PYTHON, RemotingCommand
 from remoting.protocol.leader_hint import is_not_leader
 
-__all__ = ["Forwarded", "Forwarding", "asked_by", "born_host_of", "is_forwarded"]
+__all__ = ["Forwarded", "Forwarding", "born_host_of", "is_forwarded", "requester_of"]
 
 _TIMEOUT_MS: Final = 2_500  # RocketMQ's clients wait 3 s for a send
 _LEADERLESS_MS_MAX: Final = 1_500
-_LOOK_AGAIN_MS: Final = 50
+_RETRY_MS: Final = 50
 _UNDER_WAY_MAX: Final = 2_048
 _BYTES_MAX: Final = 64 * 1024 * 1024
 _MARK: Final = "ledgermqForwarded"  # its value: the sender's ip:port
@@ -67,7 +67,7 @@ def is_forwarded(request: Request) -> bool:
     return _MARK in request.fields
 
 
-def asked_by(request: Request) -> tuple[str | None, str]:
+def requester_of(request: Request) -> tuple[str | None, str]:
     """Return the account (None: it may do all) and the ip:port for which another replica has
     forwarded a request. To be trusted only if that replica's own signature is on it."""
     return request.fields.get(_ACCOUNT), request.fields.get(_MARK, "")
@@ -78,10 +78,10 @@ def born_host_of(request: Request) -> bytes:
 
     Anybody can set the mark, so nothing may be granted for what it says.
     """
-    told = request.fields.get(_MARK)
-    if told is not None:
+    marked = request.fields.get(_MARK)
+    if marked is not None:
         with contextlib.suppress(ValueError):
-            return host_bytes(told)
+            return host_bytes(marked)
     return host_bytes(request.connection.peer)
 
 
@@ -123,7 +123,7 @@ class Forwarding:
             and self._bytes + len(command.body) <= _BYTES_MAX
         )
 
-    def hand_on(self, request: Request, handle: Callable[[Request], None]) -> None:
+    def forward(self, request: Request, handle: Callable[[Request], None]) -> None:
         """Answer as the leader does; call `handle` if this node becomes the leader meanwhile."""
         self._under_way += 1
         self._bytes += len(request.command.body)
@@ -157,34 +157,34 @@ class Forwarding:
                 return
             left_ms = round((deadline - loop.time()) * 1000)
             address = self._leader_address()
-            if left_ms > 0 and address is not None and await self._ask(request, address, left_ms):
+            if left_ms > 0 and address is not None and await self._try(request, address, left_ms):
                 return
             if request.connection.closed and not request.command.is_oneway:
                 return
-            if loop.time() >= deadline or not self._may_come():
+            if loop.time() >= deadline or not self._awaits_leader():
                 self._refuse(request)
                 return
             try:
-                async with asyncio.timeout(_LOOK_AGAIN_MS / 1000):
+                async with asyncio.timeout(_RETRY_MS / 1000):
                     await changed.wait()
             except TimeoutError:
                 continue
 
-    async def _ask(self, request: Request, address: str, timeout_ms: int) -> bool:
+    async def _try(self, request: Request, address: str, timeout_ms: int) -> bool:
         """Forward a request to `address`; False if that surely had no effect: it may be retried."""
         fields = {**request.fields, _MARK: request.connection.peer}
         fields.pop(_ACCOUNT, None)
         if request.account is not None:
             fields[_ACCOUNT] = request.account
-        asked = RemotingCommand(
+        command = RemotingCommand(
             code=request.command.code,
             ext_fields=fields,
             body=request.command.body,
         )
         remoting = self._desk.remoting
-        assert remoting is not None, "checked before anything was handed on"
+        assert remoting is not None, "checked before anything was forwarded"
         try:
-            answer = await remoting.request(address, asked, timeout_ms)
+            answer = await remoting.request(address, command, timeout_ms)
         except (ConnectError, OverloadedError):
             return False
         except RemotingError as error:
@@ -207,7 +207,7 @@ class Forwarding:
             return None
         return replica.broker_addresses.get(leader)
 
-    def _may_come(self) -> bool:
+    def _awaits_leader(self) -> bool:
         """Whether to wait for a leader that can be reached: not after a long time without one, nor
         for one whose address is not known, as that of a member that was added later."""
         since = self._led_until

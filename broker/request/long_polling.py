@@ -56,15 +56,15 @@ class LongPolling:
             return
         end = run.first_queue_offset + run.count
         codes: set[int] | None = None
-        kept: list[HeldPull] = []
-        woken: list[HeldPull] = []
+        held: list[HeldPull] = []
+        due: list[HeldPull] = []
         for pull in waiting:
             if pull.codes is not None and codes is None:
                 codes = {code for _, _, code in UNIT.iter_unpack(run.units)}
             matches = pull.codes is None or not pull.codes.isdisjoint(codes or ())
-            (woken if pull.offset < end and matches else kept).append(pull)
-        self._replace(key, kept)
-        self._run(woken)
+            (due if pull.offset < end and matches else held).append(pull)
+        self._replace(key, held)
+        self._run(due)
 
     def expire(self, now_ms: int) -> None:
         """Wake the pulls whose deadlines have passed."""
@@ -88,10 +88,10 @@ class LongPolling:
             self._replace(key, [])
             self._run(waiting)
 
-    def _replace(self, key: tuple[str, int], kept: list[HeldPull]) -> None:
-        self._count -= len(self._held[key]) - len(kept)
-        if kept:
-            self._held[key] = kept
+    def _replace(self, key: tuple[str, int], held: list[HeldPull]) -> None:
+        self._count -= len(self._held[key]) - len(held)
+        if held:
+            self._held[key] = held
         else:
             del self._held[key]
         assert self._count >= 0

@@ -72,7 +72,7 @@ class PopPolling:
             return
         codes = {code for _, _, code in UNIT.iter_unpack(run.units)}
         left: dict[str, int] = {}  # how many more of each group
-        woken: list[HeldPop] = []
+        due: list[HeldPop] = []
         for pop in waiting:
             is_retry = pop.topic != run.topic
             fits = is_retry or (
@@ -81,18 +81,18 @@ class PopPolling:
             )
             if fits and left.setdefault(pop.group, run.count) > 0:
                 left[pop.group] -= not pop.is_closed()
-                woken.append(pop)
-        self._wake(woken)
+                due.append(pop)
+        self._wake(due)
 
     def wake_one(self, topic: str, group: str) -> None:
         """Wake one pop of the group: there are more messages than the last one took."""
-        woken: list[HeldPop] = []
+        due: list[HeldPop] = []
         for pop in self._held.get(topic, ()):
             if pop.group == group:
-                woken.append(pop)
+                due.append(pop)
                 if not pop.is_closed():
                     break
-        self._wake(woken)
+        self._wake(due)
 
     def expire(self, now_ms: int) -> None:
         """Wake the pops whose deadlines have passed, or that are to run again now."""

@@ -24,7 +24,7 @@ __all__ = ["UNFORESEEN", "RefusedError", "Request"]
 _log = logging.getLogger(__name__)
 _INT64_MAX = (1 << 63) - 1
 _REMARK_SIZE_MAX = 4_096  # it may quote the request, which may have 16 MiB
-_KEPT_SIZE_MAX = 4_096
+_RETAINED_SIZE_MAX = 4_096
 UNFORESEEN: Final = (
     *(ArithmeticError, LookupError, RecursionError, TypeError, ValueError),
     RemotingError,
@@ -87,10 +87,10 @@ class Request:
         value = self.fields.get(name)
         return default if value is None else value.lower() == "true"
 
-    def shrink(self, *kept: str) -> bool:
-        """Release the body and all fields before a long wait; False where `kept`, the texts that
-        the handler retains meanwhile, are too long: then the request must not wait."""
-        if sum(map(len, kept)) > _KEPT_SIZE_MAX:
+    def shrink(self, *retained: str) -> bool:
+        """Release the body and all fields before a long wait; False where `retained`, the texts
+        that the handler needs meanwhile, are too long: then the request must not wait."""
+        if sum(map(len, retained)) > _RETAINED_SIZE_MAX:
             return False
         self.command.body = b""
         self.fields = self.command.ext_fields = {}

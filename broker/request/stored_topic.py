@@ -23,14 +23,12 @@ from remoting.records.message import MessageRecord
 
 __all__ = ["topic_of", "topic_sent_back"]
 
-_KEPT_FOR_OTHERS: Final = frozenset(
-    {HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TOPIC}
-)
+_HOLDING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TOPIC})
 
 
 def topic_of(record: MessageRecord) -> str:
     """Return the topic that a message was sent to, wherever it waits."""
-    if record.topic not in _KEPT_FOR_OTHERS:
+    if record.topic not in _HOLDING_TOPICS:
         return record.topic
     return record.property_map().get("REAL_TOPIC", record.topic)
 

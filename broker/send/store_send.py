@@ -145,7 +145,7 @@ class StoreSend:
             return
         answer = partial(self._answer, code, status, self._records)
         if self._commands:  # it created its topic: the sender may query name servers for it now
-            self._desk.when_routes_told(answer)
+            self._desk.when_routes_registered(answer)
         else:
             answer()
 

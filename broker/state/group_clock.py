@@ -121,18 +121,18 @@ class GroupClock:
         replica: str,
         reading: ClockReading,
         *,
-        asked_ms: int,
+        queried_ms: int,
         monotonic_ms: int,
         is_leader: bool,
     ) -> None:
         """Take the answer of another replica to a request sent at `asked_ms`."""
-        if monotonic_ms - asked_ms > _ROUND_TRIP_MS_MAX:
+        if monotonic_ms - queried_ms > _ROUND_TRIP_MS_MAX:
             return
         self._heard[replica] = _Heard(
-            reading.wall_ms - monotonic_ms, reading.wall_ms - asked_ms, monotonic_ms
+            reading.wall_ms - monotonic_ms, reading.wall_ms - queried_ms, monotonic_ms
         )
         if reading.group_ms is not None and (is_leader or not self.is_sure):
-            low, high = reading.group_ms - monotonic_ms, reading.group_ms - asked_ms
+            low, high = reading.group_ms - monotonic_ms, reading.group_ms - queried_ms
             ahead_ms = min(max(self._ahead_ms, low), high) if self.is_sure else low
             self._begin(ahead_ms, is_sure=True)
             self.is_own = False
@@ -172,8 +172,8 @@ class GroupClock:
         heard = self._heard_lately(monotonic_ms)
         if len(heard) < self._wrong_max:
             return None
-        least = sorted([*(told.least_ms for told in heard), own_ms])
-        most = sorted([*(told.most_ms for told in heard), own_ms])
+        least = sorted([*(each.least_ms for each in heard), own_ms])
+        most = sorted([*(each.most_ms for each in heard), own_ms])
         bounds = least[len(heard) - self._wrong_max], most[self._wrong_max]
         return min(bounds), max(bounds)
 
@@ -204,7 +204,7 @@ class GroupClock:
                 self._ahead_ms += off_ms
                 return
         heard = self._heard_lately(monotonic_ms)
-        if any(told.at_ms <= self._off_since_ms for told in heard):
+        if any(each.at_ms <= self._off_since_ms for each in heard):
             return
         slew_ms = elapsed_ms * (_SLEW_NEAR if abs(off_ms) <= _NEAR_MS else _SLEW)
         self._ahead_ms += min(max(off_ms, -slew_ms), slew_ms)

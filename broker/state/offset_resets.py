@@ -51,12 +51,12 @@ class OffsetResets:
             del self._pending[group, topic, queue_id]
 
     def drop_topics(self, topics: Collection[str]) -> None:
-        self._keep(lambda key: key[1] not in topics)
+        self._retain(lambda key: key[1] not in topics)
 
     def drop_group(self, group: str) -> None:
-        self._keep(lambda key: key[0] != group)
+        self._retain(lambda key: key[0] != group)
 
-    def _keep(self, wanted: Callable[[Key], bool]) -> None:
+    def _retain(self, wanted: Callable[[Key], bool]) -> None:
         self._pending = {key: offset for key, offset in self._pending.items() if wanted(key)}
 
     def capture(self) -> Iterable[Row]:

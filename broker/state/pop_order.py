@@ -115,7 +115,7 @@ class OrderTable:
             return None
         return found
 
-    def keep(self, wanted: Callable[[_Key], bool]) -> None:
+    def retain(self, wanted: Callable[[_Key], bool]) -> None:
         self._sets = {key: held for key, held in self._sets.items() if wanted(key)}
 
     def capture(self) -> list[Row]:

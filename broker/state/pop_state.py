@@ -172,21 +172,21 @@ class PopState:
             self._hold(key, command.offset, Holding(command.next_pop_ms, command.visible_ms))
 
     def drop_topics(self, topics: Collection[str]) -> None:
-        self._keep(lambda key: key[1] not in topics)
+        self._retain(lambda key: key[1] not in topics)
         self.modes = {key: mode for key, mode in self.modes.items() if key[0] not in topics}
 
     def drop_group(self, group: str) -> None:
-        self._keep(lambda key: key[0] != group)
+        self._retain(lambda key: key[0] != group)
         self.modes = {key: mode for key, mode in self.modes.items() if key[1] != group}
 
     def drop_queue(self, key: QueueKey) -> None:
         """Drop a group's holdings of a queue, which it will read anew."""
-        self._keep(lambda other: other != key)
+        self._retain(lambda other: other != key)
 
-    def _keep(self, wanted: Callable[[QueueKey], bool]) -> None:
+    def _retain(self, wanted: Callable[[QueueKey], bool]) -> None:
         self._held = {key: held for key, held in self._held.items() if wanted(key)}
         self._count = sum(map(len, self._held.values()))
-        self.orders.keep(wanted)
+        self.orders.retain(wanted)
         self._rebuild_heap()
 
     def _is_current(self, due: Due) -> bool:

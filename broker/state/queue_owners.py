@@ -27,7 +27,7 @@ class Owner(NamedTuple):
     client_id: str
     claim: int = 0  # of clients that don't count
 
-    def gives_up(self, client_id: str, claim: int) -> bool:
+    def releases(self, client_id: str, claim: int) -> bool:
         """Whether an unlock by that client ends this ownership."""
         return client_id == self.client_id and claim >= self.claim
 
@@ -76,7 +76,7 @@ class QueueOwners:
         owners = self._owners.get(group, {})
         for queue in queues:
             owner = owners.get(queue)
-            if owner is not None and owner.gives_up(client_id, claim):
+            if owner is not None and owner.releases(client_id, claim):
                 del owners[queue]
                 self._count -= 1
         self._drop_empty(group)

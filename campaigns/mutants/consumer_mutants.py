@@ -218,7 +218,7 @@ _LOCK_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.leader.rebalance_lock",
-                within="RebalanceLocks.ask",
+                within="RebalanceLocks.claim",
                 before="""
                 if key in self._under_way:
                     continue
@@ -235,7 +235,7 @@ _LOCK_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.state.queue_owners",
-                within="Owner.gives_up",
+                within="Owner.releases",
                 before="return client_id == self.client_id and claim >= self.claim",
                 after="return client_id != self.client_id or claim >= self.claim",
             ),
@@ -256,7 +256,7 @@ _LOCK_MUTANTS = (
             ),
             SourcePatch(
                 module="broker.leader.rebalance_lock",
-                within="RebalanceLocks.ask",
+                within="RebalanceLocks.claim",
                 before="if owner == (client_id, claim):",
                 after="if owner is not None and owner.client_id == client_id:",
             ),
@@ -271,7 +271,7 @@ _LOCK_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.state.queue_owners",
-                within="Owner.gives_up",
+                within="Owner.releases",
                 before="return client_id == self.client_id and claim >= self.claim",
                 after="return client_id == self.client_id",
             ),
@@ -388,7 +388,7 @@ _ADMIN_MUTANTS = (
                 module="broker.pull.offsets",
                 within="OffsetProcessor._query",
                 before="""
-                await self._leadership.proposer.offset_settled(
+                await self._leadership.proposer.offset_commits_ended(
                     header.consumer_group, header.topic, header.queue_id
                 )
                 """,
@@ -477,7 +477,7 @@ _ADMIN_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.request.forwarding",
-                within="Forwarding._ask",
+                within="Forwarding._try",
                 before="""
                 request.reply(ResponseCode.SYSTEM_ERROR, f"outcome unknown: {error}")
                 """,

@@ -149,15 +149,15 @@ class Admin(Lifecycle):
             perm=perm,
             topic_filter_type="SINGLE_TAG",
         ).to_ext_fields()
-        await self._ask_leaders(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, names=names)
+        await self._query_leaders(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, names=names)
         await self._await_route(topic, names, queues)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete `topic` at all broker groups, then its route at every name server."""
         fields = {"topic": self.instance.namespace.wrap(topic)}
-        await self._ask_leaders(RequestCode.DELETE_TOPIC_IN_BROKER, fields)
+        await self._query_leaders(RequestCode.DELETE_TOPIC_IN_BROKER, fields)
         for address in self.instance.routes.name_servers:
-            await self._ask_one(
+            await self._query_one(
                 address,
                 RemotingCommand(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, ext_fields=dict(fields)),
             )
@@ -182,7 +182,7 @@ class Admin(Lifecycle):
             "notifyConsumerIdsChangedEnable": True,
         }
         body = msgspec.json.encode(config)
-        await self._ask_leaders(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body)
+        await self._query_leaders(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body)
 
     async def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
         """Delete a consumer group at all broker groups; with `clean_offsets` its offsets, too."""
@@ -190,7 +190,7 @@ class Admin(Lifecycle):
             "groupName": self.instance.namespace.wrap(group),
             "cleanOffset": "true" if clean_offsets else "false",
         }
-        await self._ask_leaders(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+        await self._query_leaders(RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
 
     async def consumer_progress(
         self, group: str, topic: str | None = None
@@ -201,10 +201,10 @@ class Admin(Lifecycle):
         if topic is not None:
             fields["topic"] = namespace.wrap(topic)
         progress = {}
-        for answer in await self._ask_leaders(RequestCode.GET_CONSUME_STATS, fields):
-            for queue, told in self._by_queue(answer, _Table[_Offsets]).items():
+        for answer in await self._query_leaders(RequestCode.GET_CONSUME_STATS, fields):
+            for queue, offsets in self._by_queue(answer, _Table[_Offsets]).items():
                 progress[queue] = QueueProgress(
-                    broker_offset=told.brokerOffset, consumer_offset=told.consumerOffset
+                    broker_offset=offsets.brokerOffset, consumer_offset=offsets.consumerOffset
                 )
         return progress
 
@@ -235,7 +235,7 @@ class Admin(Lifecycle):
             {queue.broker_name for queue in (await self.topic_route(topic)).read_queues}
         )
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        for answer in await self._ask_leaders(code, fields, names=names):
+        for answer in await self._query_leaders(code, fields, names=names):
             offsets |= self._by_queue(answer, _Table[int])
         return offsets
 
@@ -251,7 +251,7 @@ class Admin(Lifecycle):
             queue_id=queue.queue_id,
             offset=offset,
         )
-        (answer,) = await self._ask_leaders(
+        (answer,) = await self._query_leaders(
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
             header.to_ext_fields(),
             names=[queue.broker_name],
@@ -273,7 +273,7 @@ class Admin(Lifecycle):
             raise MessageRefusedError(
                 f"{offset_msg_id[:64]!r} is no message id: {error}"
             ) from error
-        answer = await self._ask_one(
+        answer = await self._query_one(
             address,
             RemotingCommand(
                 code=RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(position)}
@@ -313,7 +313,7 @@ class Admin(Lifecycle):
         if unique:
             fields["_UNIQUE_KEY_QUERY"] = "true"
         names = sorted({queue.broker_name for queue in (await self.topic_route(topic)).read_queues})
-        answers = await self._ask_leaders(
+        answers = await self._query_leaders(
             RequestCode.QUERY_MESSAGE,
             fields,
             names=names,
@@ -356,7 +356,7 @@ class Admin(Lifecycle):
             raise NoRouteError("no broker is registered")
         return names
 
-    async def _ask_leaders(
+    async def _query_leaders(
         self,
         code: RequestCode,
         fields: Mapping[str, str],
@@ -380,7 +380,7 @@ class Admin(Lifecycle):
             answers.append(answer)
         return answers
 
-    async def _ask_one(self, address: str, command: RemotingCommand) -> RemotingCommand:
+    async def _query_one(self, address: str, command: RemotingCommand) -> RemotingCommand:
         """Send one request to one node or name server and return its answer."""
         try:
             answer = await self.instance.rpc.request(address, command, self.settings.timeout_ms)

@@ -205,11 +205,11 @@ class RouteTable:
         """
         if topic not in self._lookups and len(self._lookups) >= _TOPICS_MAX:
             raise NoRouteError(f"topic {topic}: {_TOPICS_MAX} topics are in use already")
-        asked = asyncio.get_running_loop().time()
+        requested = asyncio.get_running_loop().time()
         async with self._lookups.setdefault(topic, asyncio.Lock()):
             known = self._routes.get(topic)
             # Another call's lookup ended while this one waited: share its result.
-            if known is not None and self._looked_up.get(topic, -1.0) >= asked:
+            if known is not None and self._looked_up.get(topic, -1.0) >= requested:
                 return known
             route = await self._look_up(topic)
             self._looked_up[topic] = asyncio.get_running_loop().time()
@@ -250,7 +250,7 @@ class RouteTable:
         for _ in self._name_servers:
             address = self._next_name_server()
             try:
-                route = await self._ask(address, topic)
+                route = await self._query(address, topic)
             except (RemotingError, NameServerError) as error:
                 failures.append(f"{address}: {error}")
             else:
@@ -258,7 +258,7 @@ class RouteTable:
                 return route
         raise NameServerError(f"route of topic {topic}: " + "; ".join(failures))
 
-    async def _ask(self, address: str, topic: str) -> TopicRoute:
+    async def _query(self, address: str, topic: str) -> TopicRoute:
         answer = await self._rpc.request(
             address,
             RemotingCommand(

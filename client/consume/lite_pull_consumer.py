@@ -84,7 +84,7 @@ class LitePullConsumer(Lifecycle):
             observer=observer,
         )
         self._laid_out: list[_Batch] = []
-        self._handed_out: list[_Batch] = []
+        self._returned: list[_Batch] = []
         self._arrived = asyncio.Event()
 
     @property
@@ -122,7 +122,7 @@ class LitePullConsumer(Lifecycle):
 
     async def stop(self) -> None:
         """Mark what was polled as consumed, commit, and leave the group."""
-        await self._settle()
+        await self._mark_consumed()
         await self._consumer.stop()
 
     async def crash(self) -> None:
@@ -135,7 +135,7 @@ class LitePullConsumer(Lifecycle):
         Messages of a queue come in its order. Those of the last poll are marked as consumed.
         """
         self._consumer.instance.check_running()
-        await self._settle()
+        await self._mark_consumed()
         if not self._laid_out:
             self._arrived.clear()
             try:
@@ -148,18 +148,18 @@ class LitePullConsumer(Lifecycle):
             batch = self._laid_out[0]
             if messages and len(messages) + len(batch.messages) > self.settings.poll_batch_max:
                 break
-            self._handed_out.append(self._laid_out.pop(0))
+            self._returned.append(self._laid_out.pop(0))
             messages += batch.messages
         return messages
 
     async def commit(self) -> None:
         """Mark what was polled as consumed and commit it now, not only at the next interval."""
-        await self._settle()
+        await self._mark_consumed()
         await self._consumer.commit()
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at `offset` in an owned queue, for the whole group."""
-        await self._settle()
+        await self._mark_consumed()
         for batch in [each for each in self._laid_out if each.messages[0].queue == queue]:
             self._laid_out.remove(batch)
             batch.consumed.set_result(None)  # the reset below sets where the queue continues
@@ -173,16 +173,16 @@ class LitePullConsumer(Lifecycle):
         try:
             await batch.consumed
         finally:  # the queue may also be released before they are consumed
-            for batches in (self._laid_out, self._handed_out):
+            for batches in (self._laid_out, self._returned):
                 if batch in batches:
                     batches.remove(batch)
         return ConsumeStatus.CONSUME_SUCCESS
 
-    async def _settle(self) -> None:
+    async def _mark_consumed(self) -> None:
         """Mark the returned messages as consumed."""
-        handed_out, self._handed_out = self._handed_out, []
-        for batch in handed_out:
+        returned, self._returned = self._returned, []
+        for batch in returned:
             if not batch.consumed.done():
                 batch.consumed.set_result(None)
-        if handed_out:
+        if returned:
             await asyncio.sleep(0)  # let the queues' tasks record it

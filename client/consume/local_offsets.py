@@ -136,12 +136,12 @@ class LocalOffsets:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    beside = path.with_name(f"{path.name}.new")
-    with beside.open("wb") as file:
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
     # The rename itself survives a power loss only once the directory is synced.
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -187,7 +187,7 @@ class PopConsumer(Lifecycle):
 
     async def ack(self, popped: PoppedMessage) -> None:
         """Acknowledge the message; returns when the broker has stored that."""
-        await self._tell(RequestCode.ACK_MESSAGE, popped, {})
+        await self._request(RequestCode.ACK_MESSAGE, popped, {})
 
     async def ack_all(self, popped: Sequence[PoppedMessage]) -> None:
         """Acknowledge messages of one broker group in one request: all of them, or none.
@@ -217,7 +217,7 @@ class PopConsumer(Lifecycle):
 
     async def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
         """Make the message visible again `invisible_ms` from now; the result replaces `popped`."""
-        answer, address = await self._tell(
+        answer, address = await self._request(
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME, popped, {"invisibleTime": str(invisible_ms)}
         )
         try:
@@ -278,7 +278,7 @@ class PopConsumer(Lifecycle):
 
     def _popped(self, answer: RemotingCommand, topic: str, broker_name: str) -> list[PoppedMessage]:
         """Pair the answer's records with their handles. Raises PopHandleError, RecordError."""
-        told = PopAnswer(answer.ext_fields, broker_name)
+        answered = PopAnswer(answer.ext_fields, broker_name)
         found = []
         for record in decode_records(answer.body):
             queue = MessageQueue(topic, broker_name, record.queue_id)
@@ -286,14 +286,14 @@ class PopConsumer(Lifecycle):
             # A record may carry its handle as a property; others get one from the answer's fields.
             own = message.properties.get(_POP_CK)
             handle = (
-                told.handle(record.topic, record.queue_id, record.queue_offset)
+                answered.handle(record.topic, record.queue_id, record.queue_offset)
                 if own is None
                 else PopHandle.parse(own)
             )
             found.append(PoppedMessage(message=message, handle=handle))
         return found
 
-    async def _tell(
+    async def _request(
         self, code: RequestCode, popped: PoppedMessage, more: Mapping[str, str]
     ) -> tuple[RemotingCommand, str]:
         handle = popped.handle

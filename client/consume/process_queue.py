@@ -33,9 +33,9 @@ class ProcessQueue:
         "_bytes_max",
         "_count_max",
         "_due",
+        "_in_hand",
         "_ordered",
         "_span_max",
-        "_taken",
         "_waiting",
         "next_offset",
     )
@@ -56,14 +56,14 @@ class ProcessQueue:
         self._span_max = span_max
         self._ordered = ordered
         self._waiting: deque[DeliveredMessage] = deque()
-        self._taken: dict[int, DeliveredMessage] = {}
+        self._in_hand: dict[int, DeliveredMessage] = {}
         self._due: dict[int, tuple[int, DeliveredMessage]] = {}
         self._bytes = 0
 
     @property
     def held(self) -> int:
         """Number of messages not consumed yet."""
-        return len(self._waiting) + len(self._taken) + len(self._due)
+        return len(self._waiting) + len(self._in_hand) + len(self._due)
 
     @property
     def held_bytes(self) -> int:
@@ -85,8 +85,8 @@ class ProcessQueue:
         lowest = self.next_offset
         if self._waiting:
             lowest = min(lowest, self._waiting[0].queue_offset)
-        if self._taken:
-            lowest = min(lowest, *self._taken)
+        if self._in_hand:
+            lowest = min(lowest, *self._in_hand)
         if self._due:
             lowest = min(lowest, *self._due)
         return lowest
@@ -112,7 +112,7 @@ class ProcessQueue:
         """
         assert count_max > 0
         batch: list[DeliveredMessage] = []
-        if self._due and (not self._ordered or not self._taken):
+        if self._due and (not self._ordered or not self._in_hand):
             for offset in sorted(self._due):
                 due_ms, message = self._due[offset]
                 if due_ms <= now_ms and len(batch) < count_max:
@@ -121,25 +121,25 @@ class ProcessQueue:
                     break
             for message in batch:
                 del self._due[message.queue_offset]
-        if not self._ordered or not (self._due or self._taken):
+        if not self._ordered or not (self._due or self._in_hand):
             while self._waiting and len(batch) < count_max:
                 batch.append(self._waiting.popleft())
         for message in batch:
-            self._taken[message.queue_offset] = message
+            self._in_hand[message.queue_offset] = message
         return batch
 
     def done(self, messages: Sequence[DeliveredMessage]) -> None:
         """Mark messages as consumed. Those taken before a `reposition` are ignored."""
         for message in messages:
-            if self._taken.get(message.queue_offset) is message:
-                del self._taken[message.queue_offset]
+            if self._in_hand.get(message.queue_offset) is message:
+                del self._in_hand[message.queue_offset]
                 self._bytes -= len(message.body)
 
     def retry(self, messages: Sequence[DeliveredMessage], due_ms: int) -> None:
         """Hand these messages out again at `due_ms` or later, since they were not consumed."""
         for message in messages:
-            if self._taken.get(message.queue_offset) is message:
-                del self._taken[message.queue_offset]
+            if self._in_hand.get(message.queue_offset) is message:
+                del self._in_hand[message.queue_offset]
                 message.reconsume_times += 1
                 self._due[message.queue_offset] = (due_ms, message)
 
@@ -158,7 +158,7 @@ class ProcessQueue:
         """
         assert offset >= 0
         self._waiting.clear()
-        self._taken.clear()
+        self._in_hand.clear()
         self._due.clear()
         self._bytes = 0
         self.next_offset = offset

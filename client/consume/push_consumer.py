@@ -153,12 +153,12 @@ class PushConsumer(Lifecycle):
         for queue, consumer in self._owned.items():
             if queue.topic == topic:
                 consumer.resubscribe(subscription)
-        self._tell_subscriptions()
+        self._announce_subscriptions()
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; its queues are released soon, offsets committed."""
         self._subscriptions.pop(topic, None)
-        self._tell_subscriptions()
+        self._announce_subscriptions()
 
     def suspend(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull nothing more, from `queues` or from all, until `resume`.
@@ -177,7 +177,7 @@ class PushConsumer(Lifecycle):
             if queue in self._owned:
                 self._owned[queue].resume()
 
-    def _tell_subscriptions(self) -> None:
+    def _announce_subscriptions(self) -> None:
         self.instance.set_consumer_groups(
             [
                 ConsumerGroup(
@@ -207,11 +207,11 @@ class PushConsumer(Lifecycle):
         if self._tracer is not None:
             await self._tracer.start(scope)
         self._loops = [
-            scope.spawn(self._keep_rebalanced(), "client-rebalance"),
-            scope.spawn(self._keep_committing(), "client-commit"),
+            scope.spawn(self._rebalance_periodically(), "client-rebalance"),
+            scope.spawn(self._commit_periodically(), "client-commit"),
         ]
         if self._locks is not None:
-            self._loops.append(scope.spawn(self._keep_locks(self._locks), "client-locks"))
+            self._loops.append(scope.spawn(self._renew_locks(self._locks), "client-locks"))
 
     async def stop(self) -> None:
         """Leave: end the listeners, commit every queue and await the answers, unlock, unregister.
@@ -297,12 +297,12 @@ class PushConsumer(Lifecycle):
 
     # Rebalance.
 
-    async def _keep_rebalanced(self) -> None:
+    async def _rebalance_periodically(self) -> None:
         while True:
             self._rebalance_wanted.clear()
             self._lacks_retry_topic = False
-            settled = await self._rebalance()
-            wait_ms = self.settings.rebalance_interval_ms if settled else _UNSETTLED_REBALANCE_MS
+            complete = await self._rebalance()
+            wait_ms = self.settings.rebalance_interval_ms if complete else _UNSETTLED_REBALANCE_MS
             if self._lacks_retry_topic:
                 wait_ms = min(wait_ms, _NO_RETRY_TOPIC_MS)
             try:
@@ -313,13 +313,13 @@ class PushConsumer(Lifecycle):
 
     async def _rebalance(self) -> bool:
         """Apply this member's share of every topic; False where a share or lock is missing."""
-        settled = True
+        complete = True
         self._has_company = False
         allocated: set[MessageQueue] = set()
         for topic in list(self._subscriptions):
             share = await self._share(topic)
             if share is None:
-                settled = False
+                complete = False
                 # The share is unknown: keep the topic's queues rather than move them back and
                 # forth.
                 allocated.update(queue for queue in self._owned if queue.topic == topic)
@@ -327,17 +327,17 @@ class PushConsumer(Lifecycle):
                 allocated.update(share)
         change = ownership_change(self._owned, allocated)
         if not change.lost and not change.gained:
-            return settled
+            return complete
         released = [self._owned.pop(queue) for queue in change.lost]
         await self._release(released)
         wanted = change.gained
         if self._locks is not None:
             await self._locks.unlock(change.lost)
             granted = (await self._locks.lock(wanted)).granted
-            settled = settled and len(granted) == len(wanted)
+            complete = complete and len(granted) == len(wanted)
             wanted = tuple(queue for queue in wanted if queue in granted)
             if not change.lost and not wanted:
-                return settled
+                return complete
         elif wanted and self._has_company:
             if change.lost:
                 self._observer.assigned(self.queues, t=time.monotonic_ns())
@@ -350,7 +350,7 @@ class PushConsumer(Lifecycle):
         self._observer.assigned(self.queues, t=time.monotonic_ns())
         for consumer in gained:
             consumer.start()
-        return settled
+        return complete
 
     async def _release(self, consumers: Sequence[QueueConsumer]) -> None:
         # Recorded until done, so that a `stop` that interrupts a rebalance still commits.
@@ -434,12 +434,12 @@ class PushConsumer(Lifecycle):
 
     # Background loops and notifications.
 
-    async def _keep_committing(self) -> None:
+    async def _commit_periodically(self) -> None:
         while True:
             await asyncio.sleep(self.settings.commit_interval_ms / 1000)
             await self.commit()
 
-    async def _keep_locks(self, locks: QueueLocks) -> None:
+    async def _renew_locks(self, locks: QueueLocks) -> None:
         while True:
             await asyncio.sleep(self.settings.lock_interval_ms / 1000)
             answer = await locks.lock(list(self._owned))

@@ -44,7 +44,7 @@ __all__ = ["LockAnswer", "LockTable", "QueueLocks"]
 _log = logging.getLogger(__name__)
 
 _HELD_MS: Final = 30_000
-_KEPT_BY_BROKERS: Final = 2  # times as long as it is held here
+_LEASE_FACTOR: Final = 2  # times as long as it is held here
 
 
 class _Queue(msgspec.Struct):
@@ -71,12 +71,12 @@ class LockAnswer:
 class LockTable:
     """The locks held, and since when; pure, times are ms of any one clock."""
 
-    __slots__ = ("_claim", "_given_back", "_held_ms", "_since")
+    __slots__ = ("_claim", "_held_ms", "_released", "_since")
 
     def __init__(self, *, held_ms: int = _HELD_MS) -> None:
         self._held_ms = held_ms
         self._since: dict[MessageQueue, float] = {}
-        self._given_back: dict[MessageQueue, int] = {}  # -> the last claim that released it
+        self._released: dict[MessageQueue, int] = {}  # -> the last claim that released it
         self._claim = 1
 
     @property
@@ -89,24 +89,24 @@ class LockTable:
         """The queues whose locks brokers may still keep for this member."""
         return tuple(sorted(self._since))
 
-    def granted(self, queue: MessageQueue, asked_ms: float) -> bool:
+    def granted(self, queue: MessageQueue, requested_ms: float) -> bool:
         """Record a granted lock; False where another member may have held it meanwhile."""
         before = self._since.get(queue)
-        self._since[queue] = asked_ms
-        return before is None or asked_ms - before < _KEPT_BY_BROKERS * self._held_ms
+        self._since[queue] = requested_ms
+        return before is None or requested_ms - before < _LEASE_FACTOR * self._held_ms
 
-    def is_given_back_since(self, queue: MessageQueue, claim: int) -> bool:
+    def was_released_since(self, queue: MessageQueue, claim: int) -> bool:
         """Return whether `queue` was released since `claim`, which voids that lock's answer."""
-        return self._given_back.get(queue, 0) >= claim
+        return self._released.get(queue, 0) >= claim
 
     def forget(self, queue: MessageQueue) -> None:
         self._since.pop(queue, None)
 
-    def give_back(self, queues: Iterable[MessageQueue]) -> int:
+    def release(self, queues: Iterable[MessageQueue]) -> int:
         """Release these locks; return their claim, which no later request carries."""
         for queue in queues:
             self.forget(queue)
-            self._given_back[queue] = self._claim
+            self._released[queue] = self._claim
         self._claim += 1
         return self._claim - 1
 
@@ -114,9 +114,9 @@ class LockTable:
         since = self._since.get(queue)
         return since is not None and now_ms - since < self._held_ms
 
-    def is_over(self, asked_ms: float, now_ms: float) -> bool:
+    def is_over(self, requested_ms: float, now_ms: float) -> bool:
         """Return whether a lock that was requested at `asked_ms` has expired."""
-        return now_ms - asked_ms >= self._held_ms
+        return now_ms - requested_ms >= self._held_ms
 
 
 class QueueLocks:
@@ -150,11 +150,11 @@ class QueueLocks:
         whose answer comes when the lock has expired again, as in a process that was paused.
         """
         groups = _by_broker(queues)
-        asked_ms, claim = self._instance.now_ms(), self._table.claim
+        requested_ms, claim = self._instance.now_ms(), self._table.claim
         answers = await asyncio.gather(
-            *(self._ask_quietly(RequestCode.LOCK_BATCH_MQ, group, claim) for group in groups)
+            *(self._request_quietly(RequestCode.LOCK_BATCH_MQ, group, claim) for group in groups)
         )
-        is_over = self._table.is_over(asked_ms, self._instance.now_ms())
+        is_over = self._table.is_over(requested_ms, self._instance.now_ms())
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
         for group, locked in zip(groups, answers, strict=True):
@@ -163,11 +163,11 @@ class QueueLocks:
             for queue in group:
                 # Released while the request was on its way: its answer must not bring the lock
                 # back.
-                if self._table.is_given_back_since(queue, claim):
+                if self._table.was_released_since(queue, claim):
                     continue
                 is_ours = False
                 if queue in locked:  # also where it is over: the broker keeps it for this member
-                    is_ours = self._table.granted(queue, asked_ms) and not is_over
+                    is_ours = self._table.granted(queue, requested_ms) and not is_over
                 else:
                     self._table.forget(queue)
                 (granted if is_ours else refused).add(queue)
@@ -178,15 +178,15 @@ class QueueLocks:
         groups = _by_broker(queues)
         if not groups:
             return
-        claim = self._table.give_back(queue for group in groups for queue in group)
+        claim = self._table.release(queue for group in groups for queue in group)
         await asyncio.gather(
-            *(self._ask_quietly(RequestCode.UNLOCK_BATCH_MQ, group, claim) for group in groups)
+            *(self._request_quietly(RequestCode.UNLOCK_BATCH_MQ, group, claim) for group in groups)
         )
 
     async def unlock_all(self) -> None:
         await self.unlock(self._table.queues)
 
-    async def _ask_quietly(
+    async def _request_quietly(
         self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
     ) -> set[MessageQueue] | None:
         """Return the queues in the answer of the group with `queues`; None without an answer.
@@ -197,7 +197,7 @@ class QueueLocks:
         held: set[MessageQueue] = set()
         error: ClientError | None = UnansweredError("cut short")
         try:
-            held = await self._ask(code, queues, claim)
+            held = await self._request(code, queues, claim)
             error = None
         except ClientError as failure:
             error = failure
@@ -213,7 +213,7 @@ class QueueLocks:
                 self._observer.locks_released(queues, error, t_invoke=began, t_complete=ended)
         return held
 
-    async def _ask(
+    async def _request(
         self, code: RequestCode, queues: Sequence[MessageQueue], claim: int
     ) -> set[MessageQueue]:
         namespace = self._instance.namespace

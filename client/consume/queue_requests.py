@@ -213,7 +213,7 @@ class QueueRequests:
             set_zero_if_not_found=None if zero_if_young else False,
         )
         try:
-            return await self._ask_offset(
+            return await self._query_offset(
                 RequestCode.QUERY_CONSUMER_OFFSET, queue, header, timeout_ms
             )
         except OffsetNotFoundError:
@@ -229,17 +229,17 @@ class QueueRequests:
             queue_id=queue.queue_id,
             commit_offset=offset,
         )
-        await self._ask(RequestCode.UPDATE_CONSUMER_OFFSET, queue, header, timeout_ms)
+        await self._request(RequestCode.UPDATE_CONSUMER_OFFSET, queue, header, timeout_ms)
 
     async def max_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
         """Return the next offset to be written."""
         header = GetMaxOffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
-        return await self._ask_offset(RequestCode.GET_MAX_OFFSET, queue, header, timeout_ms)
+        return await self._query_offset(RequestCode.GET_MAX_OFFSET, queue, header, timeout_ms)
 
     async def min_offset(self, queue: MessageQueue, *, timeout_ms: int | None = None) -> int:
         """Return the first offset retained."""
         header = GetMinOffsetRequestHeader(topic=self._topic(queue), queue_id=queue.queue_id)
-        return await self._ask_offset(RequestCode.GET_MIN_OFFSET, queue, header, timeout_ms)
+        return await self._query_offset(RequestCode.GET_MIN_OFFSET, queue, header, timeout_ms)
 
     async def search_offset(
         self, queue: MessageQueue, timestamp_ms: int, *, timeout_ms: int | None = None
@@ -249,18 +249,18 @@ class QueueRequests:
             topic=self._topic(queue), queue_id=queue.queue_id, timestamp_ms=timestamp_ms
         )
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        return await self._ask_offset(code, queue, header, timeout_ms)
+        return await self._query_offset(code, queue, header, timeout_ms)
 
     def _topic(self, queue: MessageQueue) -> str:
         return self._instance.namespace.wrap(queue.topic)
 
-    async def _ask_offset(
+    async def _query_offset(
         self, code: RequestCode, queue: MessageQueue, header: Header, timeout_ms: int | None
     ) -> int:
-        answer, address = await self._ask(code, queue, header, timeout_ms)
+        answer, address = await self._request(code, queue, header, timeout_ms)
         return _answer_header(OffsetResponseHeader, answer, address).offset
 
-    async def _ask(
+    async def _request(
         self, code: RequestCode, queue: MessageQueue, header: Header, timeout_ms: int | None
     ) -> tuple[RemotingCommand, str]:
         fields = header.to_ext_fields()

@@ -157,7 +157,7 @@ class TransactionObserver:
     ) -> None:
         """Report the end of the listener's local transaction."""
 
-    def end_told(
+    def end_sent(
         self,
         half: HalfMessage,
         decision: Decision,
@@ -339,7 +339,7 @@ class TransactionProducer(Producer):
             result = EndResult(outcome=outcome, error=error)
         if self._tracer is not None:
             self._tracer.add([self._end_trace(half, decision, from_check)])
-        self._observer.end_told(
+        self._observer.end_sent(
             half,
             decision,
             result,

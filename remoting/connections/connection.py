@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._waiting_for_turn: list[asyncio.Future[None]] = []
         self._opaque = 0
         self._pending: dict[int, tuple[asyncio.Future[RemotingCommand], asyncio.TimerHandle]] = {}
-        self._told_peer = peer
+        self._announced_peer = peer
         self.peer = peer or "?"
         """Address of the other end, "ip:port"; the client's where a proxy named it by `peer`."""
         self.local = "?"
@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
         # A cast, since uvloop's transports do not derive from asyncio.Transport.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_size_high)
-        self.peer = self._told_peer or _address_text(transport.get_extra_info("peername"))
+        self.peer = self._announced_peer or _address_text(transport.get_extra_info("peername"))
         self.local = _address_text(transport.get_extra_info("sockname"))
         if self._on_open is not None:
             self._on_open(self)
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
             self.has_requested = self.has_requested or bool(commands)
             self._read += commands
             if not self._is_read_paused:
-                self._hand_on()
+                self._dispatch()
             return
         for command in commands:
             if self._closed:
@@ -274,7 +274,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._end_write_pause()
         if self._is_read_paused:
-            self._loop.call_soon(self._hand_on)
+            self._loop.call_soon(self._dispatch)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
 
     # Internals.
 
-    def _hand_on(self) -> None:
+    def _dispatch(self) -> None:
         """Dispatch requests in order, as many as a turn allows; then resume reading, or wait."""
         read = self._read
         left = _REQUESTS_PER_TURN_MAX
@@ -310,7 +310,7 @@ class Connection(asyncio.Protocol):
             return  # read requests wait for `resume_writing`, or end with the connection
         if read:
             self._pause_reading()
-            self._loop.call_soon(self._hand_on)
+            self._loop.call_soon(self._dispatch)
         elif self._is_read_paused and self._transport is not None:
             self._is_read_paused = False
             self._transport.resume_reading()

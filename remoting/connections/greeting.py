@@ -138,16 +138,16 @@ class Greeter:
         handed_over = False
         try:
             first = await self._first_byte(accepted, self._first_byte_timeout)
-            told: str | None = None
+            announced: str | None = None
             if first is not None and begins_preamble(first):
                 async with asyncio.timeout(_BEGIN_TIMEOUT_S):
-                    told = await self._preamble(accepted, peer)
+                    announced = await self._preamble(accepted, peer)
                     first = await self._first_byte(accepted, self._first_byte_timeout)
             if first is None:
                 return  # it closed, or sent nothing
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handed_over = True
-            await self._connect(accepted, peer, told, is_tls=first == _TLS_HANDSHAKE)
+            await self._connect(accepted, peer, announced, is_tls=first == _TLS_HANDSHAKE)
         except TimeoutError:
             _log.warning("closing the connection to %s: it took too long to begin", peer)
         except PreambleError as error:
@@ -159,13 +159,13 @@ class Greeter:
                 accepted.close()
 
     async def _connect(
-        self, accepted: socket.socket, peer: str, told: str | None, *, is_tls: bool
+        self, accepted: socket.socket, peer: str, announced: str | None, *, is_tls: bool
     ) -> None:
         tls = self._greeting.tls
         if is_tls and tls is not None:
             try:
                 await self._loop.connect_accepted_socket(
-                    lambda: self._make_connection(told, False),
+                    lambda: self._make_connection(announced, False),
                     accepted,
                     ssl=tls.context,
                     ssl_handshake_timeout=_BEGIN_TIMEOUT_S,
@@ -174,13 +174,13 @@ class Greeter:
             except (ssl.SSLError, ConnectionError) as error:
                 # A peer that rejects our certificate often just closes, without an alert.
                 why = str(error) or "ended by the other side"
-                _log.warning("refusing %s: its TLS handshake failed: %s", told or peer, why)
+                _log.warning("refusing %s: its TLS handshake failed: %s", announced or peer, why)
             return
         is_refused = tls is not None and tls.is_enforcing
         if is_refused:
-            _log.warning("refusing %s: plain text, and this port takes TLS only", told or peer)
+            _log.warning("refusing %s: plain text, and this port takes TLS only", announced or peer)
         await self._loop.connect_accepted_socket(
-            lambda: self._make_connection(told, is_refused), accepted
+            lambda: self._make_connection(announced, is_refused), accepted
         )
 
     async def _preamble(self, accepted: socket.socket, peer: str) -> str | None:

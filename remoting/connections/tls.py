@@ -89,7 +89,7 @@ class ServerTls:
     def is_enforcing(self) -> bool:
         return self.options.mode is TlsMode.ENFORCING
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the files again where one has changed; open connections keep their context."""
         version = _version(self.options.files)
         if version == self._version:

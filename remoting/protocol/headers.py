@@ -17,7 +17,7 @@ Source: RocketMQ 5.3 `org.apache.rocketmq.remoting.protocol.header`.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Self, TypeAlias
+from typing import Annotated, Final, Self, TypeAlias
 
 import msgspec
 from msgspec import field
@@ -59,7 +59,6 @@ __all__ = [
     "ListAclsRequestHeader",
     "ListUsersRequestHeader",
     "NotificationRequestHeader",
-    "NotifyConsumerIdsChangedRequestHeader",
     "OffsetResponseHeader",
     "PeekMessageRequestHeader",
     "PermOfBrokerRequestHeader",
@@ -146,7 +145,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"
 class SendMessageRequestHeader(Header, frozen=True, kw_only=True):
     """SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and SEND_REPLY_MESSAGE_V2 (letters).
 
-    SEND_MESSAGE and SEND_REPLY_MESSAGE carry the same with long names: `from_long_names`.
+    SEND_MESSAGE and SEND_REPLY_MESSAGE carry the same with long names, which only brokers read.
     `properties` is the block in text form.
     """
 
@@ -164,36 +163,6 @@ class SendMessageRequestHeader(Header, frozen=True, kw_only=True):
     max_reconsume_times: Int | None = field(name="l", default=None)
     batch: bool | None = field(name="m", default=None)
     broker_name: str | None = field(name="n", default=None)
-
-    _LONG_NAMES: ClassVar[dict[str, str]] = {
-        "producerGroup": "a",
-        "topic": "b",
-        "defaultTopic": "c",
-        "defaultTopicQueueNums": "d",
-        "queueId": "e",
-        "sysFlag": "f",
-        "bornTimestamp": "g",
-        "flag": "h",
-        "properties": "i",
-        "reconsumeTimes": "j",
-        "unitMode": "k",
-        "maxReconsumeTimes": "l",
-        "batch": "m",
-        "bname": "n",
-    }
-
-    @classmethod
-    def from_long_names(cls, ext_fields: dict[str, str]) -> Self:
-        """Decode SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324). Raises HeaderError."""
-        letters = cls._LONG_NAMES
-        return cls.from_ext_fields(
-            {letters[name]: value for name, value in ext_fields.items() if name in letters}
-        )
-
-    def to_long_names(self) -> dict[str, str]:
-        """Encode as SEND_MESSAGE and PUSH_REPLY_MESSAGE_TO_CLIENT do."""
-        fields = self.to_ext_fields()
-        return {name: fields[key] for name, key in self._LONG_NAMES.items() if key in fields}
 
 
 class SendMessageResponseHeader(Header, frozen=True, kw_only=True):
@@ -474,12 +443,6 @@ class GetSubscriptionGroupConfigRequestHeader(Header, frozen=True, kw_only=True)
     """GET_SUBSCRIPTIONGROUP_CONFIG."""
 
     group: str
-
-
-class NotifyConsumerIdsChangedRequestHeader(Header, frozen=True, kw_only=True):
-    """NOTIFY_CONSUMER_IDS_CHANGED, broker to client."""
-
-    consumer_group: str
 
 
 # Administration of a broker.

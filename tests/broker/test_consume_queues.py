@@ -101,7 +101,7 @@ def test_lost_files_are_built_again_from_the_log(tmp_path, lost):
     for first in range(0, end, 100_000):
         assert again.fill(run_of(first, min(100_000, end - first)))
         assert shown(again) == run_of(0, min(end, first + 100_000)).units
-    again.settle()
+    again.end_filling()
     assert bounds(again) == (0, end)
     assert not again.is_filling
     again.close()
@@ -113,7 +113,7 @@ def test_an_installed_queue_begins_with_the_logs_first_run(tmp_path):
     assert queues.fill(run_of(200, 100))
     assert not queues.fill(run_of(200, 100)), "the same entry again changes nothing"
     assert queues.fill(run_of(250, 250)), "what of it is known is left"
-    queues.settle()
+    queues.end_filling()
     assert bounds(queues) == (200, 500)
     assert shown(queues) == run_of(200, 300).units
     old = queues.get("Old", 0)
@@ -133,7 +133,7 @@ def test_an_install_behind_a_gap_forgets_what_was_before_it(tmp_path):
     queues.restore({KEY: 900})
     assert queues.is_filling
     queues.fill(run_of(800, 100))
-    queues.settle()
+    queues.end_filling()
     assert bounds(queues) == (800, 900)
     assert shown(queues) == run_of(800, 100).units
     queues.close()
@@ -146,7 +146,7 @@ def test_an_install_that_was_broken_off_is_filled_again(tmp_path):
     again = reopened(tmp_path, {KEY: FILE_UNITS + 500})
     assert again.is_filling
     again.fill(run_of(FILE_UNITS + 200, 300))
-    again.settle()
+    again.end_filling()
     again.trim(100 * (FILE_UNITS + 200))
     assert bounds(again) == (FILE_UNITS + 200, FILE_UNITS + 500)
     again.sync()
@@ -167,7 +167,7 @@ def test_a_trim_while_a_queue_is_filled_hides_nothing_after_a_restart(tmp_path, 
     again.trim(100)
     assert again.is_filling
     again.fill(run_of(1, 5))
-    again.settle()
+    again.end_filling()
     assert shown(again) == run_of(1, 5).units
     again.close()
 
@@ -222,7 +222,7 @@ def test_without_its_note_a_trimmed_queue_is_built_again(tmp_path):
     again = reopened(tmp_path, {KEY: FILE_UNITS + 100})
     assert again.is_filling
     again.fill(run_of(FILE_UNITS + 50, 50))
-    again.settle()
+    again.end_filling()
     assert bounds(again) == (FILE_UNITS + 50, FILE_UNITS + 100)
     again.close()
 
@@ -284,7 +284,7 @@ def test_damage_in_what_was_synced_is_found_and_built_again(tmp_path, at):
     assert again.is_filling
     again.fill(run_of(0, end))
     assert not again.wants_sync, "there will be more"
-    again.settle()
+    again.end_filling()
     assert shown(again) == run_of(0, end).units
     assert again.wants_sync
     again.sync()
@@ -323,7 +323,7 @@ def test_a_file_that_was_being_built_when_the_power_failed_is_built_again(tmp_pa
     """Its end is on the disk, and a sector before it is not: the state has all of it."""
     queues = reopened(tmp_path, {KEY: 44})
     assert queues.fill(run_of(0, 44))
-    queues.settle()
+    queues.end_filling()
     queues.close()
     with files_of(tmp_path)[0].open("r+b") as file:
         file.seek(20 * 40)
@@ -331,7 +331,7 @@ def test_a_file_that_was_being_built_when_the_power_failed_is_built_again(tmp_pa
     again = reopened(tmp_path, {KEY: 44})
     assert again.is_filling
     again.fill(run_of(0, 44))
-    again.settle()
+    again.end_filling()
     assert shown(again) == run_of(0, 44).units
 
 

@@ -90,7 +90,7 @@ class Follower:
 
     def give(self, request: Request) -> None:
         assert takes_at(self.forwarding, request)
-        self.forwarding.hand_on(request, self.handled.append)
+        self.forwarding.forward(request, self.handled.append)
 
     async def answer(self) -> RemotingCommand:
         await until(lambda: self.client.sent)

@@ -65,7 +65,7 @@ class Group:
         self.clocks[asking].heard(
             str(asked),
             ClockReading(wall_ms=reading.wall_ms - back_ms, group_ms=group_ms),
-            asked_ms=self.monotonic_ms(asking) - there_ms - back_ms,
+            queried_ms=self.monotonic_ms(asking) - there_ms - back_ms,
             monotonic_ms=self.monotonic_ms(asking),
             is_leader=asked == self.leader and asking != self.leader,
         )
@@ -213,10 +213,10 @@ def test_a_group_of_one_goes_by_its_clock_once_that_has_stayed():
 def test_answers_that_took_long_or_are_old_say_nothing():
     clock = GroupClock(3)
     late = ClockReading(wall_ms=WALL_MS, group_ms=WALL_MS)
-    clock.heard("n1", late, asked_ms=0, monotonic_ms=1_001, is_leader=True)
+    clock.heard("n1", late, queried_ms=0, monotonic_ms=1_001, is_leader=True)
     assert not clock.is_sure
     told = ClockReading(wall_ms=WALL_MS, group_ms=None)
-    clock.heard("n1", told, asked_ms=2_000, monotonic_ms=2_000, is_leader=True)
+    clock.heard("n1", told, queried_ms=2_000, monotonic_ms=2_000, is_leader=True)
     clock.tick(12_001, WALL_MS, 0, leads=False)
     assert not clock.is_sure
 
@@ -227,7 +227,7 @@ def test_a_link_that_is_slow_in_one_direction_moves_no_clock_ahead(wrong_ms):
     clock = GroupClock(3)
     for replica, wall_ms in (("n1", WALL_MS + wrong_ms), ("n2", WALL_MS + 1_000)):
         told = ClockReading(wall_ms=wall_ms, group_ms=None)
-        clock.heard(replica, told, asked_ms=0, monotonic_ms=1_000, is_leader=False)
+        clock.heard(replica, told, queried_ms=0, monotonic_ms=1_000, is_leader=False)
     clock.tick(1_000, WALL_MS + 1_000, 0, leads=True)
     assert clock.is_sure
     assert clock.stamp_ms(1_000, 0) == WALL_MS + 1_000

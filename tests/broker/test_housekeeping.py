@@ -57,12 +57,12 @@ class House:
             Housekeeper,
             rig.tasks,
             self.peers,  # type: ignore[arg-type]
-            look=lambda _: self.use,
+            measure=lambda _: self.use,
         )
 
     async def round(self) -> None:
         """One look, one round, and everything that they spawned."""
-        self.keeper.look()
+        self.keeper.poll()
         self.keeper.round()
         await turns(20)
 

@@ -36,11 +36,11 @@ class Table:
     def lock(
         self, group: str, client_id: str, queues: list[Queue], now_ms: int, claim: int = 0
     ) -> list[Queue]:
-        claims = self.locks.ask(
+        claims = self.locks.claim(
             self.owners, group, client_id, queues, members=self.members, now_ms=now_ms, claim=claim
         )
         self.owners.lock(group, client_id, claims.free, claim)
-        self.locks.settle(group, claims.free, now_ms)
+        self.locks.end_change(group, claims.free, now_ms)
         return sorted(claims.held + claims.free)
 
     def sweep(self, now_ms: int) -> None:
@@ -93,11 +93,11 @@ def test_a_new_leader_gives_nobodys_queue_away():
 
 def test_a_queue_has_one_change_under_way():
     table = Table()
-    wish = table.locks.ask(table.owners, "G", "a", [Q0], members=(), now_ms=0)
+    wish = table.locks.claim(table.owners, "G", "a", [Q0], members=(), now_ms=0)
     assert wish.free == [Q0]
-    second = table.locks.ask(table.owners, "G", "b", [Q0], members=(), now_ms=0)
+    second = table.locks.claim(table.owners, "G", "b", [Q0], members=(), now_ms=0)
     assert (second.free, second.held) == ([], [])
-    table.locks.settle("G", [Q0], None)
+    table.locks.end_change("G", [Q0], None)
     assert table.lock("G", "b", [Q0], 1) == [Q0]
 
 
@@ -135,7 +135,7 @@ class Wanderer:
         self.sent: list[tuple[str, Queue, int]] = []
 
     def send(self, kind: str, queue: Queue) -> None:
-        claim = self.client.give_back([named(queue)]) if kind == "unlock" else self.client.claim
+        claim = self.client.release([named(queue)]) if kind == "unlock" else self.client.claim
         self.sent.append((kind, queue, claim))
 
     def deliver(self, number: int) -> None:
@@ -144,7 +144,7 @@ class Wanderer:
             self.table.owners.unlock("G", self.client_id, [queue], claim)
         elif not self.table.lock("G", self.client_id, [queue], 0, claim):
             return
-        elif not self.client.is_given_back_since(named(queue), claim):
+        elif not self.client.was_released_since(named(queue), claim):
             self.client.granted(named(queue), 0)
 
     def believed(self) -> list[Queue]:

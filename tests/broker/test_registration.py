@@ -65,7 +65,7 @@ async def test_the_answer_waits_for_a_registration_that_began_after_it(rig):
     registration, servers = rig
     answered: list[bool] = []
     await turns(20)
-    registration.when_told(lambda: answered.append(True))
+    registration.when_registered(lambda: answered.append(True))
     servers.gates[ONE].set()
     await turns(20)
     assert not answered, "only one name server knows"
@@ -80,6 +80,6 @@ async def test_a_name_server_that_is_down_or_silent_holds_up_nobody_for_long(rig
     registration, servers = rig
     servers.down.add(ONE)
     answered = asyncio.Event()
-    registration.when_told(answered.set)  # TWO says nothing
+    registration.when_registered(answered.set)  # TWO says nothing
     async with asyncio.timeout(5):
         await answered.wait()

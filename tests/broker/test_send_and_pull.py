@@ -487,7 +487,7 @@ async def test_a_pull_with_a_newer_subscription_than_known_gets_more_not_less(ri
 
 async def test_a_topic_made_by_a_send_is_told_before_the_answer(rig):
     told: list[Callable[[], None]] = []
-    rig.context.when_routes_told = told.append
+    rig.context.when_routes_registered = told.append
     connection = FakeConnection()
     handle = rig.make(SendProcessor).handle
     rig.give(handle, RequestCode.SEND_MESSAGE_V2, send_fields("New"), b"x", connection)

@@ -267,11 +267,11 @@ async def test_retention_never_takes_what_waits(rig):
         Housekeeper,
         rig.tasks,
         RemotingClient(),
-        look=lambda _: DiskUse(used=1, free=1 << 40),
+        measure=lambda _: DiskUse(used=1, free=1 << 40),
     )
 
     async def keep_house() -> int:
-        housekeeper.look()
+        housekeeper.poll()
         housekeeper.round()
         await turns(10)
         return rig.log.begin_position

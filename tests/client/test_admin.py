@@ -106,7 +106,7 @@ async def test_of_many_matches_the_newest_of_all_groups_are_returned(
 
     admin = Admin("127.0.0.1:1")
     monkeypatch.setattr(admin, "topic_route", route)
-    monkeypatch.setattr(admin, "_ask_leaders", answers)
+    monkeypatch.setattr(admin, "_query_leaders", answers)
     for count_max, bodies in ((0, []), (2, [b"30", b"40"]), (9, [b"10", b"20", b"30", b"40"])):
         found = await admin.query_messages("T", "k", count_max=count_max)
         assert [message.body for message in found] == bodies

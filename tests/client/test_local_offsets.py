@@ -116,8 +116,8 @@ def test_what_is_given_back_is_asked_for_by_another_claim() -> None:
     table = LockTable()
     before = table.claim
     assert table.granted(QUEUE, 1_000)
-    assert table.give_back([QUEUE]) == before
+    assert table.release([QUEUE]) == before
     assert table.claim > before
     assert not table.holds(QUEUE, 1_000)
-    assert table.is_given_back_since(QUEUE, before)  # an answer that comes late
-    assert not table.is_given_back_since(QUEUE, table.claim)
+    assert table.was_released_since(QUEUE, before)  # an answer that comes late
+    assert not table.was_released_since(QUEUE, table.claim)

@@ -170,20 +170,20 @@ async def test_an_answer_that_comes_when_its_lease_is_over_grants_nothing(
         assert locks is not None
         await until(lambda: len(consumer.queues) > 0 and _holds(consumer))
         (queue,) = [queue for queue in consumer.queues if queue.queue_id == 0]
-        ask = locks._ask_quietly
+        ask = locks._request_quietly
 
         async def sleep_over_it(*what: Any) -> Any:
             answer = await ask(*what)
             shift_clock(consumer, monkeypatch)
             return answer
 
-        monkeypatch.setattr(locks, "_ask_quietly", sleep_over_it)
+        monkeypatch.setattr(locks, "_request_quietly", sleep_over_it)
         answer = await locks.lock([queue])
         assert answer.granted == frozenset()
         assert answer.refused == {queue}
         assert not locks.holds(queue)
         assert queue in locks._table.queues  # to be named where it gives all back
-        monkeypatch.setattr(locks, "_ask_quietly", ask)
+        monkeypatch.setattr(locks, "_request_quietly", ask)
         assert (await locks.lock([queue])).granted == frozenset()  # somebody may have had it
         assert (await locks.lock([queue])).granted == {queue}
 

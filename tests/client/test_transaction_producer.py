@@ -59,7 +59,7 @@ class Recorder(TransactionObserver):
     def local_decided(self, message, decision, *, t_invoke, t_complete):  # type: ignore[no-untyped-def]
         self.events.append(("local", decision))
 
-    def end_told(self, half, decision, result, *, from_check, t_invoke, t_complete):  # type: ignore[no-untyped-def]
+    def end_sent(self, half, decision, result, *, from_check, t_invoke, t_complete):  # type: ignore[no-untyped-def]
         self.events.append(("check-end" if from_check else "end", (decision, result.outcome)))
 
     def check_received(self, message, half, address, *, t_invoke):  # type: ignore[no-untyped-def]

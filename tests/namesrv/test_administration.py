@@ -13,7 +13,7 @@ import pytest
 from campaigns.rig.certificates import Authority
 from namesrv.config import NameServerConfig, NameServerConfigError, load_config
 from namesrv.kv_config import KvConfig
-from namesrv.kv_file import KeptKv, KvFileError, NotKeptError
+from namesrv.kv_file import KvFileError, NotStoredError, StoredKv
 from namesrv.server import NameServer, NameServerStartError
 from namesrv.settings import Settings, SettingsError
 from remoting.connections.connection import Connection
@@ -173,17 +173,17 @@ async def test_key_value_configuration_survives_a_restart(tmp_path: Path) -> Non
 
 def test_what_can_not_be_kept_is_not_in_force(tmp_path: Path) -> None:
     file = tmp_path / "kv.json"
-    kv = KeptKv(KvConfig(), file)
+    kv = StoredKv(KvConfig(), file)
     kv.put("n", "k", "old")
     (tmp_path / "kv.json.new").mkdir()  # nothing can be written there
-    with pytest.raises(NotKeptError, match=r"kv\.json"):
+    with pytest.raises(NotStoredError, match=r"kv\.json"):
         kv.put("n", "k", "new")
-    with pytest.raises(NotKeptError):
+    with pytest.raises(NotStoredError):
         kv.put("n", "other", "new")
-    with pytest.raises(NotKeptError):
+    with pytest.raises(NotStoredError):
         kv.delete("n", "k")
     assert kv.namespace("n") == {"k": "old"}
-    assert KeptKv(KvConfig(), file).namespace("n") == {"k": "old"}
+    assert StoredKv(KvConfig(), file).namespace("n") == {"k": "old"}
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[]", b'{"configTable":{"n":{"k":1}}}'])
@@ -191,7 +191,7 @@ def test_a_file_that_can_not_be_read_ends_the_start(tmp_path: Path, content: byt
     file = tmp_path / "kv.json"
     file.write_bytes(content)
     with pytest.raises(KvFileError, match=r"kv\.json"):
-        KeptKv(KvConfig(), file)
+        StoredKv(KvConfig(), file)
     assert file.read_bytes() == content
 
 

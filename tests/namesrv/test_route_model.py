@@ -145,7 +145,7 @@ class RouteTableComparison(RuleBasedStateMachine):
         super().__init__()
         self.table = RouteTable(
             RouteLimits(broker_timeout_ms=TIMEOUT_MS),
-            RoutePolicy(acting_master=True, tell_min_id=True),
+            RoutePolicy(acting_master=True, notify_min_id=True),
         )
         self.model = Model()
         self.now_ms = 0
@@ -265,8 +265,8 @@ class RouteTableComparison(RuleBasedStateMachine):
     def told_ids_are_the_lowest(self) -> None:
         for change in self.table.take_min_id_changes():
             addresses = {row.addr for row in self.model.rows if row.group == change.broker_name}
-            assert set(change.tell) <= addresses
-            assert change.offline_addr is None or change.offline_addr not in change.tell
+            assert set(change.receivers) <= addresses
+            assert change.offline_addr is None or change.offline_addr not in change.receivers
 
     @invariant()
     def members_agree(self) -> None:

@@ -348,7 +348,7 @@ def test_a_stale_leader_does_not_win_over_who_acts() -> None:
 
 
 def test_members_hear_of_another_lowest_id() -> None:
-    table = RouteTable(policy=RoutePolicy(tell_min_id=True))
+    table = RouteTable(policy=RoutePolicy(notify_min_id=True))
     table.register(registration(2, "n2", enable_acting_master=True), "c2", 0)
     assert table.take_min_id_changes() == []
     table.register(registration(1, "n1", enable_acting_master=True), "c1", 0)
@@ -358,14 +358,14 @@ def test_members_hear_of_another_lowest_id() -> None:
         min_addr="n1",
         offline_addr=None,
         ha_addr="ha-n1",
-        tell=("n2",),
+        receivers=("n2",),
     )
     assert table.take_min_id_changes() == [wanted]
     table.register(registration(1, "n1", enable_acting_master=True), "c1", 1)
     assert table.take_min_id_changes() == []
     table.connection_lost("c1")
     (change,) = table.take_min_id_changes()
-    assert (change.min_id, change.offline_addr, change.tell) == (2, "n1", ("n2",))
+    assert (change.min_id, change.offline_addr, change.receivers) == (2, "n1", ("n2",))
     table.connection_lost("c2")
     assert table.take_min_id_changes() == []
     for broker_id in (2, 1, 0):
@@ -374,7 +374,7 @@ def test_members_hear_of_another_lowest_id() -> None:
     table.take_min_id_changes()
     table.connection_lost("c0")
     table.connection_lost("c1")
-    told = [(change.min_id, change.tell) for change in table.take_min_id_changes()]
+    told = [(change.min_id, change.receivers) for change in table.take_min_id_changes()]
     assert told == [(1, ("n2",)), (2, ("n2",))], "nobody who has gone meanwhile"
     quiet = acting_group(RoutePolicy())
     quiet.connection_lost("c0")

@@ -41,29 +41,11 @@ LETTERS = {
     "m": "true",
     "n": "broker-a",
 }
-LONG = {
-    "producerGroup": "g",
-    "topic": "t",
-    "defaultTopic": "TBW102",
-    "defaultTopicQueueNums": "4",
-    "queueId": "-1",
-    "sysFlag": "4",
-    "bornTimestamp": "1700000000000",
-    "flag": "7",
-    "properties": "A\x01b\x02",
-    "reconsumeTimes": "0",
-    "unitMode": "false",
-    "maxReconsumeTimes": "16",
-    "batch": "true",
-    "bname": "broker-a",
-}
 
 
-def test_a_send_in_letters_and_in_long_names() -> None:
+def test_a_send_in_letters() -> None:
     assert SEND.to_ext_fields() == LETTERS
-    assert SEND.to_long_names() == LONG
     assert headers.SendMessageRequestHeader.from_ext_fields(LETTERS) == SEND
-    assert headers.SendMessageRequestHeader.from_long_names(LONG) == SEND
 
 
 def test_optional_fields_may_be_absent_and_unknown_ones_present() -> None:
@@ -72,7 +54,6 @@ def test_optional_fields_may_be_absent_and_unknown_ones_present() -> None:
     assert header.properties is None
     assert header.batch is None
     assert header.to_ext_fields() == {name: LETTERS[name] for name in "abcdefgh"}
-    assert headers.SendMessageRequestHeader.from_long_names({**LONG, "lo": "x"}) == SEND
 
 
 @pytest.mark.parametrize("name", list("abcdefgh"))

@@ -231,11 +231,11 @@ def test_a_new_certificate_is_taken_up_and_a_broken_one_is_not(run, authority, t
             new = client_context(ca_file=others.own.cert)
             assert body_of(await ask(server, old)) == b"hello"
             cert.write_text("no certificate")
-            made.look()
+            made.poll()
             assert "stays in force" in caplog.text
             assert body_of(await ask(server, old)) == b"hello"
             install(second)
-            made.look()
+            made.poll()
             assert isinstance(await ask(server, old), ConnectError)
             assert body_of(await ask(server, new)) == b"hello"
 

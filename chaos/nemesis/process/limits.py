@@ -25,7 +25,6 @@ __all__ = ["SPECS", "FullDisk", "OutOfDescriptors", "OutOfMemory"]
 
 _PARTS: Final = frozenset({Part.PROCESSES, Part.LIMITS})
 _TARGET: Final = {"target": ("leader", "follower", "any")}
-PAGE_KIB: Final = 4
 
 
 class Limited(NodeFault):

@@ -264,7 +264,7 @@ class GroupCluster:
         """Note brokers that began group time anew: the leader may have got it from another."""
         for machine in self.brokers:
             broker = machine.broker
-            if machine.alive and broker is not None and broker.replica.clocks.began_anew:
+            if machine.alive and broker is not None and broker.replica.clocks.has_own_time:
                 self.true_time.on_begun_anew(machine.name, machine.incarnation)
 
     def _machine(self, node: NodeId) -> BrokerMachine:

@@ -357,7 +357,7 @@ class TransactionSender(TransactionObserver):
 
     # --- answers -------------------------------------------------------------------------------
 
-    def end_told(
+    def end_sent(
         self,
         half: HalfMessage,
         decision: Decision,

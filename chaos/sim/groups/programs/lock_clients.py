@@ -50,7 +50,7 @@ class _RepeatedUnlocks(QueueLocks):
 
     async def unlock_again(self) -> None:
         if self._last is not None:
-            await self._ask_quietly(RequestCode.UNLOCK_BATCH_MQ, *self._last)
+            await self._request_quietly(RequestCode.UNLOCK_BATCH_MQ, *self._last)
 
 
 class OrderlyConsumer:
