@@ -23,6 +23,7 @@ from chaos.recording.history import MessageRow
 from chaos.scenario.part_sections import BroadcastSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
+from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -65,7 +66,7 @@ class _SlotMember:
         self.owed = Owed()
 
 
-class BroadcastPart:
+class BroadcastPart(FedPart):
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: BroadcastSection = kit.section
@@ -96,16 +97,7 @@ class BroadcastPart:
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         with tempfile.TemporaryDirectory(prefix="ledgermq-broadcast-") as folder:
             self._folder = Path(folder)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._feed.run(stop))
-                for members in self._members:
-                    tasks.create_task(members.run(stop, drained))
-
-    async def idle(self) -> None:
-        await self._feed.idle()
-
-    def is_settled(self) -> bool:
-        return True
+            await super().run(stop, drained)
 
     def has_read(self) -> bool:
         return all(member.owed.is_empty for member in self._slot_members)

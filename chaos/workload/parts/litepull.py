@@ -23,6 +23,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
 from chaos.workload.member_observer import MemberObserver
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -45,7 +46,7 @@ PAUSE_S_MAX: Final = 1.5
 SEEK_BACK_MAX: Final = 10
 
 
-class LitePullPart:
+class LitePullPart(FedPart):
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: LitePullSection = kit.section
@@ -77,18 +78,6 @@ class LitePullPart:
                 "topics": [NAME],
             }
         }
-
-    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._feed.run(stop))
-            for members in self._members:
-                tasks.create_task(members.run(stop, drained))
-
-    async def idle(self) -> None:
-        await self._feed.idle()
-
-    def is_settled(self) -> bool:
-        return True
 
     def has_read(self) -> bool:
         return self._owed.is_empty

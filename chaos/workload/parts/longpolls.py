@@ -22,6 +22,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, queue_row
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -42,7 +43,7 @@ ERROR_PAUSE_S: Final = 0.1
 RESTART_PAUSE_S: Final = 0.5
 
 
-class LongPollsPart:
+class LongPollsPart(FedPart):
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         section: LongPollsSection = kit.section
@@ -54,7 +55,7 @@ class LongPollsPart:
             rate=section.rate,
             on_acked=lambda row: self._owed.acknowledged(row.value),
         )
-        self._readers = [
+        self._members = [
             _QueueReaders(kit, kit.slots[f"{NAME}-reader"], queue, self._owed)
             for queue in kit.context.part_queues[NAME]
         ]
@@ -69,18 +70,6 @@ class LongPollsPart:
                 "topics": [NAME],
             }
         }
-
-    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._feed.run(stop))
-            for readers in self._readers:
-                tasks.create_task(readers.run(stop, drained))
-
-    async def idle(self) -> None:
-        await self._feed.idle()
-
-    def is_settled(self) -> bool:
-        return True
 
     def has_read(self) -> bool:
         return self._owed.is_empty

@@ -22,6 +22,7 @@ from chaos.recording.history import MessageRow
 from chaos.scenario.part_sections import OrderlySection
 from chaos.workload.context import Slot
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -47,7 +48,7 @@ REDELIVERY_MS: Final = 200  # how long a refused message makes its queue wait
 RENEWALS: Final = 3  # in a lease, as by RocketMQ's defaults
 
 
-class OrderlyPart:
+class OrderlyPart(FedPart):
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: OrderlySection = kit.section
@@ -81,13 +82,7 @@ class OrderlyPart:
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         load_s = self._kit.context.scenario.load.seconds
         self._crashes_until_s = asyncio.get_running_loop().time() + load_s * CRASHES_UNTIL
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._feed.run(stop))
-            for members in self._members:
-                tasks.create_task(members.run(stop, drained))
-
-    async def idle(self) -> None:
-        await self._feed.idle()
+        await super().run(stop, drained)
 
     def is_settled(self) -> bool:
         return True  # a message is refused in place, nothing is stored for it

@@ -26,6 +26,7 @@ from chaos.workload.context import Slot
 from chaos.workload.member_observer import QueueActors
 from chaos.workload.messages import wall_ms
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.push_members import (
@@ -92,7 +93,7 @@ class DueOffsets:
         return not any(self._owed.values())
 
 
-class ResetsPart:
+class ResetsPart(FedPart):
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: ResetsSection = kit.section
@@ -132,9 +133,6 @@ class ResetsPart:
     async def idle(self) -> None:
         await self._feed.idle()
         await self._resets_done.wait()
-
-    def is_settled(self) -> bool:
-        return True
 
     def has_read(self) -> bool:
         return self._due.is_empty

@@ -23,6 +23,7 @@ from chaos.recording.history import MessageRow
 from chaos.scenario.part_sections import RetriesSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
+from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -66,7 +67,7 @@ def refusals_of(value: str, *, retries_max: int, refuse_share: float, poison_sha
     return 0
 
 
-class RetriesPart:
+class RetriesPart(FedPart):
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: RetriesSection = kit.section
@@ -100,14 +101,8 @@ class RetriesPart:
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._feed.run(stop))
-            for members in self._members:
-                tasks.create_task(members.run(stop, drained))
+        await super().run(stop, drained)
         await _DeadLetters(self._kit).read()
-
-    async def idle(self) -> None:
-        await self._feed.idle()
 
     def is_settled(self) -> bool:
         quiet_s = asyncio.get_running_loop().time() - self._refused_s
