@@ -1,8 +1,8 @@
 """The name server: where brokers register and clients learn which broker has a topic's queues.
 
-Place in the data path: beside it; asked once in a while, and before the first message. The tables
+Place in the data path: beside it; queried once in a while, and before the first message. The tables
 (`route_table`, `kv_config`) are pure and take the time as an argument; `registration` checks what
-brokers tell; `settings` is what administrators change while it runs; `kv_file` keeps key-value
+brokers register; `settings` is what administrators change while it runs; `kv_file` keeps key-value
 configuration over restarts; `held_lookups` lets a lookup wait a moment for a new leader; `server`
 is the shell.
 

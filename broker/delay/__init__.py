@@ -5,7 +5,7 @@ the messages with a time of their own (their table is `broker.state.timer_table`
 `records` makes what consumers get, `recall` and `recall_handle` take a waiting message back.
 Deliveries and recalls are proposals of the leader.
 
-The room never delivers before the time, and keeps no progress outside of the log.
+The room never delivers before the time, and stores no progress outside of the log.
 
 May import: `broker.entry`, `broker.leader`, `broker.request`, `raft`, `remoting`.
 """

@@ -4,10 +4,10 @@
 record (its reader is `remoting.records.message`), `record_copy` a message that is stored again
 under another topic. `topics`, `topic_attributes`, `policies`,
 `levels`, `pop_commands` and `pop_handle` are values that entries and requests speak of.
-`state_part` is what a part of the replicated state has to offer to keep rows of its own in a
+`state_part` is what a part of the replicated state has to offer to store rows of its own in a
 snapshot; `applied_entries` holds the newest applied entries in decoded form.
 
-Nothing here looks at a clock or talks to a client.
+Nothing here reads a clock or talks to a client.
 
 May import: `raft`, `remoting`.
 """

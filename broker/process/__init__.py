@@ -3,9 +3,9 @@
 `server` is the process: sockets, timers, signals. `request_table` has a row for every request that
 is served, `processors` puts the handlers together that the rows name, `not_served` says of every
 other code whose it is or why nobody's (decision 12). `replication` chooses the engine,
-`registration` tells the name servers. `rounds` runs on one timer of the loop, every 25 ms, what has
-to be looked at again and again: held pulls, delays, timers, holdings, index, disk, accounts.
-`housekeeping` looks at the disk, lets old messages go, and hands leadership away from a full disk.
+`registration` registers with the name servers. `rounds` runs on one timer of the loop, every 25 ms,
+what has to be polled: held pulls, delays, timers, holdings, index, disk, accounts. `housekeeping`
+polls the disk, drops old messages, and transfers leadership away from a full disk.
 
 The server and the table decide nothing and decode no fields; rounds run on no thread and catch
 nothing that an act raises; housekeeping never touches the log's files itself.

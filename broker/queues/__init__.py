@@ -3,7 +3,7 @@
 `state_machine` applies a committed entry: it changes the state, appends units and wakes who waits.
 `consume_queue`, `consume_queues` and `derived_files` own the units of committed records, and know
 which of them are there, durable and sound. `queue_reader` reads the records behind a queue's units,
-for pulls and pops alike, and asks each record whether it is the one that the unit means.
+for pulls and pops alike, and checks of each record whether it is the one that the unit means.
 `message_filter` and the `sql` modules decide which messages a subscription wants: tags, and SQL92
 expressions compiled once.
 

@@ -10,7 +10,7 @@ time, `pop_state` and `pop_order` who holds which popped message until when (dec
 stamped with and deadlines are judged by; it takes readings as arguments and follows no single wall
 clock (decision 21).
 
-Nothing here looks at a clock, talks to a client, or forgets a deletion.
+Nothing here reads a clock, talks to a client, or forgets a deletion.
 
 May import: `broker.entry`, `remoting`.
 """

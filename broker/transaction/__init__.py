@@ -1,6 +1,6 @@
 """Transactional messages: their decisions, and the check-back of halves that wait for one.
 
-`end_transaction` takes the producer's decision, `check_back` asks producers of undecided halves,
+`end_transaction` takes the producer's decision, `check_back` queries producers of undecided halves,
 `records` makes what a transaction's life writes: final message, op record, discarded half. Which
 half is undecided is replicated state (`broker.state.half_table`, decision 3).
 
