@@ -26,7 +26,7 @@ import uvloop
 
 from benchmarks.cluster_throughput import cpu_s
 from benchmarks.send_load import SendLoad
-from chaos.cluster.broker_status import ask
+from chaos.cluster.broker_status import query
 from chaos.cluster.processes import free_ports
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
@@ -77,7 +77,7 @@ class Broker:
             while time.perf_counter() - begin < _START_TIMEOUT_S:
                 if self.process.poll() is not None:
                     raise SystemExit(f"the broker ended: {self.output.read_text()[-2000:]}")
-                status = await ask(client, self.address, timeout_ms=500)
+                status = await query(client, self.address, timeout_ms=500)
                 if status is not None and status.ready and await self._serves(client):
                     return time.perf_counter() - begin
                 await asyncio.sleep(0.05)

@@ -23,7 +23,7 @@ from pathlib import Path
 import uvloop
 
 from chaos.cluster import cluster
-from chaos.cluster.broker_status import ask_all
+from chaos.cluster.broker_status import query_all
 from chaos.cluster.layout import BrokerPlace, ClusterLayout
 from chaos.cluster.processes import ProcessTable
 from client.errors import ClientError
@@ -78,7 +78,7 @@ async def leader_when_whole(layout: ClusterLayout) -> BrokerPlace:
     by_address = {place.address: place for place in layout.brokers}
     async with asyncio.timeout(_CAUGHT_UP_TIMEOUT_S):
         while True:
-            statuses = await ask_all(list(by_address))
+            statuses = await query_all(list(by_address))
             leaders = [address for address, status in statuses.items() if status.ready]
             if len(statuses) == len(by_address) and len(leaders) == 1:
                 last = statuses[leaders[0]].commit_index

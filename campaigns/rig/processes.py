@@ -29,7 +29,7 @@ from unittest import mock
 
 from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
-from chaos.cluster.broker_status import BrokerStatus, ask_all
+from chaos.cluster.broker_status import BrokerStatus, query_all
 from chaos.cluster.layout import BrokerPlace, ClusterLayout, lay_out
 from chaos.cluster.processes import ProcessTable, free_ports
 from ledgermq.__main__ import main
@@ -310,7 +310,7 @@ class Processes:
     def statuses(self) -> dict[str, BrokerStatus]:
         """By process name; silent nodes are left out."""
         names = {place.address: place.name for place in self.layout.brokers}
-        answers = asyncio.run(ask_all(list(names), timeout_ms=1_000))
+        answers = asyncio.run(query_all(list(names), timeout_ms=1_000))
         return {names[address]: answer for address, answer in answers.items()}
 
     def leader(self, *, other_than: str | None = None) -> str:

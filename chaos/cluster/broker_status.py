@@ -21,7 +21,7 @@ from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["STATUS_CODE", "BrokerStatus", "ask", "ask_all", "parse_status"]
+__all__ = ["STATUS_CODE", "BrokerStatus", "parse_status", "query", "query_all"]
 
 STATUS_CODE = 60001
 TIMEOUT_MS = 1000
@@ -54,7 +54,7 @@ class BrokerStatus:
     clock_off_ms: int | None = None  # how far its wall clock was put wrong; None: nobody can
 
 
-async def ask(
+async def query(
     client: RemotingClient, address: str, *, timeout_ms: int = TIMEOUT_MS
 ) -> BrokerStatus | None:
     """Request the status; None where the node does not answer in time or can't be reached."""
@@ -65,14 +65,14 @@ async def ask(
     return parse_status(answer.body) if answer.code == 0 else None
 
 
-async def ask_all(
+async def query_all(
     addresses: Sequence[str], access: Access = PLAIN, *, timeout_ms: int = TIMEOUT_MS
 ) -> dict[str, BrokerStatus]:
     """Return answers by address, over connections made for this call; silent nodes are left out."""
     client = access.client()
     try:
         answers = await asyncio.gather(
-            *(ask(client, address, timeout_ms=timeout_ms) for address in addresses)
+            *(query(client, address, timeout_ms=timeout_ms) for address in addresses)
         )
     finally:
         await client.close()

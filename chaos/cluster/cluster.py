@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.cluster.access import access_of
-from chaos.cluster.broker_status import BrokerStatus, ask_all
+from chaos.cluster.broker_status import BrokerStatus, query_all
 from chaos.cluster.held_faults import end_faults
 from chaos.cluster.layout import (
     BrokerPlace,
@@ -200,7 +200,7 @@ def status(directory: Path) -> ClusterStatus:
     layout = load_layout(directory)
     table = ProcessTable(directory)
     addresses = [place.address for place in layout.brokers]
-    answers = asyncio.run(ask_all(addresses, access_of(layout)))
+    answers = asyncio.run(query_all(addresses, access_of(layout)))
     nodes = []
     for place in layout.brokers:
         process = table.find(place.name)
@@ -390,7 +390,7 @@ async def await_ready(
         for name in [*(s.name for s in layout.name_servers), *(b.name for b in layout.brokers)]:
             if table.find(name) is None:
                 raise ClusterError(f"{name} ended at its start:\n{table.output_tail(name)}")
-        answers = await ask_all(addresses, access)
+        answers = await query_all(addresses, access)
         led = {answer.group for answer in answers.values() if answer.ready}
         if len(answers) == len(addresses) and led == set(layout.groups):
             return

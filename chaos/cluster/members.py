@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.cluster.access import access_of
-from chaos.cluster.broker_status import BrokerStatus, ask_all
+from chaos.cluster.broker_status import BrokerStatus, query_all
 from chaos.cluster.cluster import (
     ClusterError,
     broker_process,
@@ -347,7 +347,7 @@ async def _await_leader(
     places = {place.address: place for place in layout.groups[group]}
     deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
     while True:
-        answers = await ask_all(list(places), access_of(layout))
+        answers = await query_all(list(places), access_of(layout))
         ready = [(status.term, at) for at, status in answers.items() if status.ready]
         if ready:
             by_node = {places[at].node: status for at, status in answers.items()}
@@ -376,7 +376,7 @@ async def await_store(
     deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
     while True:
         identity = IdentityFile(disk).peek()
-        answers = await ask_all([place.address], access_of(layout))
+        answers = await query_all([place.address], access_of(layout))
         if identity is not None and answers:
             return identity.store_id
         if table.find(place.name) is None:

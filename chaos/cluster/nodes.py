@@ -19,7 +19,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, Signals
 from typing import Final
 
 from chaos.cluster.access import access_of
-from chaos.cluster.broker_status import ask_all
+from chaos.cluster.broker_status import query_all
 from chaos.cluster.cluster import (
     ClusterError,
     broker_process,
@@ -136,7 +136,7 @@ def _signal(table: ProcessTable, name: str, number: Signals, states: set[str]) -
 async def _await_answer(table: ProcessTable, layout: ClusterLayout, place: BrokerPlace) -> None:
     """Wait until the broker answers; raise an error with its last lines where it ends before."""
     deadline = asyncio.get_running_loop().time() + _START_TIMEOUT_S
-    while not await ask_all([place.address], access_of(layout)):
+    while not await query_all([place.address], access_of(layout)):
         if table.find(place.name) is None:
             raise ClusterError(f"{place.name} ended at its start:\n{table.output_tail(place.name)}")
         if asyncio.get_running_loop().time() >= deadline:

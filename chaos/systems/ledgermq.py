@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.cluster.access import access_of
-from chaos.cluster.broker_status import BrokerStatus, ask
+from chaos.cluster.broker_status import BrokerStatus, query
 from chaos.cluster.cluster import (
     ClusterError,
     await_ready,
@@ -224,4 +224,4 @@ class LedgermqSystem:
 
     async def status(self, node: str) -> BrokerStatus | None:
         address = self.layout.broker(node).address
-        return await ask(self._statuses, address, timeout_ms=STATUS_TIMEOUT_MS)
+        return await query(self._statuses, address, timeout_ms=STATUS_TIMEOUT_MS)

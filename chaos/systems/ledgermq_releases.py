@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from chaos.cluster.broker_status import ask
+from chaos.cluster.broker_status import query
 from chaos.cluster.layout import ClusterLayout
 from chaos.systems.base import SystemFailedError
 from remoting.connections.rpc import RemotingClient
@@ -56,7 +56,7 @@ class LedgermqReleases:
 
     async def answered(self, node: str) -> str | None:
         address = self._layout().broker(node).address
-        status = await ask(self._client(), address, timeout_ms=_STATUS_TIMEOUT_MS)
+        status = await query(self._client(), address, timeout_ms=_STATUS_TIMEOUT_MS)
         return None if status is None else status.release or UNNAMED
 
     def command(self, node: str, argv: list[str]) -> list[str]:

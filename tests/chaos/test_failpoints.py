@@ -15,7 +15,7 @@ from campaigns.rig.processes import ledgermq_here
 from campaigns.rig.waiting import await_until, until
 from chaos.cluster import cluster, failpoints, members, nodes
 from chaos.cluster.access import PLAIN
-from chaos.cluster.broker_status import BrokerStatus, ask, ask_all
+from chaos.cluster.broker_status import BrokerStatus, query, query_all
 from chaos.cluster.failpoints import Action, Arming, ClockSetting, FailpointError
 from chaos.cluster.processes import ProcessTable
 from client.errors import ClientError
@@ -62,7 +62,7 @@ class Group:
         found: dict[str, str] = {}
 
         async def are_known() -> bool:
-            answers = await ask_all([place.address for place in self.layout.brokers])
+            answers = await query_all([place.address for place in self.layout.brokers])
             found.clear()
             found.update({f"{each.group}-{each.node}": each.role for each in answers.values()})
             ready = sum(each.ready for each in answers.values())
@@ -104,7 +104,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 
 
 async def status_of(client: RemotingClient, address: str) -> BrokerStatus | None:
-    return await ask(client, address)
+    return await query(client, address)
 
 
 async def test_a_broker_crashes_between_write_and_fsync_and_comes_back(group: Group) -> None:

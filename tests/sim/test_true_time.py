@@ -81,25 +81,25 @@ def test_late_is_judged_once_the_group_is_calm() -> None:
 
 
 def test_a_first_send_is_no_repetition() -> None:
-    promises = ClientChecker(LogModel(Counter(), lambda: 0), Counter())
-    value = promises.new_value()
+    checker = ClientChecker(LogModel(Counter(), lambda: 0), Counter())
+    value = checker.new_value()
     value.attempts = 1
-    promises.check_refusal([value], IllegalMessageError(13, "too long", "n0"))
+    checker.check_refusal([value], IllegalMessageError(13, "too long", "n0"))
     refusal = MaybeStoredError(13, "outcome unknown: ...", "n0")
     with pytest.raises(Violation, match="sent before"):
-        promises.check_refusal([value], refusal)
+        checker.check_refusal([value], refusal)
     value.attempts = 2
-    promises.check_refusal([value], refusal)
+    checker.check_refusal([value], refusal)
 
 
 def test_a_pull_is_not_held_longer_than_it_asked() -> None:
     world = World()
-    promises = ClientChecker(LogModel(Counter(), lambda: 0, world.true_time), Counter())
+    checker = ClientChecker(LogModel(Counter(), lambda: 0, world.true_time), Counter())
     world.true_time.begin_calm()
     for held_ms in (3_000, 5_500):
-        with promises.held(3_000):
+        with checker.held(3_000):
             world.now_us += held_ms * 1_000
-    with pytest.raises(Violation, match="held"), promises.held(3_000):
+    with pytest.raises(Violation, match="held"), checker.held(3_000):
         world.now_us += 6_200_000
 
 

@@ -81,11 +81,11 @@ def test_a_timer_delivered_after_its_recall(timers: TimerModel) -> None:
 
 
 def test_a_recall_that_is_answered_and_not_in_the_log() -> None:
-    promises = ClientChecker(LogModel(Counter(), lambda: 0), Counter())
-    value = promises.new_value(is_delayed=True)
-    promises.on_recalling(value)
+    checker = ClientChecker(LogModel(Counter(), lambda: 0), Counter())
+    value = checker.new_value(is_delayed=True)
+    checker.on_recalling(value)
     with pytest.raises(Violation, match="the log has no recall"):
-        promises.on_recalled(value)
+        checker.on_recalled(value)
 
 
 # POP ---------------------------------------------------------------------------------------------
@@ -211,19 +211,19 @@ def test_a_holding_that_ends_without_its_copy(popped: Popped, added: list[Stored
 def test_what_consumers_were_told() -> None:
     log = LogModel(Counter(), lambda: 0)
     log.queues["P", 0] = [stored("a", "P")]
-    promises = ClientChecker(log, Counter())
+    checker = ClientChecker(log, Counter())
     with pytest.raises(Violation, match="not there"):
-        promises.on_popped(KEY, 0, 50, "b")
+        checker.on_popped(KEY, 0, 50, "b")
     with pytest.raises(Violation, match="no such pop"):
-        promises.on_popped(KEY, 0, 50, "a")
+        checker.on_popped(KEY, 0, 50, "a")
     with pytest.raises(Violation, match="postponed"):
-        promises.on_postponed(KEY, 0, 50)
+        checker.on_postponed(KEY, 0, 50)
     log.pop.apply(PopCommand(*KEY, -1, 1, 50, 100, [0]), 50, [])
-    promises.on_popped(KEY, 0, 50, "a")
+    checker.on_popped(KEY, 0, 50, "a")
     with pytest.raises(Violation, match="given to two"):
-        promises.on_popped(KEY, 0, 50, "a")
+        checker.on_popped(KEY, 0, 50, "a")
     with pytest.raises(Violation, match="still held"):
-        promises.on_pop_acknowledged(KEY, 0, 50)
+        checker.on_pop_acknowledged(KEY, 0, 50)
 
 
 # Deletions ---------------------------------------------------------------------------------------
@@ -232,14 +232,14 @@ def test_what_consumers_were_told() -> None:
 def test_a_deletion_that_left_what_was_acknowledged() -> None:
     log = LogModel(Counter(), lambda: 0)
     log.queues["D", 0] = [stored("v0", "D")]
-    promises = ClientChecker(log, Counter())
-    promises.on_acknowledged(promises.new_value(), "D", 0, 0)
-    ends = promises.acknowledged_ends("D")
+    checker = ClientChecker(log, Counter())
+    checker.on_acknowledged(checker.new_value(), "D", 0, 0)
+    ends = checker.acknowledged_ends("D")
     assert ends == {("D", 0): 1}
     with pytest.raises(Violation, match="its floor is 0, 1 were acknowledged"):
-        promises.on_deleted(ends)
+        checker.on_deleted(ends)
     log.floors["D", 0] = 1
-    promises.on_deleted(ends)
-    promises.on_min_offset("D", 0, 1)
+    checker.on_deleted(ends)
+    checker.on_min_offset("D", 0, 1)
     with pytest.raises(Violation, match="begins at 0, its floor is 1"):
-        promises.on_min_offset("D", 0, 0)
+        checker.on_min_offset("D", 0, 0)

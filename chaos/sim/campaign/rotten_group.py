@@ -51,7 +51,7 @@ _SEGMENT_SIZE = 1024
 _SEGMENT_ENTRIES = 24  # more than one segment holds
 _NAMES = tuple(NodeId(f"n{number}") for number in range(3))
 _ADDRESSES = {name: f"10.8.0.{number}:1" for number, name in enumerate(_NAMES)}
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class Kind(enum.Enum):
@@ -278,7 +278,7 @@ class _Group:
         while scheduler.now_us < until:
             if condition():
                 return True
-            scheduler.run_until(scheduler.now_us + int(_LOOK_S * 1e6))
+            scheduler.run_until(scheduler.now_us + int(_POLL_S * 1e6))
             if self.site.failures:
                 raise self.site.failures[0]
         return condition()

@@ -58,7 +58,7 @@ class Applying:
         self._owner = owner
         self._scheduler: Scheduler = world.scheduler
         self._invariants = world.invariants
-        self._promises = world.promises
+        self._checker = world.checker
         self._trace = world.trace
         self._counts = world.coverage.counts
         self._random = rng.random
@@ -150,13 +150,13 @@ class Applying:
                 continue
             term, payload = proposal
             if term == entry.term and entry.kind is EntryKind.DATA:
-                self._promises.on_acknowledged(payload, entry.index)
+                self._checker.on_acknowledged(payload, entry.index)
             else:
-                self._promises.on_truncated(payload)
+                self._checker.on_truncated(payload)
 
     def _answer_reads(self) -> None:
         if self._reads:
             ready = [read for read in self._reads if read[1] <= self.applied]
             self._reads = [read for read in self._reads if read[1] > self.applied]
             for request_id, index in ready:
-                self._promises.on_read(self._owner.name, request_id, index)
+                self._checker.on_read(self._owner.name, request_id, index)

@@ -73,7 +73,7 @@ class SimCluster:
             (_first_member(name, options) for name in learners),
         )
         self.invariants = Invariants({name: store_of_disk(name, 1) for name in names}, first)
-        self.promises = ClientChecker(self.coverage)
+        self.checker = ClientChecker(self.coverage)
         # A healthy network is quick beside an election timeout (Raft 5.6).
         self._calm_delay_us = max(100, options.election_timeout_ms_min * 1000 // 20)
         self._rng = random.Random(f"cluster/{options.seed}/{options.node_count}")
@@ -109,7 +109,7 @@ class SimCluster:
             nodes=self.nodes,
             scheduler=self.scheduler,
             invariants=self.invariants,
-            promises=self.promises,
+            checker=self.checker,
             coverage=self.coverage,
         )
         self._to_stay: list[SimNode] = []  # nodes that are restarted if they die from here on
@@ -138,7 +138,7 @@ class SimCluster:
         self._check_progress(healthy)
         self._check_convergence()
         self._check_takeover()
-        self.promises.check_final(
+        self.checker.check_final(
             self.invariants.committed_payloads, self.invariants.committed_kinds
         )
         self.coverage.counts["virtual_ms"] += self.scheduler.now_us // 1000
@@ -221,11 +221,11 @@ class SimCluster:
 
     def _check_progress(self, healthy: list[SimNode]) -> None:
         """Check that a proposal made from now on is acknowledged while the workload goes on."""
-        before = self.promises.acknowledged_count
+        before = self.checker.acknowledged_count
         done = self.scheduler.run_until(
             self._deadline_us(),
             stop=lambda: (
-                self.promises.acknowledged_count > before and any(node.is_ready for node in healthy)
+                self.checker.acknowledged_count > before and any(node.is_ready for node in healthy)
             ),
         )
         if not done:

@@ -40,7 +40,7 @@ class World(Protocol):
     scheduler: Scheduler
     network: Network
     invariants: Invariants
-    promises: ClientChecker
+    checker: ClientChecker
     coverage: Coverage
     trace: Trace
 

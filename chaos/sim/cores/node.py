@@ -215,7 +215,7 @@ class SimNode:
             self._scheduler,
             self._counts,
             size_min=options.room_size_bytes,
-            look_every_us=options.election_timeout_ms_min * 500,
+            poll_every_us=options.election_timeout_ms_min * 500,
         )
         self._rounds = SyncRounds(
             self,
@@ -322,7 +322,7 @@ class SimNode:
         if self._rounds is not None:
             self._rounds.stopped = True
             self.room.stopped = self.applying.stopped = True
-            self._world.promises.on_unknown(self.applying.open_proposals)
+            self._world.checker.on_unknown(self.applying.open_proposals)
         if self._has_recovered:
             self.snapshots.stopped = True
         self.step_fuse = 0

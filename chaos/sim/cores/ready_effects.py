@@ -104,7 +104,7 @@ class ReadyEffects:
         rounds.send(ready.messages_after_sync)
         for state in ready.read_states:
             if state.index is None:
-                self._world.promises.on_read(self._name, state.request_id, None)
+                self._world.checker.on_read(self._name, state.request_id, None)
             else:
                 self._applying.add_read(state.request_id, state.index)
         rounds.maybe_begin()

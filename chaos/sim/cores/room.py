@@ -54,13 +54,13 @@ class Room:
         counts: dict[str, int],
         *,
         size_min: int,
-        look_every_us: int,
+        poll_every_us: int,
     ) -> None:
         self._owner = owner
         self._scheduler = scheduler
         self._counts = counts
         self._size_min = size_min
-        self._look_every_us = look_every_us
+        self._poll_every_us = poll_every_us
         self.writable = True
         self.stopped = False
 
@@ -73,7 +73,7 @@ class Room:
             self._counts["logs_without_room"] += 1
             self._owner.step_room(writable=False)
             self._leave()
-            self._look_later()
+            self._poll_later()
         return False
 
     def _leave(self) -> None:
@@ -85,17 +85,17 @@ class Room:
         if target is not None and core.progress[target].writable and core.ready:
             self._owner.step_transfer(target)
 
-    def _look_later(self) -> None:
-        self._scheduler.after(self._look_every_us, partial(self._owner.when_awake, self._look))
+    def _poll_later(self) -> None:
+        self._scheduler.after(self._poll_every_us, partial(self._owner.when_awake, self._poll))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if not self.stopped:
-            self._owner.guard(self._look_again)
+            self._owner.guard(self._poll_again)
 
-    def _look_again(self) -> None:
+    def _poll_again(self) -> None:
         if self._owner.log.reserve(2 * self._size_min):
             self.writable = True
             self._counts["rooms_found_again"] += 1
             self._owner.step_room(writable=True)
         else:
-            self._look_later()
+            self._poll_later()

@@ -28,7 +28,7 @@ from raft.store.node_store import NodeStore
 
 __all__ = ["Shell", "SyncRounds"]
 
-_HARD_STATE_TOLD_RATE = 0.5
+_HARD_STATE_REPORTED_RATE = 0.5
 _STALE_SENT_RATE = 0.5
 _HANDOVER_US_MAX = 100  # between threads; the disk's own time comes on top
 
@@ -91,7 +91,7 @@ class SyncRounds:
         self._random = rng.random
         self._counts = counts
         self.stopped = False
-        self._told = store.hard_state  # last one reported durable to the core
+        self._reported = store.hard_state  # last one reported durable to the core
         self._wants_hard_state = False
         self._phases: list[_Phase] = []  # phases of the round under way
         self._covered: SyncedTo | None = None  # end of the log when the round began
@@ -135,7 +135,7 @@ class SyncRounds:
     def persist_rest(self) -> None:
         """Make everything that was requested durable, after `end`."""
         self._group_commit.persist_rest()
-        self._tell_hard_state()
+        self._report_hard_state()
         self._invariants.on_fsync(self._shell.name, self._log.last_index)
 
     # --- one round -----------------------------------------------------------------------------
@@ -183,12 +183,12 @@ class SyncRounds:
 
     def _save(self, step: Callable[[], object]) -> None:
         step()
-        self._tell_hard_state()
+        self._report_hard_state()
 
-    def _tell_hard_state(self) -> None:
+    def _report_hard_state(self) -> None:
         state = self._hard_state_file.state
-        if state != self._told:
-            self._told = state
+        if state != self._reported:
+            self._reported = state
             self._counts["hard_states_saved"] += 1
             self._invariants.on_hard_state_durable(self._shell.name, state)
 
@@ -203,7 +203,7 @@ class SyncRounds:
     def _end_log_sync(self) -> None:
         self._shell.disk.complete_sync()
         self._counts["syncs"] += 1
-        self._tell_hard_state()
+        self._report_hard_state()
 
     # --- the end of a round --------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class SyncRounds:
             if message.term >= self._shell.term or self._random() < _STALE_SENT_RATE:
                 self._shell.send(message)
         # Without this report the core finds the term proved by a durable entry of it.
-        if done.hard_state is not None and self._random() < _HARD_STATE_TOLD_RATE:
+        if done.hard_state is not None and self._random() < _HARD_STATE_REPORTED_RATE:
             self._shell.step_hard_state_durable(done.hard_state.current_term)
         if not self._is_running():
             return

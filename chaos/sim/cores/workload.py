@@ -27,14 +27,14 @@ class Workload:
         nodes: Sequence[SimNode],
         scheduler: Scheduler,
         invariants: Invariants,
-        promises: ClientChecker,
+        checker: ClientChecker,
         coverage: Coverage,
     ) -> None:
         self._options = options
         self._nodes = nodes
         self._scheduler = scheduler
         self._invariants = invariants
-        self._promises = promises
+        self._checker = checker
         self._counts = coverage.counts
         self._rng = random.Random(f"workload/{options.seed}/{options.node_count}")
         self.running = True
@@ -48,7 +48,7 @@ class Workload:
     def propose_once(self, node: SimNode) -> None:
         rng = self._rng
         padding = rng.randbytes(int(rng.random() * self._options.payload_size_max))
-        node.requests.propose(self._promises.new_payload(padding))
+        node.requests.propose(self._checker.new_payload(padding))
 
     def _schedule_proposals(self) -> None:
         delay_us = int(self._options.propose_interval_us * 2 * self._rng.random()) + 1
@@ -97,5 +97,5 @@ class Workload:
             return
         for node in self._nodes:
             if node.leads or self._rng.random() < 0.1:
-                node.requests.read(self._promises.new_read(self._invariants.committed_index))
+                node.requests.read(self._checker.new_read(self._invariants.committed_index))
         self._schedule_reads()

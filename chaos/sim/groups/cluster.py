@@ -7,7 +7,7 @@ Phases, on virtual time:
 2. liveness: faults end. A majority, drawn at random, is healthy, the others stay down or cut off.
    It must acknowledge a send within LIVENESS_TIMEOUTS_MAX election timeouts (the longest, on the
    slowest clock) and SERVE_GRACE_MS, for reconnecting and clients' own waits;
-3. convergence: all run again; within the same time and SETTLE_MS each node has applied the whole
+3. convergence: all run again; within the same time and QUIESCE_MS each node has applied the whole
    log, transactions are decided, delayed messages delivered (clocks may jump, an owner of queues
    fail); then queues are drained, and replicas and clients' answers compared with the log;
 4. quiet: left alone for `quiet_ms`, once no sync is under way that began under a fault, the group
@@ -61,18 +61,18 @@ from raft.log.segment_log import SegmentLog
 from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
 
-__all__ = ["LIVENESS_TIMEOUTS_MAX", "SERVE_GRACE_MS", "SETTLE_MS", "GroupCluster"]
+__all__ = ["LIVENESS_TIMEOUTS_MAX", "QUIESCE_MS", "SERVE_GRACE_MS", "GroupCluster"]
 
 LIVENESS_TIMEOUTS_MAX = 12
 """Election timeouts within which a healthy majority serves again."""
 SERVE_GRACE_MS = 6_000
 """Time beyond those: raft links reconnect after 0.5 s at most, a client's attempt takes 1 s and
 there may be one per node, and a connection to a dead machine is given up after 5 s."""
-SETTLE_MS = 40_000
+QUIESCE_MS = 40_000
 """Time for transactions, delayed messages and followers to catch up once all is healthy."""
 
 _OTHER_TOPICS = (POP_TOPIC, ORDER_TOPIC, DELETED_TOPIC)
-_LOOK_US = 50_000  # between two checks whether a phase is over
+_POLL_US = 50_000  # between two checks whether a phase is over
 
 
 class GroupCluster:
@@ -98,7 +98,7 @@ class GroupCluster:
         self.rules = TraceRules(lambda: self.scheduler.now_us)
         self.true_time = TrueTime(options, lambda: self.scheduler.now_us)
         self.log = LogModel(self.counts, self._log_begin, self.true_time)
-        self.promises = ClientChecker(self.log, self.counts)
+        self.checker = ClientChecker(self.log, self.counts)
         key = f"{options.seed}/{options.node_count}"
         self._site = Site(
             key=key,
@@ -169,7 +169,7 @@ class GroupCluster:
             self.brokers.append(self._make_broker(config))
         self._desk = Desk(
             options=options,
-            promises=self.promises,
+            checker=self.checker,
             counts=self.counts,
             scheduler=self.scheduler,
             name_servers=servers,
@@ -308,13 +308,13 @@ class GroupCluster:
         check_replicas(self.brokers, self.log)
         self._check_quiet()
         self._count_ends()
-        self.promises.check_final()
+        self.checker.check_final()
 
     def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
         """Run to the time, or until `done`, which is polled; a violation ends it at once."""
         failures = self._site.failures
         while self.scheduler.now_us < time_us:
-            step_us = min(time_us, self.scheduler.now_us + _LOOK_US)
+            step_us = min(time_us, self.scheduler.now_us + _POLL_US)
             if self.scheduler.run_until(step_us, stop=failures.__len__):
                 raise failures[0]
             if done is not None and done():
@@ -355,10 +355,10 @@ class GroupCluster:
 
     def _check_serves(self) -> None:
         """Check that a send from now on is acknowledged."""
-        before = self.promises.acknowledged_count
+        before = self.checker.acknowledged_count
         begun_us = self.scheduler.now_us
         served = self._run_until(
-            self._serve_deadline_us(), lambda: self.promises.acknowledged_count > before
+            self._serve_deadline_us(), lambda: self.checker.acknowledged_count > before
         )
         if not served:
             raise Violation(
@@ -376,13 +376,13 @@ class GroupCluster:
             if not machine.alive:
                 machine.start()
         if self.options.wall_clocks_jump_when_calm:
-            if not self._run_until(self._serve_deadline_us() + SETTLE_MS * 1000, self._is_whole):
+            if not self._run_until(self._serve_deadline_us() + QUIESCE_MS * 1000, self._is_whole):
                 raise Violation("liveness", f"not all nodes come back: {self._states()}")
             jumps = JumpsWhenCalm(self.brokers, self._wall_clocks, self.true_time, self._site)
             jumps.run(lambda us: self._run_until(self.scheduler.now_us + us), self._rng)
         self._desk.sending = False
-        deadline_us = self._serve_deadline_us() + SETTLE_MS * 1000
-        if not self._run_until(deadline_us, self._has_settled):
+        deadline_us = self._serve_deadline_us() + QUIESCE_MS * 1000
+        if not self._run_until(deadline_us, self._has_converged):
             raise Violation(
                 "liveness",
                 f"{self.log.undecided()} transactions undecided, {self.log.undelivered()} delayed "
@@ -391,15 +391,15 @@ class GroupCluster:
                 f"{self._states()}",
             )
         if self.options.lock_owner_fails_when_calm and self.options.orderly_consumer_count:
-            takeover = LockTakeover(self._clients, self.promises.locks, LOCK_GROUP, self._site)
-            grace_us = self._serve_deadline_us() - self.scheduler.now_us + SETTLE_MS * 1000
+            takeover = LockTakeover(self._clients, self.checker.locks, LOCK_GROUP, self._site)
+            grace_us = self._serve_deadline_us() - self.scheduler.now_us + QUIESCE_MS * 1000
             takeover.run(self._run_until, self._site.generator("lock takeover"), grace_us=grace_us)
         self._desk.reading = False
 
     def _is_whole(self) -> bool:
         return not self._operator.is_busy and is_whole(self.brokers)
 
-    def _has_settled(self) -> bool:
+    def _has_converged(self) -> bool:
         if self.log.undecided() or self.log.undelivered() or self._operator.is_busy:
             return False
         if self._unpopped() or self.log.resets.pending:
@@ -426,7 +426,7 @@ class GroupCluster:
         while not self._drained and self.counts["messages_read"] > read:  # the drain makes progress
             read = self.counts["messages_read"]
             self._run_until(self._serve_deadline_us(), lambda: bool(self._drained))
-        if not self._drained or not self._run_until(self._serve_deadline_us(), self._has_settled):
+        if not self._drained or not self._run_until(self._serve_deadline_us(), self._has_converged):
             what = "the log does not come to rest" if self._drained else "queues are not drained"
             raise Violation("liveness", f"{what}: {self._states()}")
 

@@ -38,7 +38,7 @@ __all__ = ["GroupOperator", "found_store"]
 
 _LOG = "commitlog/"
 _VOTERS_COUNT_MIN = 3
-_LOOKS_IN_VAIN_MAX = 10
+_POLLS_IN_VAIN_MAX = 10
 
 
 def found_store(store: Path) -> Path:
@@ -116,18 +116,18 @@ class GroupOperator:
         self._counts["files_spoilt"] += 1
         return f"{node.name} {path} {kind} at {at}"
 
-    def _watch(self, node: BrokerMachine, looks: int) -> None:
+    def _watch(self, node: BrokerMachine, polls: int) -> None:
         """Replace the node if no peer has its damaged entries, once it had time to find out."""
         if self.spoilt is not node or not self._still_spoilt():
             return
-        looks = looks + 1 if self._waits_in_vain(node) else 0
-        if looks > _LOOKS_IN_VAIN_MAX and self._membership() is not None:
+        polls = polls + 1 if self._waits_in_vain(node) else 0
+        if polls > _POLLS_IN_VAIN_MAX and self._membership() is not None:
             node.crash(power=False, survival=node.draw_survival())
             self._later(partial(self._restart, node))
             if self.wipe(node):
                 self.spoilt = None
                 return
-        self._later(partial(self._watch, node, looks))
+        self._later(partial(self._watch, node, polls))
 
     def _waits_in_vain(self, node: BrokerMachine) -> bool:
         status = node.status

@@ -19,7 +19,7 @@ from typing import Any, Final
 from broker.config.config import BrokerConfig, parse_config
 from broker.failpoints.orders import ClockSetting
 from chaos.cluster.access import access_of
-from chaos.cluster.broker_status import BrokerStatus, ask
+from chaos.cluster.broker_status import BrokerStatus, query
 from chaos.cluster.cluster import write_directory
 from chaos.cluster.layout import BrokerPlace, ClusterLayout, NameServerPlace
 from chaos.sim.groups.broker_machine import BrokerMachine
@@ -114,7 +114,7 @@ class SimulatedSystem:
     async def status(self, node: str) -> BrokerStatus | None:
         assert self._statuses is not None, "the system was not started"
         address = self.layout.broker(node).address
-        return await ask(self._statuses, address, timeout_ms=_STATUS_TIMEOUT_MS)
+        return await query(self._statuses, address, timeout_ms=_STATUS_TIMEOUT_MS)
 
     async def _await_ready(self) -> None:
         deadline = asyncio.get_running_loop().time() + _READY_TIMEOUT_S

@@ -88,17 +88,17 @@ class Registrar:
 
     async def _set_user(self, admin: Admin, rng: random.Random) -> None:
         name, password = rng.choice(_USERS), f"secret{self._count}"
-        is_known = self._desk.promises.registry.knows_user(name)
+        is_known = self._desk.checker.registry.knows_user(name)
         code = RequestCode.AUTH_UPDATE_USER if is_known else RequestCode.AUTH_CREATE_USER
         body = {"username": name, "password": password, "userType": "Normal"}
-        with self._desk.promises.asked.question("user", name, password) as question:
+        with self._desk.checker.asked.question("user", name, password) as question:
             await self._ask(admin, rng, code, {"username": name}, body)
             question.is_told = True
 
     async def _delete_user(self, admin: Admin, rng: random.Random) -> None:
         name = rng.choice(_USERS)
         await self._ask(admin, rng, RequestCode.AUTH_DELETE_USER, {"username": name}, None)
-        self._desk.promises.on_user_deleted(name)
+        self._desk.checker.on_user_deleted(name)
 
     async def _grant(self, admin: Admin, rng: random.Random) -> None:
         name, resource = rng.choice(_USERS), f"Topic:t{self._count}"
@@ -107,7 +107,7 @@ class Registrar:
             "subject": f"User:{name}",
             "policies": [{"policyType": "Custom", "entries": [entry]}],
         }
-        with self._desk.promises.asked.question("grant", name, resource) as question:
+        with self._desk.checker.asked.question("grant", name, resource) as question:
             await self._ask(
                 admin, rng, RequestCode.AUTH_CREATE_ACL, {"subject": f"User:{name}"}, body
             )
@@ -116,7 +116,7 @@ class Registrar:
     async def _set_group(self, admin: Admin, rng: random.Random) -> None:
         name = rng.choice(_GROUPS)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        with self._desk.promises.asked.question("group", name, self._count) as question:
+        with self._desk.checker.asked.question("group", name, self._count) as question:
             await self._ask(admin, rng, code, {}, {"groupName": name, "retryMaxTimes": self._count})
             question.is_told = True
 
@@ -125,14 +125,14 @@ class Registrar:
         name = rng.choice(_GROUPS[:2])
         fields = {"consumerGroup": name, "topic": TOPIC, "queueId": "0"}
         fields["commitOffset"] = str(self._count)
-        with self._desk.promises.asked.question("offset", name, TOPIC, 0, self._count) as question:
+        with self._desk.checker.asked.question("offset", name, TOPIC, 0, self._count) as question:
             await self._ask(admin, rng, RequestCode.UPDATE_CONSUMER_OFFSET, fields, None)
             question.is_told = True
 
     async def _delete_group(self, admin: Admin, rng: random.Random) -> None:
         name, is_clean = rng.choice(_GROUPS), rng.random() < 0.5
         fields = {"groupName": name, "cleanOffset": "true" if is_clean else "false"}
-        with self._desk.promises.asked.question("delete_group", name, is_clean) as question:
+        with self._desk.checker.asked.question("delete_group", name, is_clean) as question:
             await self._ask(admin, rng, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, None)
             question.is_told = True
 
@@ -150,7 +150,7 @@ class Resumer:
         await admin.start()
         while True:
             await asyncio.sleep(rng.expovariate(1) * desk.options.transaction_interval_ms / 1000)
-            copies = desk.promises.stored_in(TRANS_CHECK_MAX_TOPIC)
+            copies = desk.checker.stored_in(TRANS_CHECK_MAX_TOPIC)
             if not desk.sending or not copies:
                 continue
             try:
@@ -160,7 +160,7 @@ class Resumer:
 
     async def _resume(self, admin: Admin, copy: Stored) -> None:
         message_id = offset_msg_id("10.0.1.1", 10_911, copy.position)
-        with self._desk.promises.asked.question("resume", copy.queue_offset) as question:
+        with self._desk.checker.asked.question("resume", copy.queue_offset) as question:
             await call_group(
                 admin.instance,
                 GROUP,
@@ -229,4 +229,4 @@ class OnewayCommitter:
         if answer.code == 0 and answer.ext_fields["offset"] == str(offset):
             desk.counts["oneway_commits_seen"] += 1
         elif answer.code in {0, 22}:
-            desk.promises.on_overtaken(ONEWAY_GROUP, TOPIC, queue_id, offset)
+            desk.checker.on_overtaken(ONEWAY_GROUP, TOPIC, queue_id, offset)

@@ -86,7 +86,7 @@ class Desk:
     """The state that all clients of a seed share."""
 
     options: GroupOptions
-    promises: ClientChecker
+    checker: ClientChecker
     counts: dict[str, int]
     scheduler: Scheduler
     name_servers: tuple[str, ...]
@@ -146,9 +146,9 @@ class Sender:
                 await self._send(producer, rng)
 
     async def _send(self, producer: Producer, rng: random.Random) -> None:
-        options, promises = self._desk.options, self._desk.promises
+        options, checker = self._desk.options, self._desk.checker
         level = rng.choice((1, 1, 2)) if rng.random() < options.delay_rate else 0
-        value = promises.new_value(is_delayed=level > 0)
+        value = checker.new_value(is_delayed=level > 0)
         value.delay_ms = delay_ms(schedule_queue_id(level)) if level else None
         message = Message(
             topic=TOPIC,
@@ -163,13 +163,13 @@ class Sender:
         await insist(self._desk, [value], attempt, rng)
 
     async def _send_plain(self, producer: Producer, rng: random.Random) -> None:
-        value = self._desk.promises.new_value()
+        value = self._desk.checker.new_value()
         message = Message(topic=self._topic, body=_body(value.name, rng, self._desk.options))
         await insist(self._desk, [value], lambda: producer.send(message), rng)
 
     async def _send_timer(self, producer: Producer, rng: random.Random) -> None:
-        promises = self._desk.promises
-        value = promises.new_value(is_delayed=True)
+        checker = self._desk.checker
+        value = checker.new_value(is_delayed=True)
         wanted_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
         # The application knows the true time of delivery, whatever this machine's clock says.
         deliver_ms = WALL_START_MS + self._desk.scheduler.now_us // 1_000 + wanted_ms
@@ -194,8 +194,8 @@ class Sender:
         handle = recall_handle(
             topic=TOPIC, broker_name=GROUP, deliver_ms=value.not_before_ms, uniq_key=uniq_key
         )
-        promises = self._desk.promises
-        promises.on_recalling(value)
+        checker = self._desk.checker
+        checker.on_recalling(value)
         times = 2 if rng.random() < _RECALLED_TWICE_RATE else 1
         ends = await asyncio.gather(
             *(self._ask_recall(producer, value, handle) for _ in range(times))
@@ -203,7 +203,7 @@ class Sender:
         errors = [error for error in ends if error is not None]
         if len(errors) == times:
             is_definite = all(error.definite for error in errors)
-            promises.on_recall_failed(value, definite=is_definite)
+            checker.on_recall_failed(value, definite=is_definite)
 
     async def _ask_recall(
         self, producer: Producer, value: Value, handle: str
@@ -220,12 +220,12 @@ class Sender:
             )
         except ClientError as error:
             return error
-        self._desk.promises.on_recalled(value)
+        self._desk.checker.on_recalled(value)
         return None
 
     async def _send_batch(self, producer: Producer, rng: random.Random) -> None:
-        options, promises = self._desk.options, self._desk.promises
-        values = [promises.new_value() for _ in range(rng.randint(2, _BATCH_COUNT_MAX))]
+        options, checker = self._desk.options, self._desk.checker
+        values = [checker.new_value() for _ in range(rng.randint(2, _BATCH_COUNT_MAX))]
         messages = [Message(topic=TOPIC, body=_body(v.name, rng, options)) for v in values]
         self._desk.counts["batches"] += 1
 
@@ -242,20 +242,20 @@ async def insist(
     rng: random.Random,
 ) -> SendResult | None:
     """Repeat `attempt` until one is acknowledged, or the sender gives up."""
-    promises = desk.promises
+    checker = desk.checker
     for _ in range(_ATTEMPTS_MAX):
         before = [value.unknown for value in values]
-        was_stored = promises.is_stored(values[0])
+        was_stored = checker.is_stored(values[0])
         for value in values:
             value.attempts += 1
             value.unknown = True  # until its outcome is known: the sender may die before
         try:
             result = await attempt()
         except ClientError as error:
-            promises.check_refusal(values, error)
+            checker.check_refusal(values, error)
             for value, was_unknown in zip(values, before, strict=True):
                 value.unknown = was_unknown
-                promises.on_failed(value, definite=error.definite)
+                checker.on_failed(value, definite=error.definite)
             if rng.random() >= desk.options.retry_rate:
                 return None
             is_late = rng.random() < _LATE_RETRY_RATE
@@ -264,11 +264,11 @@ async def insist(
                 return None
             continue
         if was_stored:
-            promises.on_deduplicated()
+            checker.on_deduplicated()
         for at, (value, was_unknown) in enumerate(zip(values, before, strict=True)):
             value.unknown = was_unknown
             queue = result.queue
-            promises.on_acknowledged(value, queue.topic, queue.queue_id, result.queue_offset + at)
+            checker.on_acknowledged(value, queue.topic, queue.queue_id, result.queue_offset + at)
         return result
     return None
 
@@ -296,7 +296,7 @@ class TransactionSender(TransactionObserver):
             await asyncio.sleep(rng.expovariate(1) * interval_ms / 1000)
             if not desk.sending:
                 continue
-            value = desk.promises.new_value(is_half=True)
+            value = desk.checker.new_value(is_half=True)
             properties = {}
             if rng.random() < desk.options.timer_rate:
                 properties["TIMER_DELAY_MS"] = str(int(rng.random() * _TIMER_DELAY_MS_MAX))
@@ -323,7 +323,7 @@ class TransactionSender(TransactionObserver):
         desk, rng = self._desk, current().rng
         name = value_of(message.body)
         desk.names[half.msg_id] = name
-        known = desk.promises.local.get(name)
+        known = desk.checker.local.get(name)
         if known is not None:  # a check-back has decided already
             return Decision(known)
         luck = rng.random()
@@ -337,7 +337,7 @@ class TransactionSender(TransactionObserver):
         if luck < 0.20:
             return Decision.UNKNOWN  # not decided yet: a check-back will ask
         decision = Decision.COMMIT if rng.random() < 0.7 else Decision.ROLLBACK
-        desk.promises.local[name] = decision.value
+        desk.checker.local[name] = decision.value
         if luck < 0.28:
             self._die()
             await asyncio.sleep(0)
@@ -347,12 +347,12 @@ class TransactionSender(TransactionObserver):
         desk, rng = self._desk, current().rng
         desk.counts["check_backs"] += 1
         name = value_of(message.body)
-        known = desk.promises.local.get(name)
+        known = desk.checker.local.get(name)
         if known is None:
             if name in self._open or rng.random() < 0.3:
                 return Decision.UNKNOWN
             known = Decision.ROLLBACK.value  # its local transaction never ended
-            desk.promises.local[name] = known
+            desk.checker.local[name] = known
         return Decision(known)
 
     # --- answers -------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ class TransactionSender(TransactionObserver):
     ) -> None:
         name = self._desk.names.get(half.msg_id)
         if result.outcome is EndOutcome.OK and name is not None:
-            self._desk.promises.told[name] = decision.value
+            self._desk.checker.told[name] = decision.value
             self._desk.counts["decisions_acknowledged"] += 1
 
 

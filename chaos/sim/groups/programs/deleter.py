@@ -55,7 +55,7 @@ class Deleter:
 
     async def _send(self, producer: Producer, rng: random.Random) -> None:
         luck = rng.random()
-        value = self._desk.promises.new_value(is_delayed=luck < _WAITING_RATE)
+        value = self._desk.checker.new_value(is_delayed=luck < _WAITING_RATE)
         properties = {}
         if luck < _TIMER_RATE:
             value.delay_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
@@ -69,10 +69,10 @@ class Deleter:
         await insist(self._desk, [value], lambda: producer.send(message), rng)
 
     async def _delete(self, admin: Admin, topic: str) -> None:
-        promises = self._desk.promises
-        ends = promises.acknowledged_ends(topic)
+        checker = self._desk.checker
+        ends = checker.acknowledged_ends(topic)
         try:
             await admin.delete_topic(topic)
         except ClientError:
             return  # done or not: nobody relies on it
-        promises.on_deleted(ends)
+        checker.on_deleted(ends)

@@ -80,7 +80,7 @@ class OrderlyConsumer:
             with acting_as(process):  # by its own clock
                 return locks.holds(named[topic, queue_id])
 
-        desk.promises.locks.join(
+        desk.checker.locks.join(
             LOCK_GROUP,
             consumer.client_id,
             host=process.host,
@@ -100,7 +100,7 @@ class OrderlyConsumer:
         queues: tuple[MessageQueue, ...],
         rng: random.Random,
     ) -> None:
-        model = self._desk.promises.locks
+        model = self._desk.checker.locks
         wanted = rng.sample(queues, rng.randint(1, len(queues)))
         answer = await locks.lock(wanted)
         granted = sorted(answer.granted)
@@ -128,7 +128,7 @@ class OrderlyConsumer:
             for _ in result.messages:
                 if not locks.holds(queue):
                     return
-                desk.promises.locks.on_consumed(
+                desk.checker.locks.on_consumed(
                     LOCK_GROUP, consumer.client_id, queue.topic, queue.queue_id
                 )
                 desk.counts["messages_consumed_in_order"] += 1

@@ -92,7 +92,7 @@ class OrderPopper:
         for each in popped:
             key, offset, pop_ms = _place(each)
             value = value_of(each.message.body)
-            self._desk.promises.on_popped_in_order(key, offset, pop_ms, value)
+            self._desk.checker.on_popped_in_order(key, offset, pop_ms, value)
         return popped
 
     async def _consume(
@@ -109,10 +109,10 @@ class OrderPopper:
                 return
         elif luck < 0.4:  # sometimes too late: another consumer has it by then
             await asyncio.sleep(_LATE * rng.random() * popped.handle.invisible_ms / 1_000)
-        with self._desk.promises.asked.question("ack_order", *key, offset, pop_ms) as question:
+        with self._desk.checker.asked.question("ack_order", *key, offset, pop_ms) as question:
             await consumer.ack(popped)
             question.is_told = True
-        self._desk.promises.on_order_acknowledged(key, offset, pop_ms)
+        self._desk.checker.on_order_acknowledged(key, offset, pop_ms)
 
 
 def _place(popped: PoppedMessage) -> tuple[QueueKey, int, int]:

@@ -41,7 +41,7 @@ class Popper:
         for each in popped:
             key, offset = _place(each)
             value = value_of(each.message.body)
-            self._desk.promises.on_popped(key, offset, each.handle.pop_ms, value)
+            self._desk.checker.on_popped(key, offset, each.handle.pop_ms, value)
         for each in popped:
             await self._consume(consumer, each, invisible_ms, rng)
 
@@ -61,7 +61,7 @@ class Popper:
             await asyncio.sleep(_LATE * rng.random() * invisible_ms / 1_000)
         await consumer.ack(popped)
         key, offset = _place(popped)
-        self._desk.promises.on_pop_acknowledged(key, offset, popped.handle.pop_ms)
+        self._desk.checker.on_pop_acknowledged(key, offset, popped.handle.pop_ms)
 
     async def _postpone(
         self, consumer: PopConsumer, popped: PoppedMessage, rng: random.Random
@@ -69,7 +69,7 @@ class Popper:
         invisible_ms = rng.randint(0, self._desk.options.pop_invisible_ms_max)
         later = await consumer.change_invisible(popped, invisible_ms)
         key, offset = _place(later)
-        self._desk.promises.on_postponed(key, offset, later.handle.pop_ms)
+        self._desk.checker.on_postponed(key, offset, later.handle.pop_ms)
         return later
 
 

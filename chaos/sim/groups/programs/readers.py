@@ -76,10 +76,10 @@ class Consumer:
                 await asyncio.sleep(PAUSE_AFTER_ERROR_S)
 
     async def _pull(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> int:
-        with self._desk.promises.held(SUSPEND_MS):
+        with self._desk.checker.held(SUSPEND_MS):
             result = await consumer.pull(queue, offset, suspend_ms=SUSPEND_MS)
         if show_pull(self._desk, queue, offset, result):
-            self._desk.promises.resets.on_sent_back(
+            self._desk.checker.resets.on_sent_back(
                 (self._group, queue.topic, queue.queue_id), offset, result.next_begin_offset
             )
         return result.next_begin_offset
@@ -121,9 +121,9 @@ class Watcher:
 async def fetch_offset(desk: Desk, group: str, consumer: PullConsumer, queue: MessageQueue) -> int:
     """Return the group's offset, or 0. Raises ClientError."""
     key = (group, queue.topic, queue.queue_id)
-    since = desk.promises.begin_fetch(key)
+    since = desk.checker.begin_fetch(key)
     offset = await consumer.fetch_offset(queue)
-    desk.promises.on_fetched(key, offset, since)
+    desk.checker.on_fetched(key, offset, since)
     return offset or 0
 
 
@@ -131,7 +131,7 @@ async def commit_offset(
     desk: Desk, group: str, consumer: PullConsumer, queue: MessageQueue, offset: int
 ) -> None:
     """Commit the group's offset. Raises ClientError."""
-    with desk.promises.asked.question(
+    with desk.checker.asked.question(
         "offset", group, queue.topic, queue.queue_id, offset
     ) as question:
         await consumer.commit_offset(queue, offset)
@@ -141,8 +141,8 @@ async def commit_offset(
 
 def show_pull(desk: Desk, queue: MessageQueue, offset: int, result: PullResult) -> bool:
     """Check a pull from `offset`; return whether it points elsewhere, though the queue has it."""
-    promises, to = desk.promises, result.next_begin_offset
-    promises.on_pulled(
+    checker, to = desk.checker, result.next_begin_offset
+    checker.on_pulled(
         queue.topic,
         queue.queue_id,
         offset,
@@ -157,9 +157,9 @@ def show_pull(desk: Desk, queue: MessageQueue, offset: int, result: PullResult) 
 
 
 async def _ask_max(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
-    floor = desk.promises.max_offset_floor(queue.topic, queue.queue_id)
+    floor = desk.checker.max_offset_floor(queue.topic, queue.queue_id)
     offset = await consumer.max_offset(queue)
-    desk.promises.on_max_offset(queue.topic, queue.queue_id, offset, floor)
+    desk.checker.on_max_offset(queue.topic, queue.queue_id, offset, floor)
 
 
 async def drain(desk: Desk, topics: Sequence[str]) -> None:
@@ -174,7 +174,7 @@ async def drain(desk: Desk, topics: Sequence[str]) -> None:
 
 async def _drain_queue(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
     offset = await consumer.min_offset(queue)
-    desk.promises.on_min_offset(queue.topic, queue.queue_id, offset)
+    desk.checker.on_min_offset(queue.topic, queue.queue_id, offset)
     end = await consumer.max_offset(queue)
     while offset < end:
         result = await consumer.pull(queue, offset, max_count=256)

@@ -79,7 +79,7 @@ class RewoundConsumer:
                 await asyncio.sleep(PAUSE_AFTER_ERROR_S)
 
     async def _begin(self, consumer: PullConsumer, queue: MessageQueue) -> int:
-        resets = self._desk.promises.resets
+        resets = self._desk.checker.resets
         key = (RESET_GROUP, queue.topic, queue.queue_id)
         made_count = resets.made_count(key)
         offset = await fetch_offset(self._desk, RESET_GROUP, consumer, queue)
@@ -89,19 +89,19 @@ class RewoundConsumer:
     async def _pull(self, consumer: PullConsumer, queue: MessageQueue, offset: int) -> int:
         desk = self._desk
         key = (RESET_GROUP, queue.topic, queue.queue_id)
-        desk.promises.resets.on_pull(key, offset)
+        desk.checker.resets.on_pull(key, offset)
         leaders = desk.leaders()
         try:
             result = await consumer.pull(queue, offset, _COUNT_MAX, suspend_ms=SUSPEND_MS)
         except ClientError as error:
             if not error.definite:
-                desk.promises.resets.on_lost(key, offset)
+                desk.checker.resets.on_lost(key, offset)
             raise
         if show_pull(desk, queue, offset, result):
-            desk.promises.resets.on_sent_back(key, offset, result.next_begin_offset)
+            desk.checker.resets.on_sent_back(key, offset, result.next_begin_offset)
         elif result.address not in leaders & desk.leaders():
             # The answer may date from before this broker led, and may have been delayed since.
-            desk.promises.resets.on_behind(key, offset)
+            desk.checker.resets.on_behind(key, offset)
         return result.next_begin_offset
 
 
@@ -147,8 +147,8 @@ class Resetter:
             "offset": str(offset),
         }
         key = (RESET_GROUP, queue.topic, queue.queue_id)
-        self._desk.promises.resets.on_asked(key, offset)
-        with self._desk.promises.asked.question(
+        self._desk.checker.resets.on_asked(key, offset)
+        with self._desk.checker.asked.question(
             "reset", RESET_GROUP, queue.topic, queue.queue_id, offset
         ) as question:
             await call_group(
@@ -169,7 +169,7 @@ class Resetter:
         """Reset to -1, the end, or some time; the answer has the resulting offsets."""
         now_ms = current().clock.wall_ns() // 1_000_000
         time_ms = -1 if rng.random() < 0.3 else now_ms - int(rng.random() * 20_000)
-        resets = self._desk.promises.resets
+        resets = self._desk.checker.resets
         for queue in queues:
             resets.on_asked((RESET_GROUP, queue.topic, queue.queue_id), None)
         for queue, offset in (await admin.reset_offsets(RESET_GROUP, TOPIC, time_ms)).items():

@@ -96,17 +96,17 @@ class Reshaper:
             timeout_ms=_TIMEOUT_MS,
             policy=RetryPolicy(attempts_max=rng.choice((1, 64))),
         )
-        self._told = self._desk.promises.shapes.on_told(SHAPED_TOPIC, shape, self._told)
+        self._told = self._desk.checker.shapes.on_told(SHAPED_TOPIC, shape, self._told)
         self._desk.counts["topics_reshaped"] += 1
 
     async def _send(self, producer: Producer, rng: random.Random) -> None:
         queue_id = rng.randrange(_QUEUES_MAX)
-        value = self._desk.promises.new_value()
+        value = self._desk.checker.new_value()
         message = Message(topic=SHAPED_TOPIC, body=f"{value.name} ".encode())
         queue = MessageQueue(SHAPED_TOPIC, GROUP, queue_id)
         told = self._told
         result = await insist(self._desk, [value], lambda: producer.send(message, queue=queue), rng)
-        shapes = self._desk.promises.shapes.since(SHAPED_TOPIC, told)
+        shapes = self._desk.checker.shapes.since(SHAPED_TOPIC, told)
         if all(one is not None and queue_id >= max(one.read, one.write) for one in shapes):
             if result is not None and shapes:
                 raise Violation("shapes", f"a send to queue {queue_id} is stored: {shapes}")
@@ -115,13 +115,13 @@ class Reshaper:
     async def _pull(self, consumer: PullConsumer, rng: random.Random) -> None:
         desk = self._desk
         queue = MessageQueue(SHAPED_TOPIC, GROUP, rng.randrange(_QUEUES_MAX))
-        offset = rng.randint(0, desk.promises.end_of(SHAPED_TOPIC, queue.queue_id))
+        offset = rng.randint(0, desk.checker.end_of(SHAPED_TOPIC, queue.queue_id))
         told, leaders = self._told, desk.leaders()
         result = None
         try:
             result = await consumer.pull(queue, offset)
         finally:
-            shapes = desk.promises.shapes.since(SHAPED_TOPIC, told)
+            shapes = desk.checker.shapes.since(SHAPED_TOPIC, told)
             is_wrong = bool(shapes) and all(
                 one is not None and (queue.queue_id >= one.read or not one.perm & _READABLE)
                 for one in shapes
