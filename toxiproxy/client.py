@@ -101,7 +101,7 @@ class ProxyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToxicFrames:
-    """What a toxic of frames did: frames by request code, None where that is not known."""
+    """Counts of a toxic of frames: frames by request code, None where that is not known."""
 
     type_name: str
     stream: str
@@ -125,7 +125,7 @@ class ProxyFrames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyEvent:
-    """What happened to a proxy, or to the connection of that number; see docs/TOXIPROXY.md."""
+    """Event of a proxy, or to the connection of that number; see docs/TOXIPROXY.md."""
 
     number: int
     wall_ms: int

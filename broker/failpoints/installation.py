@@ -23,7 +23,7 @@ __all__ = ["Installation", "resolve"]
 
 
 class Installation:
-    """What was replaced in this process."""
+    """Record of the functions that were replaced in this process."""
 
     def __init__(self) -> None:
         self._originals: list[tuple[Any, str, Any]] = []

@@ -42,7 +42,7 @@ class OrderError(ValueError):
 
 
 class Action(Enum):
-    """What happens at an armed point."""
+    """Effect of an armed point."""
 
     CRASH = "crash"
     """The process kills itself with SIGKILL: nothing is flushed, no handler runs."""
@@ -60,7 +60,7 @@ class Action(Enum):
 
 
 class Arming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to do at a point. Passes that `only` leaves out are not counted by it; of the others the
+    """Order for a point. Passes that `only` leaves out are not counted by it; of the others the
     first `after` go by, then each fires with `probability`, until `count` have (0: no bound)."""
 
     point: str
@@ -116,7 +116,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Switches(Protocol):
-    """What a broker knows of its failpoints (`broker.failpoints.switchboard`)."""
+    """State of a broker's failpoints (`broker.failpoints.switchboard`)."""
 
     def carry_out(self, order: Order) -> Report:
         """Carry the order out and report. Raises OrderError with nothing changed."""

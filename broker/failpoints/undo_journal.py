@@ -64,7 +64,7 @@ class _Readable(Protocol):
 
 @dataclass(slots=True)
 class Lost:
-    """What `lose_unsynced` has taken back: changes by path, and changes of names."""
+    """Outcome of `lose_unsynced`: changes by path, and changes of names."""
 
     changes: dict[str, int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)

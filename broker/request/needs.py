@@ -90,7 +90,7 @@ class _Assignment(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What one request needs.
+    """Permissions that one request needs.
 
     `rule` adds the permissions on topics and groups that a command names. `admin`: an account of
     4.x has to be an administrator; a user of 5.x needs `action` on the topic that the command
@@ -118,7 +118,7 @@ class Need:
     def administration(
         self, command: RemotingCommand, cluster: str
     ) -> tuple[ResourceKind, str, Action]:
-        """What a user of 5.x needs where an account of 4.x has to be an administrator."""
+        """Return the need of a user of 5.x where an account of 4.x has to be an administrator."""
         topic = command.ext_fields.get("topic")
         if topic and self.action is not None:
             return ResourceKind.TOPIC, topic, self.action
@@ -164,7 +164,7 @@ def administer(action: Action) -> Need:
 
 
 def _held(command: RemotingCommand, needs: Needs) -> None:
-    """What a group has popped, perhaps from its own retries of a topic."""
+    """Add the need to read what a group has popped, perhaps from its own retries of a topic."""
     group = command.ext_fields.get("consumerGroup")
     topic = command.ext_fields.get("topic", "").removeprefix(pop_retry_topic("", group or ""))
     _need(needs, topic, _SUB)

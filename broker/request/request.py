@@ -55,8 +55,10 @@ class Request:
         self.permit: Callable[[str, bool], None] | None = None
 
     def require(self, topic: str, *, to_write: bool = False) -> None:
-        """What the request turned out to be about, beyond what its header says. Raises RefusedError
-        where access control is on and whoever asks may not read (or write) there."""
+        """Check that the requester may read (or write) a topic that the header does not name.
+
+        Raises RefusedError where access control is on and forbids it.
+        """
         if self.permit is not None:
             self.permit(topic, to_write)
 

@@ -52,7 +52,7 @@ _ANSWER: Final = (
 
 
 class _Plan:
-    """What plain sends to one topic have in common."""
+    """Values that plain sends to one topic have in common."""
 
     __slots__ = ("body_size_max", "config", "dedupes", "queues", "templates", "topic")
 

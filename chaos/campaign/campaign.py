@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignOptions:
-    """What the command line says beyond the file. `sources`: a digest of the program's text.
+    """Options of the command line beyond the file. `sources`: a digest of the program's text.
 
     `say` is called with a line of progress; `publish` with the folder, whenever its index is new.
     """

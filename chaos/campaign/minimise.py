@@ -45,7 +45,7 @@ class MinimiseError(Exception):
 
 
 class Runner(Protocol):
-    """What runs and judges experiments; see `chaos.campaign.commands`."""
+    """Runner and judge of experiments; see `chaos.campaign.commands`."""
 
     async def experiment(self, of: Experiment, out: Path) -> str:
         """Run and judge one, leaving its directory `out`; return what went wrong, or nothing."""
@@ -64,7 +64,7 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Minimised(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="minimised"):
-    """What became of the search for one run.
+    """Result of the search for one run.
 
     `failed` of `ran`: the probability of what is left. `is_complete`: nothing more can be taken
     away. `command` is empty where the run could not be repeated at all.

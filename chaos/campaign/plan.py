@@ -115,7 +115,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """What one run needs: enough to begin it, and to begin it again.
+    """One run of a campaign: enough to begin it, and to begin it again.
 
     `settings` are the world's, by name.
     """

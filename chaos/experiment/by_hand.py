@@ -70,7 +70,7 @@ class FaultUsageError(ValueError):
 
 @dataclass(slots=True, kw_only=True)
 class HeldFault:
-    """What is known of a fault that was injected by hand.
+    """Record of a fault that was injected by hand.
 
     `state`: starting, active, healing, healed, not healed, refused, or abandoned. `effect` as in
     the run format: taken, not_taken, unknown.

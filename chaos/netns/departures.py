@@ -24,7 +24,7 @@ Ends: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """What a flow suffers: `latency_ms` ± `jitter_ms`, `rate_kb_s` KB/s (0: no limit)."""
+    """Delay of a flow: `latency_ms` ± `jitter_ms`, `rate_kb_s` KB/s (0: no limit)."""
 
     latency_ms: int
     jitter_ms: int

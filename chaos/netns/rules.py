@@ -22,7 +22,7 @@ SHARE_SCALE: Final = 10_000  # a share of packets is a whole number of these
 
 
 class Action(enum.IntEnum):
-    """What happens to the packets of a flow."""
+    """Action on the packets of a flow."""
 
     DROP = 1
     DROP_SYN = 2

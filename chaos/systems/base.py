@@ -136,7 +136,7 @@ class PointCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointAction:
-    """What happens at a point.
+    """Effect of a point.
 
     `action`: "crash", "delay", "stuck", "error", "lie" (an fsync that does nothing) or "short"
     (half of a write). It is carried out at most `count` times (0: always), not at the first `after`

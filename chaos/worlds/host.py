@@ -29,7 +29,7 @@ __all__ = ["Host", "RealHost", "WorldOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """What an experiment asks of a world.
+    """Options of an experiment for its world.
 
     `toxiproxy_url` None: a server of its own. `failpoints`: brokers start with them, where the
     system has any.
@@ -44,7 +44,7 @@ class WorldOptions:
 
 
 class Host(Protocol):
-    """Where an experiment runs. `has_real_time`: what takes long is worth a process beside it."""
+    """Machine of an experiment. `has_real_time`: what takes long is worth a process beside it."""
 
     has_real_time: bool
 
@@ -62,7 +62,7 @@ class Host(Protocol):
 
 
 class RealHost:
-    """This machine, with processes of its own and real time."""
+    """Host that is this machine, with processes of its own and real time."""
 
     has_real_time = True
 

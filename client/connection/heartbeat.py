@@ -36,7 +36,7 @@ class MessageModel(enum.Enum):
 
 
 class ConsumeFrom(enum.Enum):
-    """Where a group starts in a queue for which no offset is stored."""
+    """Place where a group starts in a queue for which no offset is stored."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
@@ -52,7 +52,7 @@ class ExpressionType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a consumer subscribes to in a topic. `version` is Unix ms.
+    """Subscription of a consumer to a topic. `version` is Unix ms.
 
     By TAG: `*`, or tags joined by `||`. By SQL92: an expression over the messages' properties,
     which brokers evaluate.

@@ -50,7 +50,7 @@ _OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, err
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """What a port accepts before frames. `proxies`: networks whose preambles are accepted."""
+    """Settings of a port before frames. `proxies`: networks whose preambles it accepts."""
 
     tls: ServerTls | None = None
     proxies: tuple[_Network, ...] = ()

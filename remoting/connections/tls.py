@@ -32,7 +32,7 @@ class TlsError(ValueError):
 
 
 class TlsMode(enum.Enum):
-    """What a port accepts."""
+    """Connections that a port accepts."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"  # TLS and plain text

@@ -98,7 +98,7 @@ class _JsonHeader(msgspec.Struct, gc=False):
 
 
 class _JsonCodes(msgspec.Struct, gc=False):
-    """What names a frame; every other field is skipped."""
+    """Fields that name a frame; every other field is skipped."""
 
     code: _Int32
     opaque: _Int32

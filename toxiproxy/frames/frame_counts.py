@@ -19,7 +19,7 @@ _TALLIES_MAX: Final = 256
 
 
 class ToxicTally:
-    """What one toxic has done on all connections since it was added.
+    """Counts of what one toxic has done on all connections since it was added.
 
     `foreign_count` counts directions of connections that it passed on untouched, since they carry
     no frames.

@@ -43,7 +43,7 @@ _LENGTH_MAX: Final = (1 << 31) - 1
 
 
 class Measure(Enum):
-    """What the first bytes of a frame say."""
+    """Finding from the first bytes of a frame."""
 
     UNFINISHED = auto()
     FRAME = auto()
@@ -52,7 +52,7 @@ class Measure(Enum):
 
 
 class FrameHead(NamedTuple):
-    """What a toxic needs of a header; `code` is None where the header can't be decoded."""
+    """Fields of a header that a toxic needs; `code` is None where the header can't be decoded."""
 
     code: int | None
     opaque: int = 0
@@ -62,7 +62,7 @@ class FrameHead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """Where in a frame a stream stands.
+    """Place in a frame at which a stream stands.
 
     `prefix` holds the bytes of a frame that began but can't be measured yet; `left` counts the
     bytes that a measured one still lacks. Not both are set. `begun` says that the stream has

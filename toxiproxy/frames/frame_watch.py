@@ -45,7 +45,7 @@ class FrameWatch:
 
     @property
     def position(self) -> StreamPosition:
-        """Where the stream stands."""
+        """Position of the stream."""
         if self.foreign:
             return StreamPosition(begun=self._begun, foreign=True)
         if self._size:

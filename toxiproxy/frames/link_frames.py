@@ -70,7 +70,7 @@ class LinkFrames:
 
     @property
     def position(self) -> StreamPosition:
-        """Where the bytes that have left the link stand."""
+        """Position behind the bytes that have left the link."""
         return self._watch.position
 
     def feed(self, data: bytes) -> None:

@@ -29,7 +29,7 @@ LOG: Final = "commitlog/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What was changed: `before` at `offset` of the file; `repaired`: it must come back."""
+    """Edit of a file: `before` at `offset` of the file; `repaired`: it must come back."""
 
     name: str
     offset: int

@@ -74,7 +74,7 @@ _BASE_PATH = "commitlog.base"
 
 
 class Survival(enum.Enum):
-    """What a power failure leaves of un-fsynced operations."""
+    """Share that a power failure leaves of un-fsynced operations."""
 
     NONE = "none"
     ALL = "all"

@@ -56,7 +56,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """What a process told of its positions, and when (of the event loop's clock)."""
+    """Positions that a process reported, and when (of the event loop's clock)."""
 
     pid: int
     at_s: float
