@@ -98,7 +98,7 @@ async def test_seek_and_pause(tmp_path: Path) -> None:
         await send(broker, b"0", b"1", b"2")
         async with consumer(broker, poll_batch_max=1) as member:
             assert await poll_until(member, 2) == [b"0", b"1"]
-            await until(lambda: bool(member._laid_out) or bool(member._handed_out))
+            await until(lambda: bool(member._laid_out) or bool(member._returned))
             await member.seek(QUEUE, 1)
             assert await poll_until(member, 2) == [b"1", b"2"]
             member.pause([QUEUE])
