@@ -85,6 +85,34 @@ BROKER_MUTANTS = (
         ),
     ),
     Mutant(
+        name="retry of a plain send in flight is sent too",
+        kind="group",
+        breaks="the short way of plain sends does not ask what is on its way",
+        expected=("G2",),
+        patches=(
+            SourcePatch(
+                module="broker.send.duplicates",
+                within="is_surely_new",
+                before="leadership.proposer.in_flight_key(key) is None",
+                after="True",
+            ),
+        ),
+    ),
+    Mutant(
+        name="place of a plain send that is not its own",
+        kind="group",
+        breaks="the short way's answer names the offset behind the message's own",
+        expected=("G1",),
+        patches=(
+            SourcePatch(
+                module="broker.send.plain_send",
+                within="PlainSends.answer",
+                before="record.queue_offset,",
+                after="record.queue_offset + 1,",
+            ),
+        ),
+    ),
+    Mutant(
         name="acknowledged when proposed",
         kind="group",
         breaks="a send is answered once the leader has appended it, committed or not",
