@@ -7,6 +7,7 @@ damage; no other may.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -77,7 +78,9 @@ def _unread(run: SyntheticRun, value: str, group: str | None = None) -> None:
 
 def _record(run: SyntheticRun, kind: str, value: str, queue: int, **more: str) -> Rec:
     named = f"{run.name}.{value}"
-    return Rec(kind, TOPIC, queue, named, f"K.{named}", **more)
+    rec = Rec(kind, TOPIC, queue, named, f"K.{named}", **more)
+    rec.digest = zlib.crc32(named.encode())  # that of every message of this value
+    return rec
 
 
 def _last(run: SyntheticRun, node: str) -> Row:
@@ -273,6 +276,12 @@ def other_contents_are_found_by_key(run: SyntheticRun) -> None:
 def other_contents_are_stored_everywhere(run: SyntheticRun) -> None:
     for row in run.logged("v6", "message"):
         row["digest"] += 1
+
+
+@plant("A18", witness="can't be read")
+def contents_can_be_read_nowhere(run: SyntheticRun) -> None:
+    for row in run.logged("v6", "message"):
+        row["digest"] = None
 
 
 @plant("A18", witness="its half")

@@ -374,6 +374,18 @@ def contents_of_another_attempt(run: SyntheticRun) -> None:
     run.ops.append(again | {"messages": [dict(shown)]})
 
 
+@silent("A18")
+def contents_that_one_replica_can_not_read(run: SyntheticRun) -> None:
+    run.logged("v6", "message")[0]["digest"] = None
+
+
+@silent("A18")
+def contents_of_which_another_system_takes_no_digest(run: SyntheticRun) -> None:
+    run.manifest["system"] = "other"
+    for row in run.logged("v6", "message"):
+        row["digest"] = None
+
+
 @left_out("A18")
 def no_read_has_a_digest(run: SyntheticRun) -> None:
     _without_digests([op for op in run.ops if op["f"] in {"poll", "deliver", "query"}])

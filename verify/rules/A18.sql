@@ -19,6 +19,8 @@
 -- rule: A message that was read, or found by a query, or a committed record of a message, a half or a
 --   final, with a digest that no attempt of its value had; a value one of whose attempts has no
 --   digest is not judged. And a final whose digest is that of no committed half of its transaction.
+--   Of ledgermq, whose stores are read here: a record on a user topic whose contents no replica's log
+--   could be read for.
 -- source: the run format, digest; promises G1 and G4
 with sent as (
   select value, min(digest) as digest
@@ -42,6 +44,17 @@ shown as (
   from records r join sent s on r.value = s.value
   where r.kind in ('message', 'half', 'final') and r.digest <> s.digest
 ),
+-- What is compressed in another way than its record says has no contents that could be digested.
+unreadable as (
+  select
+    r.value, r.broker_group, min(r.node) as node, min(r.index) as index, min(r.slot) as slot
+  from records r
+  join sent s on r.value = s.value
+  cross join run_settings g
+  where g.own_system and r.is_visible
+  group by r.value, r.broker_group, r.topic, r.queue, r.offset
+  having count(r.digest) = 0
+),
 halves as (
   select tx, min(digest) as digest
   from records
@@ -57,6 +70,9 @@ found as (
   select 'what was sent' as differs_from, c.value, c.digest, cast(null as string) as tx, c.op, c.node, c.index, c.slot
   from shown c
   left anti join attempts a on c.value = a.value and c.digest = a.digest
+  union all
+  select 'anything: it can\'t be read', u.value, null, null, null, u.node, u.index, u.slot
+  from unreadable u
   union all
   select 'its half', f.value, f.digest, f.tx, null, f.node, f.index, f.slot
   from finals f
