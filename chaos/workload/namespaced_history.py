@@ -12,7 +12,7 @@ Source: RocketMQ NamespaceUtil.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from chaos.recording.history import Column, HistoryWriter, MessageRow, Outcome, QueueRow
@@ -56,7 +56,8 @@ class NamespacedHistory(HistoryWriter):
                 wire[name] = self._wrap(text)
         for name, value in columns.items():
             if isinstance(value, (list, tuple)):
-                wire[name] = cast("Column", [self._row(item) for item in value])
+                rows = [self._row(item) for item in value]
+                wire[name] = cast("Sequence[MessageRow]", rows)  # or all of them are queues
         return wire
 
     def _row(self, item: MessageRow | QueueRow) -> MessageRow | QueueRow:
