@@ -116,6 +116,14 @@ def lock_of_a_dead_member(run: SyntheticRun) -> None:
 
 
 @silent("C12")
+def lock_of_a_dead_member_whose_lease_was_short(run: SyntheticRun) -> None:
+    lock_of_a_dead_member(run)
+    run.manifest["consumer_groups"]["orderly"]["lease_ms"] = 12_000
+    theirs = ops_of(run, "m2")[-1]
+    theirs["t_complete"] = ops_of(run, "m1")[-1]["t_invoke"] + 6_000 * MS
+
+
+@silent("C12")
 def lock_refused_while_it_may_not_be_free(run: SyntheticRun) -> None:
     """Whether its owner has given it back, nobody knows."""
     withheld(run)

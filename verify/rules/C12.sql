@@ -7,7 +7,8 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts where f in ('lock', 'unlock')
 -- nothing: no lock was requested
 -- holds: The lock of a queue had one owner at a time, and was free once its owner had given it back.
--- rule: A lock was granted within 30 s of the request by which another member had got or renewed it,
+-- rule: A lock was granted within half of its lease (lease_ms; 60 s where absent) of the request by
+--   which another member had got or renewed it,
 --   which had not begun to give it back since. Or a member was refused it twice, a second apart or
 --   more, in a stretch without fault windows and 5 s behind its beginning, though for two seconds
 --   nobody else could have it: each lock that was granted to others had been given back by an
@@ -17,7 +18,7 @@
 with locks as (
   select
     o.client_group, o.broker_group, o.topic, o.queue, o.op, o.client, o.f, o.type, o.status,
-    o.t_invoke, o.t_complete
+    o.t_invoke, o.t_complete, g.lease_ns
   from ops o
   join run_groups g on o.client_group = g.client_group and g.exclusive
   where o.f in ('lock', 'unlock') and o.broker_group is not null
@@ -25,7 +26,7 @@ with locks as (
 grants as (
   select
     l.client_group, l.broker_group, l.topic, l.queue, l.op, l.client, l.type, l.t_invoke,
-    l.t_complete,
+    l.t_complete, l.lease_ns,
     min(case when u.type <> 'fail' then u.t_invoke end) as t_giving,
     min(
       case when l.type = 'ok' and u.type = 'ok' and u.t_invoke >= l.t_complete then u.t_complete end
@@ -38,7 +39,7 @@ grants as (
   where l.f = 'lock' and (l.type <> 'fail' or l.t_complete - l.t_invoke > 1000000000)
   group by
     l.client_group, l.broker_group, l.topic, l.queue, l.op, l.client, l.type, l.t_invoke,
-    l.t_complete
+    l.t_complete, l.lease_ns
 ),
 twice as (
   select
@@ -51,7 +52,7 @@ twice as (
     and a.topic = b.topic and a.queue = b.queue
   cross join run_settings s
   where a.client <> b.client and a.type = 'ok' and b.type = 'ok' and a.t_complete <= b.t_invoke
-    and b.t_complete - a.t_invoke < 30000000000 - coalesce(s.clock_error_ns, cast(0 as bigint))
+    and b.t_complete - a.t_invoke < a.lease_ns div 2 - coalesce(s.clock_error_ns, cast(0 as bigint))
     and coalesce(a.t_giving, cast(9223372036854775807 as bigint)) > b.t_complete
 ),
 refused as (

@@ -85,6 +85,7 @@ class ConsumerGroup:
     redelivery_ms: float = 10_000  # how long after its time a popped message may take to come again
     retries_max: int | None = None  # redeliveries before the dead-letter topic; None: not told
     retry_delay_ms: float | None = None  # after which a refused message comes again at the earliest
+    lease_ms: float = 60_000.0  # for which brokers keep a queue's lock after its last renewal
     wake_ms: float | None = None  # within which a held poll or pop is answered once a message came
     progress_ms: float | None = None  # within which a broadcast member has stored its progress
     tags: tuple[str, ...] | None = None  # those whose messages it is to get; None: all messages
@@ -419,6 +420,7 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
         redelivery_ms=reader.optional_number("redelivery_ms", 10_000),
         retry_delay_ms=reader.number_or_none("retry_delay_ms"),
         wake_ms=reader.number_or_none("wake_ms"),
+        lease_ms=reader.optional_number("lease_ms", 60_000),
         progress_ms=reader.number_or_none("progress_ms"),
         tags=reader.optional_texts("tags"),
     )

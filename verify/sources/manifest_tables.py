@@ -88,6 +88,7 @@ MANIFEST_TABLES: Final[Mapping[str, pa.Schema]] = {
             ("redelivery_ns", _LONG),
             ("retry_delay_ns", _LONG),
             ("wake_ns", _LONG),
+            ("lease_ns", _LONG),
             ("progress_ns", _LONG),
             ("of_some_tags", _BOOL),
         ]
@@ -120,6 +121,7 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
                 "redelivery_ns": _ns(group.redelivery_ms),
                 "retry_delay_ns": _ns(group.retry_delay_ms),
                 "wake_ns": _ns(group.wake_ms),
+                "lease_ns": _ns(group.lease_ms),
                 "progress_ns": _ns(group.progress_ms),
                 "of_some_tags": group.tags is not None,
             }

@@ -75,6 +75,7 @@ class OrderlyPart(FedPart):
                 "at_least_once": True,
                 "ordered": True,
                 "exclusive": True,
+                "lease_ms": int(self._section.lease_ms),
                 "topics": [NAME],
             }
         }
