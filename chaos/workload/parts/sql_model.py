@@ -209,6 +209,8 @@ def conditions(rng: random.Random, count: int) -> Sequence[Condition]:
         _Equal("p", "a"),
         _Equal("p", "it's", negated=True),
         _Equal("n", 7),
+        _Equal("n", -3),
+        _Ordered("n", "<", 0),
         _Equal("n", 7.5, negated=True),
         _Equal("b", True),
         *(_Ordered("n", symbol, 7) for symbol in _ORDERS),
