@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,18 @@ def test_transactions_have_their_kinds(tmp_path: Path) -> None:
     ]
     assert (ops[0]["queue_offset"], ops[1]["queue_offset"]) == (0, None)
     assert (ops[0]["cq_ok"], ops[1]["cq_ok"]) == (True, None)
+
+
+def test_final_of_the_half_at_position_0_names_0(tmp_path: Path) -> None:
+    """The same offset is that of a message without a half: another's, its retry, a plain one."""
+    half = Message(topic=HALF, offset=0, properties=value("h0", UNIQ_KEY="k0"))
+    final = Message(topic="T", offset=0, sys_flag=COMMIT, properties=value("h0", UNIQ_KEY="k0"))
+    retry = dataclasses.replace(final, topic="%RETRY%group")
+    other = Message(topic="T", offset=1, sys_flag=COMMIT, properties=value("h1", UNIQ_KEY="k1"))
+    plain_one = Message(topic="T", offset=2, properties=value("h0", UNIQ_KEY="k0"))
+    write_plain(store(tmp_path, "n0"), [half, final, retry, other, plain_one])
+    rows = log_rows(tmp_path)["n0"]
+    assert [row["kind"] for row in rows] == ["half", "final", "message", "message", "message"]
 
 
 def test_delayed_message_has_its_time_in_the_unit(tmp_path: Path) -> None:

@@ -92,9 +92,9 @@ def record_columns(
     found = text(regions(data, *records.topic)).dictionary_encode()
     topics = tuple(found.dictionary.to_pylist())
     code = found.indices.to_numpy().astype(np.int64)
-    kind = _kinds(records, topics, code)
-    is_op = kind == _OP
     uniq_key = properties.values(b"UNIQ_KEY")
+    kind = _kinds(records, topics, code, uniq_key)
+    is_op = kind == _OP
     value = pc.coalesce(properties.values(b"lmq_value"), uniq_key)
     return RecordColumns(
         kind=pa.array(_KINDS).take(pa.array(kind)),
@@ -120,13 +120,21 @@ def record_columns(
     )
 
 
-def _kinds(records: Records, topics: tuple[str, ...], code: _Ints) -> _Ints:
+def _kinds(
+    records: Records, topics: tuple[str, ...], code: _Ints, uniq_key: pa.LargeStringArray
+) -> _Ints:
     committed = records.sys_flag & _TRANSACTION_BITS == _TRANSACTION_COMMIT
     # A delayed final message is stored again when it is due, then without the prepared offset.
     kind = np.where(committed & (records.prepared_offset != 0), _FINAL, _MESSAGE)
     for topic, own in ((HALF_TOPIC, _HALF), (OP_TOPIC, _OP)):
         if topic in topics:
             kind[code == topics.index(topic)] = own
+    if len(kind) and kind[0] == _HALF and records.start[0] == 0:
+        # The half is the first record of RocketMQ's log: its final names its position, which is 0.
+        # A consumer's retry of that final, on a topic with %, names none.
+        same = pc.fill_null(pc.equal(uniq_key, uniq_key[0]), False).to_numpy(zero_copy_only=False)
+        retried = np.array([topic.startswith("%") for topic in topics])[code]
+        kind[committed & same & ~retried & (kind == _MESSAGE)] = _FINAL
     return kind
 
 
