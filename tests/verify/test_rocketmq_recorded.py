@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chaos.systems.ledgermq_releases import unpack
 from tests.verify.synthetic import listed_file
 from verify.export.run_export import export_run
 from verify.run import verify_run
@@ -30,7 +31,7 @@ QUEUE = "nodes/broker-a/n2/consumequeue/orders/0/00000000000000000000"
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     with tarfile.open(STORES) as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack(archive, tmp_path)
     write_manifest(tmp_path)
     return tmp_path
 

@@ -37,10 +37,11 @@ def judged(run: Path, spill: Path) -> dict[str, CheckResult]:
 def test_a_sound_run_passes_every_check(tmp_path: Path, *, skewed: bool) -> None:
     assert write_run(tmp_path, 2000, skewed=skewed) is None
     results = judged(tmp_path, tmp_path / "spill")
-    # The model sends, reads and decides; rules of further features do not apply to it.
+    # The model sends, reads and decides; rules of further features do not apply to it, and those of
+    # several broker groups and of halves with an immunity time neither.
     assert {name for name in results if name[0] in "ASTR"} == {
         rule.id for rule in RULES if rule.id[0] in "ASTR"
-    }
+    } - {"A23", "T18"}
     for result in results.values():
         assert result.verdict is Outcome.PASS, result
         assert result.examined > 0, result

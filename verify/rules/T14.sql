@@ -18,7 +18,8 @@ with told as (
 )
 select
   tx, broker_group, offset, status as told, count(*) as checks, min(op) as first_op,
-  max(op) as last_op, min_by(node, op) as first_node, max_by(node, op) as last_node,
+  max(op) as last_op, min_by(coalesce(node, '-'), op) as first_node,
+  max_by(coalesce(node, '-'), op) as last_node,
   min(t_invoke) as t_first, max(t_invoke) as t_last
 from told
 group by tx, broker_group, offset, status
