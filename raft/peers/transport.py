@@ -107,7 +107,7 @@ class TcpTransport:
         self._limits = limits or TransportLimits()
         self._server: asyncio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
-        self._accepted: set[AcceptedConnection] = set()
+        self._accepted: dict[AcceptedConnection, None] = {}  # the oldest first
         # The newest connection of each store of each peer, in the order of arrival.
         self._current: dict[tuple[NodeId, str], AcceptedConnection] = {}
         self._stopped = False
@@ -243,10 +243,12 @@ class TcpTransport:
             on_message=self._on_accepted_message,
             on_closed=self._on_accepted_closed,
         )
-        self._accepted.add(connection)
+        self._accepted[connection] = None
         if len(self._accepted) > self._limits.accepted_count_max:
-            # Only strangers can be that many: of each peer's store one connection is kept.
-            stranger = next((c for c in self._accepted if not c.established), connection)
+            # Only strangers can be that many: of each peer's store one connection is kept. The
+            # oldest has had the longest time for its handshake; the newest may be a member.
+            stranger = next(c for c in self._accepted if not c.established)
+            del self._accepted[stranger]
             asyncio.get_running_loop().call_soon(stranger.close, "too many connections")
         return connection
 
@@ -309,7 +311,7 @@ class TcpTransport:
         self._on_message(message)
 
     def _on_accepted_closed(self, connection: AcceptedConnection) -> None:
-        self._accepted.discard(connection)
+        self._accepted.pop(connection, None)
         peer = connection.peer
         if not connection.established or peer is None:
             return
