@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ def test_an_edit_of_another_text_is_refused() -> None:
         (True, 0, "unknown", "broken"),
         (True, 70, None, "broken"),
         (True, None, None, "stuck"),
+        (True, -signal.SIGXCPU, None, "stuck"),
         (False, 0, "pass", "idle"),
         (False, 0, "fail", "idle"),
     ],

@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import importlib.machinery
 import os
+import resource
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
@@ -30,6 +31,7 @@ SITE: Final = Path(__file__).resolve().parent / "site"
 _EDIT: Final = "RANDOM_MUTANT"
 _MODULE: Final = "RANDOM_MUTANT_MODULE"
 _EXECUTED: Final = "RANDOM_MUTANT_EXECUTED"
+_CPU_S_MAX: Final = 120  # a run takes about ten
 
 
 def armed_environment(
@@ -59,6 +61,7 @@ def arm_this_process() -> None:
             was_executed = True
         return False
 
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S_MAX, resource.RLIM_INFINITY))
     vars(builtins)[MARK] = mark
     edited(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"), edit)
     sys.meta_path.insert(0, _Finder(module, edit))
