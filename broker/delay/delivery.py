@@ -17,6 +17,7 @@ import logging
 from typing import Final
 
 from broker.delay.records import delivered_record
+from broker.delay.waiting import DELAYING
 from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT, DeliverCommand
 from broker.entry.record import PendingRecord
@@ -97,5 +98,5 @@ class DelayDelivery:
 
 
 def _without_delay(_: MessageRecord, properties: dict[str, str]) -> None:
-    for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"):
+    for name in DELAYING:
         properties.pop(name, None)

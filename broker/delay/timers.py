@@ -30,6 +30,7 @@ from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message import MessageRecord
+from remoting.records.property_names import PropertyName
 
 __all__ = ["Timers", "check_timers"]
 
@@ -139,9 +140,9 @@ class Timers:
         assert timer is not None
 
         def change(record: MessageRecord, properties: dict[str, str]) -> None:
-            del properties["REAL_TOPIC"], properties["REAL_QID"]
-            properties["TIMER_ENQUEUE_MS"] = str(record.store_timestamp_ms)
-            properties["TIMER_DEQUEUE_MS"] = str(now_ms)
+            del properties[PropertyName.REAL_TOPIC], properties[PropertyName.REAL_QUEUE_ID]
+            properties[PropertyName.TIMER_ENQUEUE_MS] = str(record.store_timestamp_ms)
+            properties[PropertyName.TIMER_DEQUEUE_MS] = str(now_ms)
 
         stored = self._replica.read(timer.position, timer.size)
         return delivered_record(self._replica, self._leadership, stored, change)

@@ -23,12 +23,12 @@ from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
+from broker.request.stored_topic import real_place
 from broker.state.half_table import Half
 from broker.transaction.records import (
     discarded_record,
     is_for_deleted_topic,
     op_record,
-    real_place,
 )
 from raft.replicated_log import ProposalStatus
 from remoting.connections.connection import Connection
@@ -44,6 +44,7 @@ from remoting.records.message import (
     offset_msg_id,
 )
 from remoting.records.message_id import split_host
+from remoting.records.property_names import PropertyName
 
 __all__ = ["CHECK_GROUP", "CheckBack"]
 
@@ -167,9 +168,9 @@ class CheckBack:
         record.queue_id = queue_id
         with contextlib.suppress(RecordError):  # producers give up by it; a few bytes may lack room
             record.properties = append_properties(
-                record.properties, {"TRANSACTION_CHECK_TIMES": str(half.checks + 1)}
+                record.properties, {PropertyName.TRANSACTION_CHECK_TIMES: str(half.checks + 1)}
             )
-        key = properties.get("UNIQ_KEY", "")
+        key = properties.get(PropertyName.UNIQ_KEY, "")
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.position,
@@ -197,7 +198,8 @@ class CheckBack:
         topic = real_place(properties)[0]
         desk = self._desk
         return desk.clients.producer(
-            properties.get("PGROUP", ""), lambda account: desk.may_publish(account, topic)
+            properties.get(PropertyName.PGROUP, ""),
+            lambda account: desk.may_publish(account, topic),
         )
 
     def _commit_progress(self) -> None:
@@ -220,7 +222,7 @@ class CheckBack:
 
 def _immunity_ms(properties: dict[str, str]) -> int | None:
     """Return CHECK_IMMUNITY_TIME_IN_SECONDS in milliseconds, where it is a number above 0."""
-    text = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+    text = properties.get(PropertyName.CHECK_IMMUNITY_TIME, "")
     if not text.isdecimal() or len(text) > _IMMUNITY_DIGITS_MAX:
         return None
     return int(text) * 1000 or None
