@@ -28,6 +28,9 @@ PROPERTY_NAMES = {
     value for name, value in vars(PropertyName).items() if name.isupper() and "_" in value
 } - {"MSG_REGION", "TRACE_ON"}
 
+# Everything else proposes by `broker.request.commit`: one place says what comes of a proposal.
+PROPOSING = {"commit.py", "store_send.py", "plain_send.py"}
+
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -53,6 +56,13 @@ def faults_of(path: Path) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and knows_names and node.value in PROPERTY_NAMES:
             faults.append(f"line {node.lineno}: {node.value} is a name of PropertyName")
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "submit"
+            and path.name not in PROPOSING
+            and ast.unparse(node).endswith("proposer.submit")
+        ):
+            faults.append(f"line {node.lineno}: proposes, but by `broker.request.commit`")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
@@ -104,8 +114,8 @@ def test_tests_are_tidy(path):
 
 def test_the_rules_can_say_no(tmp_path):
     bad = tmp_path / "queue.py"
-    bad.write_text("try:\n    pass\nexcept:\n    'UNIQ_KEY'\n")
-    assert len(faults_of(bad)) == 4
+    bad.write_text("try:\n    a.proposer.submit(b)\nexcept:\n    'UNIQ_KEY'\n")
+    assert len(faults_of(bad)) == 5
     rig = tmp_path / "rig.py"
     rig.write_text(
         "from tests.a.test_b import c\nasync def test_d():\n    await asyncio.sleep(0)\n"

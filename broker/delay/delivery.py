@@ -22,11 +22,10 @@ from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT, DeliverCommand
 from broker.entry.record import PendingRecord
 from broker.entry.topics import SCHEDULE_TOPIC
-from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import propose
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
-from raft.replicated_log import ProposalStatus
 from remoting.records.message import MessageRecord
 
 __all__ = ["DelayDelivery"]
@@ -77,20 +76,12 @@ class DelayDelivery:
         if not count:
             return
         self._under_way.add(queue_id)
-
-        def done(_: ProposalStatus | None) -> None:
-            self._under_way.discard(queue_id)
-
-        try:
-            self._leadership.proposer.submit(
-                Proposal(
-                    records=records,
-                    commands=[DeliverCommand(queue_id, first, first + count)],
-                    on_done=done,
-                )
-            )
-        except BusyError:
-            self._under_way.discard(queue_id)
+        if not propose(
+            self._leadership,
+            [DeliverCommand(queue_id, first, first + count)],
+            records=records,
+            ended=lambda _: self._under_way.discard(queue_id),
+        ):
             _log.info("the delivery of delayed messages waits: too many proposals are pending")
 
     def _final_record(self, stored: bytes) -> PendingRecord | None:

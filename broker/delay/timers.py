@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from broker.delay.records import delivered_record
 from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
 from broker.entry.record import PendingRecord
-from broker.leader.proposer import BusyError, Proposal
-from broker.request.commit import commit
+from broker.request.commit import commit, propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
@@ -88,7 +86,7 @@ class Timers:
             request,
             [RecallTimerCommand(queue_offset)],
             answer=answer,
-            ended=partial(self._under_way.discard, queue_offset),
+            ended=lambda _: self._under_way.discard(queue_offset),
         )
 
     def _deliver_some(self, now_ms: int) -> bool:
@@ -118,20 +116,16 @@ class Timers:
         if not offsets:
             return False
 
-        def done(status: ProposalStatus | None) -> None:
+        def ended(status: ProposalStatus | None) -> None:
             self._under_way.difference_update(offsets)
             if status is ProposalStatus.COMMITTED:
                 self._desk.stats.timers_delivered(len(records))
 
-        try:
-            self._leadership.proposer.submit(
-                Proposal(records=records, commands=[DeliverTimersCommand(offsets)], on_done=done)
-            )
-        except BusyError:
-            _log.info("the delivery of timer messages waits: too many proposals are pending")
-            return False
         self._under_way.update(offsets)
-        return True
+        if propose(self._leadership, [DeliverTimersCommand(offsets)], records=records, ended=ended):
+            return True
+        _log.info("the delivery of timer messages waits: too many proposals are pending")
+        return False
 
     def _final_record(self, queue_offset: int, now_ms: int) -> PendingRecord | None:
         """Build the message to deliver; None where its topic was deleted. Raises RefusedError where

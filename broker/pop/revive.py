@@ -21,7 +21,7 @@ from broker.entry.pop_commands import ReviveCommand
 from broker.entry.record import PendingRecord
 from broker.entry.record_copy import copied_record
 from broker.entry.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
-from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import propose
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
@@ -116,15 +116,12 @@ class PopRevive:
         rows = [[*due.key, due.offset, due.pop_ms] for due in revived]
         self._under_way = True
 
-        def done(_: ProposalStatus | None) -> None:
+        def ended(_: ProposalStatus | None) -> None:
             self._under_way = False
 
-        try:
-            self._leadership.proposer.submit(
-                Proposal(records=records, commands=[*commands, ReviveCommand(rows)], on_done=done)
-            )
-        except BusyError:
-            self._under_way = False
+        if not propose(
+            self._leadership, [*commands, ReviveCommand(rows)], records=records, ended=ended
+        ):
             _log.info("popped messages wait: too many proposals are pending")
 
     def _stored(self, due: Due) -> MessageRecord | None:

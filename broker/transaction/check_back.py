@@ -18,7 +18,7 @@ import logging
 
 from broker.entry.payload import CheckCommand, DecideCommand, DiscardCommand, OffsetCommand
 from broker.entry.topics import HALF_TOPIC
-from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
@@ -117,32 +117,33 @@ class CheckBack:
         if self._producer(properties) is None:
             return 0
         self._last_check_ms[half.queue_offset] = now_ms
-        self._submit(
-            Proposal(
-                commands=[CheckCommand(half.queue_offset)],
-                on_done=lambda status: self._send_check(half, record, properties, status),
+        _log_if_busy(
+            propose(
+                self._leadership,
+                [CheckCommand(half.queue_offset)],
+                ended=lambda status: self._send_check(half, record, properties, status),
             )
         )
         return 1
 
     def _roll_back(self, half: Half) -> None:
         _log.warning("half message %d is rolled back: its topic was deleted", half.queue_offset)
-        self._submit(
-            Proposal(
+        _log_if_busy(
+            propose(
+                self._leadership,
+                [DecideCommand(half.queue_offset, half.position, "rollback", False)],
                 records=[op_record(self._replica, half)],
-                commands=[DecideCommand(half.queue_offset, half.position, "rollback", False)],
-                on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
             )
         )
 
     def _discard(self, half: Half, record: MessageRecord) -> None:
         _log.warning("half message %d is discarded after %d checks", half.queue_offset, half.checks)
-        self._submit(
-            Proposal(
+        _log_if_busy(
+            propose(
+                self._leadership,
+                [DiscardCommand(half.queue_offset)],
                 records=[discarded_record(self._replica, record)],
-                commands=[DiscardCommand(half.queue_offset)],
-                on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
             )
         )
@@ -206,18 +207,14 @@ class CheckBack:
         state = self._replica.state
         progress = state.halves.progress
         if state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0), 0) != progress:
-            self._submit(
-                Proposal(
-                    commands=[OffsetCommand(CHECK_GROUP, HALF_TOPIC, 0, progress)],
-                    on_done=lambda _: None,
-                )
+            _log_if_busy(
+                propose(self._leadership, [OffsetCommand(CHECK_GROUP, HALF_TOPIC, 0, progress)])
             )
 
-    def _submit(self, proposal: Proposal) -> None:
-        try:
-            self._leadership.proposer.submit(proposal)
-        except BusyError:
-            _log.info("the check-back waits: too many proposals are pending")
+
+def _log_if_busy(proposed: bool) -> None:
+    if not proposed:
+        _log.info("the check-back waits: too many proposals are pending")
 
 
 def _immunity_ms(properties: dict[str, str]) -> int | None:
