@@ -19,17 +19,17 @@ import logging
 
 from broker.entry.payload import CheckCommand, DecideCommand, DiscardCommand, OffsetCommand
 from broker.entry.topics import HALF_TOPIC
-from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
+from broker.request.stored_topic import real_place
 from broker.state.half_table import Half
 from broker.transaction.records import (
     discarded_record,
     is_for_deleted_topic,
     op_record,
-    real_place,
 )
 from raft.replicated_log import ProposalStatus
 from remoting.connections.connection import Connection
@@ -45,6 +45,7 @@ from remoting.records.message import (
     offset_msg_id,
 )
 from remoting.records.message_id import split_host
+from remoting.records.property_names import PropertyName
 
 __all__ = ["CHECK_GROUP", "CheckBack"]
 
@@ -130,27 +131,27 @@ class CheckBack:
             self._being_counted.discard(half.queue_offset)
             self._send_check(half, record, properties, status)
 
-        if self._submit(Proposal(commands=[CheckCommand(half.queue_offset)], on_done=counted)):
-            self._being_counted.add(half.queue_offset)
+        self._being_counted.add(half.queue_offset)
+        _log_if_busy(propose(self._leadership, [CheckCommand(half.queue_offset)], ended=counted))
 
     def _roll_back(self, half: Half) -> None:
         _log.warning("half message %d is rolled back: its topic was deleted", half.queue_offset)
-        self._submit(
-            Proposal(
+        _log_if_busy(
+            propose(
+                self._leadership,
+                [DecideCommand(half.queue_offset, half.position, "rollback", False)],
                 records=[op_record(self._replica, half)],
-                commands=[DecideCommand(half.queue_offset, half.position, "rollback", False)],
-                on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
             )
         )
 
     def _discard(self, half: Half, record: MessageRecord) -> None:
         _log.warning("half message %d is discarded after %d checks", half.queue_offset, half.checks)
-        self._submit(
-            Proposal(
+        _log_if_busy(
+            propose(
+                self._leadership,
+                [DiscardCommand(half.queue_offset)],
                 records=[discarded_record(self._replica, record)],
-                commands=[DiscardCommand(half.queue_offset)],
-                on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
             )
         )
@@ -176,9 +177,9 @@ class CheckBack:
         record.queue_id = queue_id
         with contextlib.suppress(RecordError):  # producers give up by it; a few bytes may lack room
             record.properties = append_properties(
-                record.properties, {"TRANSACTION_CHECK_TIMES": str(half.checks + 1)}
+                record.properties, {PropertyName.TRANSACTION_CHECK_TIMES: str(half.checks + 1)}
             )
-        key = properties.get("UNIQ_KEY", "")
+        key = properties.get(PropertyName.UNIQ_KEY, "")
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.position,
@@ -206,33 +207,27 @@ class CheckBack:
         topic = real_place(properties)[0]
         desk = self._desk
         return desk.clients.producer(
-            properties.get("PGROUP", ""), lambda account: desk.may_publish(account, topic)
+            properties.get(PropertyName.PGROUP, ""),
+            lambda account: desk.may_publish(account, topic),
         )
 
     def _commit_progress(self) -> None:
         state = self._replica.state
         progress = state.halves.progress
         if state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0), 0) != progress:
-            self._submit(
-                Proposal(
-                    commands=[OffsetCommand(CHECK_GROUP, HALF_TOPIC, 0, progress)],
-                    on_done=lambda _: None,
-                )
+            _log_if_busy(
+                propose(self._leadership, [OffsetCommand(CHECK_GROUP, HALF_TOPIC, 0, progress)])
             )
 
-    def _submit(self, proposal: Proposal) -> bool:
-        """Submit a proposal; False where too many are pending: a later round does it."""
-        try:
-            self._leadership.proposer.submit(proposal)
-        except BusyError:
-            _log.info("the check-back waits: too many proposals are pending")
-            return False
-        return True
+
+def _log_if_busy(proposed: bool) -> None:
+    if not proposed:
+        _log.info("the check-back waits: too many proposals are pending")
 
 
 def _immunity_ms(properties: dict[str, str]) -> int | None:
     """Return CHECK_IMMUNITY_TIME_IN_SECONDS in milliseconds, where it is a number above 0."""
-    text = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+    text = properties.get(PropertyName.CHECK_IMMUNITY_TIME, "")
     if not text.isdecimal() or len(text) > _IMMUNITY_DIGITS_MAX:
         return None
     return int(text) * 1000 or None

@@ -46,19 +46,18 @@ from client.produce.transaction_producer import (
     TransactionSettings,
     half_message,
 )
+from remoting.records.property_names import PropertyName
 
 __all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient"]
 
 UNKNOWN_ANSWERS_MAX: Final = 2
 TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
-_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
 IMMUNITY_BEYOND_S_MAX: Final = 3
 """How many seconds beyond the broker's timeout a producer may ask it to wait with its check."""
-_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 class CheckLog(TransactionObserver):
@@ -87,7 +86,7 @@ class CheckLog(TransactionObserver):
             queue=message.queue.queue_id,
             offset=half.offset,
             tx=message.properties.get(PROPERTY_TX),
-            status=message.properties.get(_CHECK_TIMES),
+            status=message.properties.get(PropertyName.TRANSACTION_CHECK_TIMES),
             node=None if address is None else self._node(address),
         )
         self.last_ns = self._history.now_ns()
@@ -301,7 +300,10 @@ class _Process:
             message = self._maker.make(queue.topic, uniq_key=uniq_key, transactional=True)
             immunity_s = self._draw_immunity()
             if immunity_s:
-                message.properties = {**message.properties, _IMMUNITY: str(immunity_s)}
+                message.properties = {
+                    **message.properties,
+                    PropertyName.CHECK_IMMUNITY_TIME: str(immunity_s),
+                }
             half = await self._send_half(message, queue, immunity_s)
             if half is None:
                 continue

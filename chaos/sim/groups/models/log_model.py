@@ -73,6 +73,7 @@ from chaos.sim.machine.violation import Violation
 from raft.messages import EntryKind, Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
 from remoting.records.message import decode_record
+from remoting.records.property_names import PropertyName
 
 __all__ = ["LogModel"]
 
@@ -180,10 +181,10 @@ class LogModel:
             queue_offset=record.queue_offset,
             index=entry.index,
             position=position,
-            uniq_key=properties.get("UNIQ_KEY", ""),
+            uniq_key=properties.get(PropertyName.UNIQ_KEY, ""),
             value=value_of(record.body),
             store_ms=store_ms,
-            real_topic=properties.get("REAL_TOPIC", ""),
+            real_topic=properties.get(PropertyName.REAL_TOPIC, ""),
             code=code,
             true_ms=0 if self.true_time is None else self.true_time.now_ms(),
         )

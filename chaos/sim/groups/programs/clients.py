@@ -42,6 +42,7 @@ from client.produce.transaction_producer import (
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
+from remoting.records.property_names import PropertyName
 
 __all__ = [
     "DELETED_TOPIC",
@@ -153,7 +154,7 @@ class Sender:
         message = Message(
             topic=TOPIC,
             body=_body(value.name, rng, options),
-            properties={"DELAY": str(level)} if level else {},
+            properties={PropertyName.DELAY: str(level)} if level else {},
         )
         self._desk.counts["sends"] += 1
 
@@ -174,10 +175,10 @@ class Sender:
         # The application knows the true time of delivery, whatever this machine's clock says.
         deliver_ms = WALL_START_MS + self._desk.scheduler.now_us // 1_000 + wanted_ms
         if rng.random() < 0.3:
-            properties = {"TIMER_DELAY_MS": str(wanted_ms)}
+            properties = {PropertyName.TIMER_DELAY_MS: str(wanted_ms)}
             value.delay_ms = wanted_ms
         else:
-            properties = {"TIMER_DELIVER_MS": str(deliver_ms)}
+            properties = {PropertyName.TIMER_DELIVER_MS: str(deliver_ms)}
             value.not_before_ms = deliver_ms
         body = _body(value.name, rng, self._desk.options)
         message = Message(topic=TOPIC, body=body, properties=properties)
@@ -299,7 +300,9 @@ class TransactionSender(TransactionObserver):
             value = desk.checker.new_value(is_half=True)
             properties = {}
             if rng.random() < desk.options.timer_rate:
-                properties["TIMER_DELAY_MS"] = str(int(rng.random() * _TIMER_DELAY_MS_MAX))
+                properties[PropertyName.TIMER_DELAY_MS] = str(
+                    int(rng.random() * _TIMER_DELAY_MS_MAX)
+                )
             body = _body(value.name, rng, desk.options)
             message = Message(topic=self._draw_topic(rng), body=body, properties=properties)
             desk.counts["halves"] += 1
