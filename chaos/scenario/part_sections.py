@@ -13,7 +13,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
+
+from remoting.connections.config_values import number
 
 __all__ = [
     "PART_SECTIONS",
@@ -37,7 +39,6 @@ __all__ = [
     "SendsSection",
     "TimersSection",
     "number",
-    "part_problems",
     "part_settings",
 ]
 
@@ -49,11 +50,6 @@ class PartSection:
     def broker_settings(self) -> dict[str, int]:
         """Return what brokers have to be told of the part, where it is not their default."""
         return {}
-
-
-def number(default: float, low: float, high: float) -> Any:
-    """Return a dataclass field with a default and the legal range, both ends included."""
-    return dataclasses.field(default=default, metadata={"range": (low, high)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,16 +370,3 @@ def part_settings(parts: Mapping[str, PartSection]) -> dict[str, int]:
     return {
         key: value for section in parts.values() for key, value in section.broker_settings().items()
     }
-
-
-def part_problems(name: str, section: PartSection) -> list[str]:
-    """Return which numbers of the section are out of their range."""
-    problems = []
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        low, high = field.metadata["range"]
-        if not low <= value <= high:  # NaN is in no range
-            problems.append(f"workload.{name}.{field.name} must be {low:g}..{high:.15g}")
-    return problems

@@ -199,14 +199,14 @@ class Sender:
         checker.on_recalling(value)
         times = 2 if rng.random() < _RECALLED_TWICE_RATE else 1
         ends = await asyncio.gather(
-            *(self._ask_recall(producer, value, handle) for _ in range(times))
+            *(self._request_recall(producer, value, handle) for _ in range(times))
         )
         errors = [error for error in ends if error is not None]
         if len(errors) == times:
             is_definite = all(error.definite for error in errors)
             checker.on_recall_failed(value, definite=is_definite)
 
-    async def _ask_recall(
+    async def _request_recall(
         self, producer: Producer, value: Value, handle: str
     ) -> ClientError | None:
         fields = {"producerGroup": self._group, "topic": TOPIC, "recallHandle": handle}
@@ -372,17 +372,17 @@ class TransactionSender(TransactionObserver):
     ) -> None:
         name = self._desk.names.get(half.msg_id)
         if result.outcome is EndOutcome.OK and name is not None:
-            self._desk.checker.told[name] = decision.value
+            self._desk.checker.decisions[name] = decision.value
             self._desk.counts["decisions_acknowledged"] += 1
 
 
 async def until_known(
-    ask: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
+    fetch: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
 ) -> tuple[MessageQueue, ...]:
     """Return the topic's queues, as soon as some name server knows them."""
     while True:
         try:
-            queues = await ask()
+            queues = await fetch()
         except ClientError:
             queues = ()
         if queues:
