@@ -104,9 +104,10 @@ class SendsSection(PartSection):
     """Sends that are not plain; `rate` operations per second, over all clients.
 
     Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
-    batches of up to `batch_count_max`, batches that mix new messages with stored ones, hasty ones,
-    which are attempted anew every `hasty_ms` and given up after a few attempts, single-attempt
-    ones, which the application repeats by itself; of the other single messages `big_share` are near
+    batches of up to `batch_count_max`, batches that mix new messages with stored ones, twins, which
+    are sent twice at one time through different connections, hasty ones, which are attempted anew
+    every `hasty_ms` and given up after a few attempts, single-attempt ones, which the application
+    repeats by itself; of the other single messages `big_share` are near
     the size limit or beyond it, `compressed_share` compressed, `properties_share` full of
     properties.
     """
@@ -120,6 +121,7 @@ class SendsSection(PartSection):
     batch_share: float = number(0.05, 0, 1)
     batch_count_max: int = number(100, 2, 1000)
     mixed_batch_share: float = number(0.1, 0, 1)
+    twin_share: float = number(0.1, 0, 1)
     hasty_share: float = number(0.1, 0, 1)
     hasty_ms: int = number(1, 1, 1000)
     one_attempt_share: float = number(0.2, 0, 1)
