@@ -22,6 +22,7 @@ __all__ = [
     "BroadcastSection",
     "DeletionsSection",
     "DisputesSection",
+    "DrillsSection",
     "FiltersSection",
     "GroupsSection",
     "LitePullSection",
@@ -345,6 +346,20 @@ class AssignmentsSection(PartSection):
     every_s: float = number(0.7, 0.05, 3600)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DrillsSection(PartSection):
+    """`runners`, each with a queue of its own, ask questions of which they know the answers, with
+    `pause_ms` between two series of them. Brokers drop a client `silence_ms` behind its last
+    heartbeat (0: as they are set), of which all clients of the run then send enough."""
+
+    runners: int = number(1, 1, 64)
+    pause_ms: int = number(40, 0, 60_000)
+    silence_ms: int = number(0, 0, 600_000)
+
+    def broker_settings(self) -> dict[str, int]:
+        return {"client_silence_ms_max": self.silence_ms} if self.silence_ms else {}
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -365,6 +380,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,
+        "drills": DrillsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

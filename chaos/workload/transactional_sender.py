@@ -19,12 +19,19 @@ import asyncio
 import contextlib
 import enum
 import random
+from collections import deque
 from typing import Final
 
 from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
-from chaos.workload.decisions import DecisionSender, LateDecisions
+from chaos.workload.decisions import (
+    ACKED_MAX,
+    AckedDecision,
+    DecisionSender,
+    LateDecisions,
+    RepeatedDecisions,
+)
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
     PROPERTY_TX,
@@ -166,6 +173,7 @@ class TransactionalClient:
         self._group = group
         self._database = database
         self._rng = rng
+        self._acked: deque[AckedDecision] = deque(maxlen=ACKED_MAX)  # by any of its clients
         self.checks: list[CheckLog] = []
         self._idle = asyncio.Event()
 
@@ -184,8 +192,16 @@ class TransactionalClient:
             crashed = False
             try:
                 await self._introduce(producer)
-                crashed = await self._work(producer, client, stop)
+                again = RepeatedDecisions(
+                    self._context,
+                    producer,
+                    client=client,
+                    rng=random.Random(self._rng.getrandbits(64)),
+                    acked=self._acked,
+                )
+                crashed = await self._work(producer, client, again, stop)
                 if not crashed:
+                    await again.finish()
                     self._idle.set()
                     await end.wait()
             finally:
@@ -207,7 +223,13 @@ class TransactionalClient:
             with contextlib.suppress(ClientError):  # while the name servers are cut off
                 await producer.queues(topic)
 
-    async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
+    async def _work(
+        self,
+        producer: TransactionProducer,
+        client: str,
+        again: RepeatedDecisions,
+        stop: asyncio.Event,
+    ) -> bool:
         """Run the processes of one client; return True if it is to crash: they were cancelled."""
         settings = self._context.scenario.workload
         clients = settings.transaction_clients * settings.transaction_processes
@@ -221,8 +243,10 @@ class TransactionalClient:
                 client=client,
                 rng=random.Random(self._rng.getrandbits(64)),
                 stop=stop,
+                acked=self._acked,
             )
             tasks.append(group.create_task(late.run()))
+            tasks.append(group.create_task(again.run(stop)))
             for number in range(settings.transaction_processes):
                 process = _Process(
                     self._context,
@@ -234,6 +258,7 @@ class TransactionalClient:
                     rng=random.Random(self._rng.getrandbits(64)),
                     crash=crash,
                     late=late,
+                    acked=self._acked,
                 )
                 tasks.append(group.create_task(process.run(stop)))
             if settings.transaction_crash_s <= 0:
@@ -281,6 +306,7 @@ class _Process:
         rng: random.Random,
         crash: _Crash,
         late: LateDecisions,
+        acked: deque[AckedDecision],
     ) -> None:
         self._context = context
         self._producer = producer
@@ -291,7 +317,7 @@ class _Process:
         self._rng = rng
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
-        self._decisions = DecisionSender(context, producer, self._actor, rng=rng)
+        self._decisions = DecisionSender(context, producer, self._actor, rng=rng, acked=acked)
         self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
