@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
+import itertools
 import random
 from collections import deque
 from typing import Final
@@ -62,6 +64,7 @@ PAUSE_AFTER_CRASH_S: Final = 1.0
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
+TWIN_SHARE: Final = 0.15  # of halves are sent twice at one time
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
 IMMUNITY_BEYOND_S_MAX: Final = 3
 """How many seconds beyond the broker's timeout a producer may ask it to wait with its check."""
@@ -318,6 +321,7 @@ class _Process:
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
         self._decisions = DecisionSender(context, producer, self._actor, rng=rng, acked=acked)
+        self._twins = itertools.count()
         self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -363,10 +367,33 @@ class _Process:
     async def _send_half(
         self, message: Message, queue: MessageQueue, immunity_s: int
     ) -> HalfMessage | None:
-        """Return the half if it was acknowledged; only then does the transaction go on."""
+        """Return the half if it was acknowledged; only then does the transaction go on.
+
+        Some are sent by two processes at one time: they are one half all the same (T16).
+        """
         due = self._context.history.now_ns() + immunity_s * 1_000_000_000 if immunity_s else None
+        timeout_ms = impatience(self._settings, self._rng)
+        actors = [self._actor]
+        if self._rng.random() < TWIN_SHARE:
+            actors.append(self._actor.other(f"twin-{next(self._twins)}"))
+        halves = await asyncio.gather(
+            *(
+                self._send_half_as(actor, dataclasses.replace(message), queue, due, timeout_ms)
+                for actor in actors
+            )
+        )
+        return next((half for half in halves if half is not None), None)
+
+    async def _send_half_as(
+        self,
+        actor: Actor,
+        message: Message,
+        queue: MessageQueue,
+        due: int | None,
+        timeout_ms: int,
+    ) -> HalfMessage | None:
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
-        with self._actor.operation(
+        with actor.operation(
             "half",
             broker_group=queue.broker_name,
             topic=queue.topic,
@@ -376,9 +403,7 @@ class _Process:
             due=due,
         ) as operation:
             try:
-                result = await self._producer.send_half(
-                    message, timeout_ms=impatience(self._settings, self._rng), queue=queue
-                )
+                result = await self._producer.send_half(message, timeout_ms=timeout_ms, queue=queue)
                 half = half_message(result)
             except ClientError as error:
                 operation.failed(error)

@@ -1,4 +1,5 @@
-"""Planted violations of the rules on answers whose client knew them before (M26, T15)."""
+"""Planted violations of the rules on answers whose client knew them before (M26, T15), and on
+halves that were sent twice (T16)."""
 
 from __future__ import annotations
 
@@ -36,3 +37,16 @@ def answered_otherwise_in_a_calm_stretch(run: SyntheticRun) -> None:
 @plant("T15", witness="x15", live=True)
 def repeated_decision_is_refused(run: SyntheticRun) -> None:
     decided_again(run, "commit", "commit", "604")
+
+
+def half_again(run: SyntheticRun, further: int) -> None:
+    """Have a half acknowledged once more, at a place so much further on."""
+    half = run.half("t16", "x16", 0)
+    run.decide("t16", half, "commit")
+    named = {name: half[name] for name in ("topic", "queue", "tx", "messages")}
+    run.op("t16-twin", "half", offset=half["offset"] + further, **named)
+
+
+@plant("T16", witness="x16", live=True)
+def half_is_acknowledged_at_two_places(run: SyntheticRun) -> None:
+    half_again(run, 1)

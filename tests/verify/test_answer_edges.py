@@ -1,4 +1,4 @@
-"""Where the rules on answers whose client knew them before (M26, T15) stay silent."""
+"""Where the rules on answers whose client knew them before (M26, T15, T16) stay silent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.verify.management import ask
 from tests.verify.one_rule import judged, result
-from tests.verify.plants_answers import decided_again
+from tests.verify.plants_answers import decided_again, half_again
 from tests.verify.synthetic import SyntheticRun
 from verify.verdict import Outcome
 
@@ -46,6 +46,10 @@ def repeated_before_the_first_was_acknowledged(run: SyntheticRun) -> None:
     row["t_invoke"] = run.ops[-2]["t_invoke"]
 
 
+def half_is_told_its_place_again(run: SyntheticRun) -> None:
+    half_again(run, 0)
+
+
 SILENT: list[tuple[str, Change]] = [
     ("M26", as_expected),
     ("M26", without_an_answer),
@@ -53,6 +57,7 @@ SILENT: list[tuple[str, Change]] = [
     ("T15", contrary_decision_is_refused),
     ("T15", repeated_at_a_node_that_does_not_lead),
     ("T15", repeated_before_the_first_was_acknowledged),
+    ("T16", half_is_told_its_place_again),
 ]
 
 
@@ -60,8 +65,8 @@ SILENT: list[tuple[str, Change]] = [
     ("rule_id", "change"), SILENT, ids=lambda case: getattr(case, "__name__", None)
 )
 def test_stays_silent(rule_id: str, change: Change, tmp_path: Path) -> None:
-    run = SyntheticRun(live=change) if rule_id == "T15" else SyntheticRun()
-    if rule_id != "T15":
+    run = SyntheticRun(live=change) if rule_id != "M26" else SyntheticRun()
+    if rule_id == "M26":
         change(run)
     for place, op in enumerate(run.ops):
         op.setdefault("op", place)
@@ -73,3 +78,9 @@ def test_stays_silent(rule_id: str, change: Change, tmp_path: Path) -> None:
 def test_is_left_out_where_nobody_asks(tmp_path: Path) -> None:
     found = judged("M26", SyntheticRun(), tmp_path)
     assert [rule.id for rule in found.left_out] == ["M26"]
+
+
+def test_brokers_that_know_no_keys_may_store_a_half_twice(tmp_path: Path) -> None:
+    run = SyntheticRun(live=lambda run: half_again(run, 1))
+    run.manifest["dedupe"] = None
+    assert judged("T16", run, tmp_path).left_out

@@ -36,6 +36,7 @@ from remoting.records.message import MessageRecord, decode_records
 __all__ = ["Drill", "EndedError", "Stored", "Unsure", "code_of", "records_of", "values_of"]
 
 TIMEOUT_MS: Final = 2_000
+ERROR_SIZE_MAX: Final = 300
 CALM: Final = "calm"
 _NO_ANSWERS: Final = frozenset({1, 2, 11, 14, 215})  # of a broker that can't, or not now
 
@@ -75,7 +76,8 @@ class _Answers:
 
 
 class Drill:
-    """What every drill has: a client, an actor, a queue, and what stands there.
+    """What every drill has: a client, an actor, a queue, and what stands there. What is asked twice
+    at one time goes through another client's connection as well.
 
     `queue_count`: queues of the topic at the broker group. `ends`: set when no more is to be asked.
     """
@@ -83,7 +85,7 @@ class Drill:
     def __init__(
         self,
         context: WorkContext,
-        instance: ClientInstance,
+        instances: tuple[ClientInstance, ClientInstance],
         actor: Actor,
         queue: MessageQueue,
         stored: Sequence[Stored],
@@ -93,7 +95,7 @@ class Drill:
         rng: random.Random,
     ) -> None:
         self._context = context
-        self._instance = instance
+        self._instances = instances
         self._actor = actor
         self.queue = queue
         self.stored = stored
@@ -143,7 +145,7 @@ class Drill:
         ) as operation:
             try:
                 answer, address = await ask_leader(
-                    self._instance,
+                    self._instances[0],
                     self.queue.broker_name,
                     lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
                     timeout_ms=TIMEOUT_MS,
@@ -164,6 +166,61 @@ class Drill:
             raise Unsure
         return answer
 
+    async def ask_twice(
+        self,
+        what: str,
+        code: RequestCode,
+        requests: Sequence[tuple[Mapping[str, object], bytes]],
+        *,
+        expected: Sequence[str],
+        show: Show | None = None,
+    ) -> list[RemotingCommand]:
+        """Ask two requests at one time through two connections, both of which change something;
+        return their answers, which may be the expected ones in either order. Raises Unsure,
+        EndedError."""
+        if self.ends.is_set():
+            raise EndedError
+        with self._actor.operation(
+            "ask",
+            broker_group=self.queue.broker_name,
+            topic=self.queue.topic,
+            queue=self.queue.queue_id,
+            key=f"twice at one time: {what}",
+            ref=_in_any_order(expected),
+        ) as operation:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    asked = [
+                        tasks.create_task(self._one_of_two(instance, code, fields, body))
+                        for instance, (fields, body) in zip(self._instances, requests, strict=True)
+                    ]
+            except* ClientError as errors:
+                operation.complete("info", error=str(errors.exceptions[0])[:ERROR_SIZE_MAX])
+                raise Unsure from errors
+            answers = [each.result() for each in asked]
+            answered = _in_any_order([(show or code_of)(answer) for answer in answers])
+            operation.complete("ok", status=answered)
+        if answered != _in_any_order(expected):
+            raise Unsure
+        return answers
+
+    async def _one_of_two(
+        self,
+        instance: ClientInstance,
+        code: RequestCode,
+        fields: Mapping[str, object],
+        body: bytes,
+    ) -> RemotingCommand:
+        asked = {name: str(value) for name, value in fields.items()}
+        answer, _ = await ask_leader(
+            instance,
+            self.queue.broker_name,
+            lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
+            timeout_ms=TIMEOUT_MS,
+            accept=_Answers(),
+        )
+        return answer
+
     def place(self, **more: object) -> dict[str, object]:
         """Return the fields that name the queue, and `more`."""
         queue = self.queue
@@ -173,6 +230,10 @@ class Drill:
             "bname": queue.broker_name,
             **more,
         }
+
+
+def _in_any_order(answers: Sequence[str]) -> str:
+    return " & ".join(sorted(answers))
 
 
 def code_of(answer: RemotingCommand) -> str:

@@ -114,6 +114,9 @@ class LockDrill:
         for _ in range(STEPS):
             client = rng.choice(clients)
             queues = sorted(rng.sample(range(queue_count), rng.randint(1, queue_count)))
+            if not self._owners and rng.random() < 0.4:
+                await self._lock_at_once(clients, queues)
+                continue
             if rng.random() < 0.6:
                 await self._lock(client, queues)
             else:
@@ -142,6 +145,21 @@ class LockDrill:
         ended_s = asyncio.get_running_loop().time()
         if ended_s - begun_s > LOCK_SURE_S:
             raise Unsure
+
+    async def _lock_at_once(self, clients: list[str], queues: list[int]) -> None:
+        """Have two clients lock the same queues at one time, of which one gets all of them."""
+        begun_s = asyncio.get_running_loop().time()
+        answers = await self.drill.ask_twice(
+            f"lock {queues} for each of {clients}",
+            RequestCode.LOCK_BATCH_MQ,
+            [({}, self._body(client, queues)) for client in clients],
+            expected=[f"0 {queues}", "0 []"],
+            show=_show_locked,
+        )
+        for client, answer in zip(clients, answers, strict=True):
+            if _show_locked(answer) != "0 []":
+                self._owners |= dict.fromkeys(queues, client)
+                self._locked_s |= dict.fromkeys(queues, begun_s)
 
     async def _unlock(self, client: str, queues: list[int]) -> None:
         await self.drill.ask(

@@ -29,6 +29,7 @@ VISIBLE_AT_ONCE_MS: Final = 1
 VISIBLE_WITHIN_S: Final = 0.6
 COUNT_MAX: Final = 5
 STEPS: Final = (4, 12)
+TWICE_SHARE: Final = 0.2
 LAST_SHARE: Final = 0.3  # of the rounds of a group without order end its drill
 _NOTHING: Final = "210"  # POLLING_TIMEOUT
 _HELD_NO_MORE: Final = "208"
@@ -70,9 +71,10 @@ class PopDrill:
         await self._pop()
         steps: list[Callable[[], Awaitable[None]]] = [
             self._pop,
-            self._pop,
+            self._pop_twice,
             self._ack,
             self._ack,
+            self._ack_twice,
             self._ack_batch,
             self._ack_used,
             self._change,
@@ -146,6 +148,39 @@ class PopDrill:
             self._held |= handles
             self._next = found[-1].offset + 1
 
+    async def _pop_twice(self) -> None:
+        """Have two members pop as many at one time: in order one of them gets nothing, without
+        order one goes on behind the other."""
+        count, at = self._rng.randint(1, COUNT_MAX), self._next
+        stored, end = self.drill.stored, self.drill.end
+        shares = [stored[at : at + count], stored[at + count : at + 2 * count]]
+        if self._is_order:
+            shares = [[] if self._set is not None else shares[0], []]
+        attempts = [f"{self._group}#{next(self._attempts)}" for _ in shares]
+        expected = [
+            self._found(share, end - share[-1].offset - 1, {}) if share else _NOTHING
+            for share in shares
+        ]
+        answers = await self.drill.ask_twice(
+            f"pop {count} of {self._group}",
+            RequestCode.POP_MESSAGE,
+            [(self._pop_fields(count, attempt), b"") for attempt in attempts],
+            expected=expected,
+            show=_show_pop,
+        )
+        for attempt, answer in zip(attempts, answers, strict=True):
+            share = shares[expected.index(_show_pop(answer))]
+            if not share:
+                continue
+            handles = {
+                each.offset: Handle.of_pop(answer, each.offset, self.drill.queue) for each in share
+            }
+            if self._is_order:
+                self._set = _Set(attempt=attempt, held=handles, done=set(), counts={})
+            else:
+                self._held |= handles
+                self._next = max(self._next, share[-1].offset + 1)
+
     async def _pop_tagged(self) -> None:
         """Pop by a tag, at last: how far beyond what it got the group is then, a broker may say."""
         tag, count = f"T{self._rng.randrange(4)}", self._rng.randint(1, COUNT_MAX)
@@ -199,6 +234,19 @@ class PopDrill:
         if one is None:
             return
         await self._ask_ack(*one, what="ack")
+        self._acked([one])
+
+    async def _ack_twice(self) -> None:
+        """Acknowledge one by two requests at one time."""
+        one = self._one_held()
+        if one is None:
+            return
+        await self.drill.ask_twice(
+            f"ack {one[0]} of {self._group}",
+            RequestCode.ACK_MESSAGE,
+            [(self._handle_fields(*one), b"")] * 2,
+            expected=["0", "0"],
+        )
         self._acked([one])
 
     def _acked(self, pairs: Sequence[tuple[int, Handle]]) -> None:
@@ -261,6 +309,9 @@ class PopDrill:
         if one is None:
             return
         offset, handle = one
+        if not self._is_order and self._rng.random() < TWICE_SHARE:
+            await self._change_twice(offset, handle)
+            return
         changed = await self._ask_change(offset, handle, INVISIBLE_MS + 1, expected="0")
         if self._is_order:
             return
@@ -268,6 +319,19 @@ class PopDrill:
         self._held[offset] = new
         self._used.append((offset, handle))
         await self._ask_change(offset, handle, INVISIBLE_MS, expected=_HELD_NO_MORE)
+
+    async def _change_twice(self, offset: int, handle: Handle) -> None:
+        """Change a time by two requests at one time: one of them comes too late."""
+        fields = self._handle_fields(offset, handle) | {"invisibleTime": INVISIBLE_MS}
+        answers = await self.drill.ask_twice(
+            f"change {offset} of {self._group}",
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            [(fields, b"")] * 2,
+            expected=["0", _HELD_NO_MORE],
+        )
+        (changed,) = (answer for answer in answers if answer.code == 0)
+        self._held[offset] = Handle.of_change(changed, handle)
+        self._used.append((offset, handle))
 
     async def _ask_change(
         self, offset: int, handle: Handle, invisible_ms: int, *, expected: str

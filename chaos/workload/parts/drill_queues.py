@@ -229,19 +229,28 @@ class RecallDrill:
         """Recall some, which may be recalled already. Raises Unsure."""
         if self._waiting:
             one = self.drill.rng.choice(self._waiting)
-            for again in ("", " again"):
-                await self._recall(one.handle, f"0 {one.uniq_key}", f"{one.uniq_key}{again}")
+            await self.drill.ask_twice(
+                f"recall {one.uniq_key}",
+                RequestCode.RECALL_MESSAGE,
+                [(self._fields(one.handle), b"")] * 2,
+                expected=[f"0 {one.uniq_key}"] * 2,
+                show=_show_recalled,
+            )
+            await self._recall(one.handle, f"0 {one.uniq_key}", f"{one.uniq_key} again")
         await self._recall("no handle", "604 None", "by no handle")
 
     async def _recall(self, handle: str, expected: str, what: str) -> None:
-        topic = self.drill.queue.topic
         await self.drill.ask(
             f"recall {what}",
             RequestCode.RECALL_MESSAGE,
-            {"topic": topic, "recallHandle": handle, "bname": self.drill.queue.broker_name},
+            self._fields(handle),
             expected=expected,
-            show=lambda answer: f"{answer.code} {answer.ext_fields.get('msgId')}",
+            show=_show_recalled,
         )
+
+    def _fields(self, handle: str) -> dict[str, object]:
+        queue = self.drill.queue
+        return {"topic": queue.topic, "recallHandle": handle, "bname": queue.broker_name}
 
 
 def _shown(found: Sequence[Stored]) -> str:
@@ -259,6 +268,10 @@ def _show_pull(answer: RemotingCommand) -> str:
 
 def _show_offset(answer: RemotingCommand) -> str:
     return f"0 {answer.ext_fields.get('offset')}" if answer.code == 0 else str(answer.code)
+
+
+def _show_recalled(answer: RemotingCommand) -> str:
+    return f"{answer.code} {answer.ext_fields.get('msgId')}"
 
 
 def _show_sent(answer: RemotingCommand) -> str:

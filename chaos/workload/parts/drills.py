@@ -120,7 +120,7 @@ class DrillsPart:
         async with make_tool(context, slot) as tool:
             drill = Drill(
                 context,
-                tool.instance,
+                (tool.instance, tool.instance),
                 actor,
                 context.part_queues[NAME][0],
                 (),
@@ -183,27 +183,33 @@ class _Runner:
                 timeout_ms=TIMEOUT_MS, instance=self._slot.instance_settings()
             ),
         )
-        async with producer, make_tool(self._context, self._slot) as tool:
-            drill = self._drill(tool.instance, stop)
+        async with (
+            producer,
+            make_tool(self._context, self._slot) as tool,
+            make_tool(self._context, self._slot) as other,
+        ):
+            drill = self._drill((tool.instance, other.instance), stop)
             while not stop.is_set() and await self._send_some(producer, stop):
                 await self._have_one_go_on(drill)
                 if await sleep_until_set(stop, self._section.pause_ms / 1000):
                     break
-            last = self._drill(tool.instance, asyncio.Event())
+            last = self._drill((tool.instance, other.instance), asyncio.Event())
             try:
                 async with asyncio.timeout(LAST_S):
                     await self._finish(last)
             except TimeoutError:
                 return  # a broker group without a leader
 
-    def _drill(self, instance: ClientInstance, ends: asyncio.Event) -> Drill:
+    def _drill(
+        self, instances: tuple[ClientInstance, ClientInstance], ends: asyncio.Event
+    ) -> Drill:
         count = sum(
             queue.broker_name == self._queue.broker_name
             for queue in self._context.part_queues[NAME]
         )
         return Drill(
             self._context,
-            instance,
+            instances,
             self._asker,
             self._queue,
             self._stored,
