@@ -29,7 +29,7 @@ from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import WorkContext
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.pace import impatience, sleep_until_set
-from client.errors import BrokerRefusedError
+from client.errors import BrokerRefusedError, ClientError, OutcomeUnknownError
 from client.message import MessageQueue
 from client.produce.transaction_producer import (
     Decision,
@@ -143,12 +143,14 @@ class DecisionSender:
             result = await self._producer.end(half, decision, timeout_ms=timeout_ms)
             error = None if result.error is None else error_text(result.error)
             node = None if result.address is None else self._context.node(result.address)
-            refusal = result.error if isinstance(result.error, BrokerRefusedError) else None
+            refusal: ClientError | None = result.error
+            if isinstance(refusal, OutcomeUnknownError):
+                refusal = refusal.last
             operation.complete(
                 _OUTCOMES[result.outcome],
                 error=error,
                 node=node,
-                status=None if refusal is None else str(refusal.code),
+                status=str(refusal.code) if isinstance(refusal, BrokerRefusedError) else None,
             )
         if result.outcome is EndOutcome.OK and self._acked is not None:
             self._acked.append((half, tx, decision, queue))

@@ -17,4 +17,4 @@ with acknowledged as (
 select d.tx, d.op, a.decision, d.t_invoke, a.t_acked, a.acked_op, d.node, d.error
 from ops d
 join acknowledged a on d.tx = a.tx and d.decision = a.decision
-where d.f = 'decide' and d.type = 'fail' and d.status = '604' and d.t_invoke > a.t_acked
+where d.f = 'decide' and d.type <> 'ok' and d.status = '604' and d.t_invoke > a.t_acked
