@@ -24,6 +24,7 @@ __all__ = [
     "BroadcastSection",
     "DeletionsSection",
     "DisputesSection",
+    "DrillsSection",
     "FiltersSection",
     "GroupsSection",
     "LitePullSection",
@@ -100,9 +101,10 @@ class SendsSection(PartSection):
     """Sends that are not plain; `rate` operations per second, over all clients.
 
     Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
-    batches of up to `batch_count_max`, batches that mix new messages with stored ones, hasty ones,
-    which are attempted anew every `hasty_ms` and given up after a few attempts, single-attempt
-    ones, which the application repeats by itself; of the other single messages `big_share` are near
+    batches of up to `batch_count_max`, batches that mix new messages with stored ones, twins, which
+    are sent twice at one time through different connections, hasty ones, which are attempted anew
+    every `hasty_ms` and given up after a few attempts, single-attempt ones, which the application
+    repeats by itself; of the other single messages `big_share` are near
     the size limit or beyond it, `compressed_share` compressed, `properties_share` full of
     properties.
     """
@@ -116,6 +118,7 @@ class SendsSection(PartSection):
     batch_share: float = number(0.05, 0, 1)
     batch_count_max: int = number(100, 2, 1000)
     mixed_batch_share: float = number(0.1, 0, 1)
+    twin_share: float = number(0.1, 0, 1)
     hasty_share: float = number(0.1, 0, 1)
     hasty_ms: int = number(1, 1, 1000)
     one_attempt_share: float = number(0.2, 0, 1)
@@ -339,6 +342,20 @@ class AssignmentsSection(PartSection):
     every_s: float = number(0.7, 0.05, 3600)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DrillsSection(PartSection):
+    """`runners`, each with a queue of its own, ask questions of which they know the answers, with
+    `pause_ms` between two series of them. Brokers drop a client `silence_ms` behind its last
+    heartbeat (0: as they are set), of which all clients of the run then send enough."""
+
+    runners: int = number(1, 1, 64)
+    pause_ms: int = number(40, 0, 60_000)
+    silence_ms: int = number(0, 0, 600_000)
+
+    def broker_settings(self) -> dict[str, int]:
+        return {"client_silence_ms_max": self.silence_ms} if self.silence_ms else {}
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -359,6 +376,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,
+        "drills": DrillsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

@@ -17,14 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
+import itertools
 import random
+from collections import deque
 from typing import Final
 
 from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
-from chaos.workload.decisions import DecisionSender, LateDecisions
+from chaos.workload.decisions import (
+    ACKED_MAX,
+    AckedDecision,
+    DecisionSender,
+    LateDecisions,
+    RepeatedDecisions,
+)
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
     PROPERTY_TX,
@@ -55,6 +64,7 @@ TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
 CRASH_WAIT_S: Final = 3.0
+TWIN_SHARE: Final = 0.15  # of halves are sent twice at one time
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
 IMMUNITY_BEYOND_S_MAX: Final = 3
 """How many seconds beyond the broker's timeout a producer may ask it to wait with its check."""
@@ -165,6 +175,7 @@ class TransactionalClient:
         self._group = group
         self._database = database
         self._rng = rng
+        self._acked: deque[AckedDecision] = deque(maxlen=ACKED_MAX)  # by any of its clients
         self.checks: list[CheckLog] = []
         self._idle = asyncio.Event()
 
@@ -183,8 +194,16 @@ class TransactionalClient:
             crashed = False
             try:
                 await self._introduce(producer)
-                crashed = await self._work(producer, client, stop)
+                again = RepeatedDecisions(
+                    self._context,
+                    producer,
+                    client=client,
+                    rng=random.Random(self._rng.getrandbits(64)),
+                    acked=self._acked,
+                )
+                crashed = await self._work(producer, client, again, stop)
                 if not crashed:
+                    await again.finish()
                     self._idle.set()
                     await end.wait()
             finally:
@@ -206,7 +225,13 @@ class TransactionalClient:
             with contextlib.suppress(ClientError):  # while the name servers are cut off
                 await producer.queues(topic)
 
-    async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
+    async def _work(
+        self,
+        producer: TransactionProducer,
+        client: str,
+        again: RepeatedDecisions,
+        stop: asyncio.Event,
+    ) -> bool:
         """Run the processes of one client; return True if it is to crash: they were cancelled."""
         settings = self._context.scenario.workload
         clients = settings.transaction_clients * settings.transaction_processes
@@ -220,8 +245,10 @@ class TransactionalClient:
                 client=client,
                 rng=random.Random(self._rng.getrandbits(64)),
                 stop=stop,
+                acked=self._acked,
             )
             tasks.append(group.create_task(late.run()))
+            tasks.append(group.create_task(again.run(stop)))
             for number in range(settings.transaction_processes):
                 process = _Process(
                     self._context,
@@ -233,6 +260,7 @@ class TransactionalClient:
                     rng=random.Random(self._rng.getrandbits(64)),
                     crash=crash,
                     late=late,
+                    acked=self._acked,
                 )
                 tasks.append(group.create_task(process.run(stop)))
             if settings.transaction_crash_s <= 0:
@@ -280,6 +308,7 @@ class _Process:
         rng: random.Random,
         crash: _Crash,
         late: LateDecisions,
+        acked: deque[AckedDecision],
     ) -> None:
         self._context = context
         self._producer = producer
@@ -290,7 +319,8 @@ class _Process:
         self._rng = rng
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
-        self._decisions = DecisionSender(context, producer, self._actor, rng=rng)
+        self._decisions = DecisionSender(context, producer, self._actor, rng=rng, acked=acked)
+        self._twins = itertools.count()
         self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -339,10 +369,33 @@ class _Process:
     async def _send_half(
         self, message: Message, queue: MessageQueue, immunity_s: int
     ) -> HalfMessage | None:
-        """Return the half if it was acknowledged; only then does the transaction go on."""
+        """Return the half if it was acknowledged; only then does the transaction go on.
+
+        Some are sent by two processes at one time: they are one half all the same (T16).
+        """
         due = self._context.history.now_ns() + immunity_s * 1_000_000_000 if immunity_s else None
+        timeout_ms = impatience(self._settings, self._rng)
+        actors = [self._actor]
+        if self._rng.random() < TWIN_SHARE:
+            actors.append(self._actor.other(f"twin-{next(self._twins)}"))
+        halves = await asyncio.gather(
+            *(
+                self._send_half_as(actor, dataclasses.replace(message), queue, due, timeout_ms)
+                for actor in actors
+            )
+        )
+        return next((half for half in halves if half is not None), None)
+
+    async def _send_half_as(
+        self,
+        actor: Actor,
+        message: Message,
+        queue: MessageQueue,
+        due: int | None,
+        timeout_ms: int,
+    ) -> HalfMessage | None:
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
-        with self._actor.operation(
+        with actor.operation(
             "half",
             broker_group=queue.broker_name,
             topic=queue.topic,
@@ -352,9 +405,7 @@ class _Process:
             due=due,
         ) as operation:
             try:
-                result = await self._producer.send_half(
-                    message, timeout_ms=impatience(self._settings, self._rng), queue=queue
-                )
+                result = await self._producer.send_half(message, timeout_ms=timeout_ms, queue=queue)
                 half = half_message(result)
             except ClientError as error:
                 operation.failed(error)

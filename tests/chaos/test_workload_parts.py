@@ -270,3 +270,18 @@ async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path
     assert min(row["t_complete"] for row in kinds["lock"]) <= min(
         row["t_invoke"] for row in kinds["deliver"]
     )
+
+
+@pytest.mark.timeout(60)
+async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
+    def asked() -> set[str]:
+        rows = _by_kind(tmp_path / "history")["ask"]
+        return {row["key"].partition(" ")[0] for row in rows if row["type"] == "ok"}
+
+    wanted = {"pop", "ack", "change", "peek", "would", "reset", "offset", "pull", "commit", "at"}
+    wanted |= {"message", "send", "recall", "lock", "heartbeat", "members"}
+    async with _part_at_work(tmp_path, "drills", "runners = 2\npause_ms = 1\n", load_s=2):
+        await until(lambda: wanted <= asked())
+    rows = _by_kind(tmp_path / "history")["ask"]
+    wrong = [row for row in rows if row["type"] == "ok" and row["status"] != row["ref"]]
+    assert not wrong

@@ -35,6 +35,7 @@ def manage(run: SyntheticRun) -> None:
     send_as_user(run, "fail")
     search_all(run)
     manage_group(run)
+    ask(run, "0 here")
 
 
 def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **columns: Any) -> Row:
@@ -42,6 +43,12 @@ def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **column
     row = run.op(process, f, outcome, **columns)
     row["op"] = len(run.ops) - 1
     return row
+
+
+def ask(run: SyntheticRun, answered: str | None, outcome: str = "ok", **columns: Any) -> Row:
+    """Ask what has to be answered with `0 here`."""
+    asked = {"topic": TOPIC, "queue": 0, "key": "what is known", "ref": "0 here", "node": "n1"}
+    return later(run, "asker", "ask", outcome, **asked | {"status": answered} | columns)
 
 
 def change_topic(run: SyntheticRun, f: str, outcome: str = "ok", perm: str = "6") -> Row:

@@ -13,6 +13,7 @@ from chaos.workload.parts import (
     assignments,
     broadcast,
     disputes,
+    drills,
     filters,
     groups,
     litepull,
@@ -52,5 +53,6 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     filters.SPEC,
     longpolls.SPEC,
     assignments.SPEC,
+    drills.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
