@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tests.verify.consumer_runs import (
     RESET,
+    RETRIED,
     TAGGED,
     add,
     come_again_late,
@@ -275,6 +276,17 @@ def reconsume_count_stays(run: SyntheticRun) -> None:
 def reconsume_count_is_lost(run: SyntheticRun) -> None:
     for op in come_again_late(run, "r2"):
         op["messages"][0]["reconsume"] = 0
+
+
+@plant("C18", witness="%RETRY%")
+def retry_is_shown_as_of_the_retry_topic(run: SyntheticRun) -> None:
+    retried = of_group(run, "retries", "r1")[-1]
+    retried["messages"][0]["origin"] = retried["topic"]
+
+
+@plant("C18", witness='"another%')
+def name_of_a_namespace_is_left_on(run: SyntheticRun) -> None:
+    of_group(run, "retries", "r0")[0]["messages"][0]["origin"] = f"another%{RETRIED}"
 
 
 @plant("C10", witness="r1")

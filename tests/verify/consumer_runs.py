@@ -124,7 +124,7 @@ def deliver(
         client_group=group,
         topic=topic,
         queue=0,
-        messages=[run.shown(rec)],
+        messages=[run.shown(rec) | {"origin": RETRIED if group == "retries" else None}],
     )
 
 

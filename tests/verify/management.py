@@ -35,6 +35,7 @@ def manage(run: SyntheticRun) -> None:
     send_as_user(run, "fail")
     search_all(run)
     manage_group(run)
+    expect(run, "4", "4")
 
 
 def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **columns: Any) -> Row:
@@ -42,6 +43,19 @@ def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **column
     row = run.op(process, f, outcome, **columns)
     row["op"] = len(run.ops) - 1
     return row
+
+
+def expect(run: SyntheticRun, expected: str | None, answered: str) -> Row:
+    """An answer beside what a model expects."""
+    return later(
+        run,
+        f"e{len(run.ops)}",
+        "expect",
+        client_group="tools",
+        key="number of queues",
+        ref=expected,
+        status=answered,
+    )
 
 
 def change_topic(run: SyntheticRun, f: str, outcome: str = "ok", perm: str = "6") -> Row:

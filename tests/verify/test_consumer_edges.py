@@ -322,6 +322,18 @@ def member_died_with_what_it_was_given(run: SyntheticRun) -> None:
     again |= {"type": "info", "t_complete": None}
 
 
+@silent("C18")
+def nobody_says_of_which_topic_it_is(run: SyntheticRun) -> None:
+    of_group(run, "retries", "r1")[-1]["messages"][0]["origin"] = None
+
+
+@silent("C18")
+def what_nobody_sent_is_of_no_topic(run: SyntheticRun) -> None:
+    """A11 says so."""
+    shown = of_group(run, "retries", "r1")[-1]["messages"][0]
+    shown |= {"value": "a.nobody's", "origin": "Another"}
+
+
 @silent("C10")
 def member_tries_again_by_itself_without_a_delay(run: SyntheticRun) -> None:
     """Sending it back had failed: it is delivered at the same place, and counts one more."""
@@ -463,6 +475,14 @@ def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: P
     ):
         del run.manifest["consumer_groups"][name]
     assert results(rule_id, run, tmp_path) == []
+
+
+def test_origins_that_nobody_told_are_not_judged(tmp_path: Path) -> None:
+    run = consumer_run("a")
+    for op in run.ops:
+        for message in op.get("messages") or ():
+            message["origin"] = None
+    assert results("C18", run, tmp_path) == []
 
 
 def test_a_reset_long_before_both_reads_is_no_cause(tmp_path: Path) -> None:
