@@ -179,7 +179,8 @@ class OrderlySection(PartSection):
     that; after each failover the queues of members that are gone wait for 7/12 of it.
 
     A call of the listener takes up to twice `consume_ms`; `slow_share` of them up to `slow_ms`, so
-    that some are at work whenever a queue goes to another member.
+    that some are at work whenever a queue goes to another member. `poison_share` of the messages
+    are always refused: after `retries_max` further attempts they are dead letters.
     """
 
     rate: float = number(8.0, 0.001, 10_000)
@@ -189,6 +190,8 @@ class OrderlySection(PartSection):
     crashes: int = number(1, 0, 1_000)
     crash_share: float = number(0.5, 0, 1)
     refuse_share: float = number(0.05, 0, 0.9)
+    poison_share: float = number(0.02, 0, 1)
+    retries_max: int = number(3, 0, 16)
     consume_ms: int = number(10, 0, 2_000)
     slow_share: float = number(0.1, 0, 1)
     slow_ms: int = number(1_500, 0, 4_000)

@@ -110,13 +110,15 @@ class WorkloadSection:
     broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
     them up. `immune_share` of all ask the broker to wait with its first check for a few seconds
     more than its timeout, and after `contrary_share` of the decisions that were acknowledged the
-    contrary one is sent, as by an application whose processes disagree. `impatient_share` of the
-    sends and decisions are given up after `impatient_timeout_ms`, so that outcomes stay unknown and
-    are retried by the application; `batch_share` of the sends are
-    batches of two to four messages, after `repeat_share` of the answers the message is sent again,
-    as by an application that lost the answer, at most as often as a failed one is. A push listener
-    takes `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written
-    as mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
+    contrary one is sent, as by an application whose processes disagree. `whole_share` of the
+    transactions are run by one call of the client, whose listener fails now and then.
+    `impatient_share` of the sends and decisions are given up after `impatient_timeout_ms`, so that
+    outcomes stay unknown and are retried by the application; `batch_share` of the sends are batches
+    of two to four messages, after `repeat_share` of the answers the message is sent again, as by an
+    application that lost the answer, at most as often as a failed one is. Bodies have `body_bytes`;
+    `sizes_share` of them, and of the answers to requests, one byte to 120 KB. A push listener takes
+    `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written as
+    mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
     work in a namespace, each of `NAMESPACED`.
     """
 
@@ -124,6 +126,7 @@ class WorkloadSection:
     topic_attributes: str = ""
     queues: int = 4
     body_bytes: int = 256
+    sizes_share: float = 0.0
     plain_clients: int = 2
     plain_processes: int = 4
     send_rate: float = 180.0
@@ -143,6 +146,7 @@ class WorkloadSection:
     undecided_share: float = 0.0
     immune_share: float = 0.0
     contrary_share: float = 0.0
+    whole_share: float = 0.0
     transaction_crash_s: float = 20.0
     push_clients: int = 2
     push_restart_s: float = 15.0

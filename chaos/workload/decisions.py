@@ -32,7 +32,7 @@ from client.produce.transaction_producer import (
     TransactionProducer,
 )
 
-__all__ = ["DecisionSender", "LateDecisions"]
+__all__ = ["OUTCOMES", "DecisionSender", "LateDecisions"]
 
 END_RETRIES_MAX: Final = 1
 RACE_S: Final = 0.008  # how long before the next check is due a decision may be sent
@@ -42,7 +42,7 @@ _CONTRARY: Final = {
     Decision.COMMIT: Decision.ROLLBACK,
     Decision.ROLLBACK: Decision.COMMIT,
 }
-_OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
+OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
     EndOutcome.OK: "ok",
     EndOutcome.FAIL: "fail",
     EndOutcome.INFO: "info",
@@ -104,7 +104,7 @@ class DecisionSender:
             result = await self._producer.end(half, decision, timeout_ms=timeout_ms)
             error = None if result.error is None else error_text(result.error)
             node = None if result.address is None else self._context.node(result.address)
-            operation.complete(_OUTCOMES[result.outcome], error=error, node=node)
+            operation.complete(OUTCOMES[result.outcome], error=error, node=node)
         return result.outcome
 
 

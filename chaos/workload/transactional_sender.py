@@ -33,6 +33,7 @@ from chaos.workload.messages import (
     wall_ms,
 )
 from chaos.workload.pace import Pace, impatience, sleep_until_set
+from chaos.workload.whole_transactions import DatabaseListener, WholeTransactions
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import ProducerSettings
@@ -136,19 +137,6 @@ class _Crash:
             await asyncio.Event().wait()
 
 
-class _Listener:
-    """Answers checks from the database. Local transactions are run by the processes instead."""
-
-    def __init__(self, database: LocalDatabase) -> None:
-        self._database = database
-
-    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
-        raise AssertionError(f"steps are taken one by one; half {half.msg_id} was not")
-
-    async def check_local(self, message: DeliveredMessage) -> Decision:
-        return self._database.check(message.properties[PROPERTY_TX])
-
-
 class TransactionalClient:
     """One slot's clients, one after another: each works until it crashes or the load ends."""
 
@@ -179,12 +167,17 @@ class TransactionalClient:
             client = self._slot.next_client()
             log = CheckLog(self._context, client=client, group=self._group)
             self.checks.append(log)
-            producer = self._make_producer(log)
+            listener = DatabaseListener(
+                self._database,
+                fails=self._context.scenario.workload.whole_share > 0,
+                rng=random.Random(self._rng.getrandbits(64)),
+            )
+            producer = self._make_producer(log, listener)
             await producer.start()
             crashed = False
             try:
                 await self._introduce(producer)
-                crashed = await self._work(producer, client, stop)
+                crashed = await self._work(producer, listener, client, stop)
                 if not crashed:
                     self._idle.set()
                     await end.wait()
@@ -207,7 +200,13 @@ class TransactionalClient:
             with contextlib.suppress(ClientError):  # while the name servers are cut off
                 await producer.queues(topic)
 
-    async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
+    async def _work(
+        self,
+        producer: TransactionProducer,
+        listener: DatabaseListener,
+        client: str,
+        stop: asyncio.Event,
+    ) -> bool:
         """Run the processes of one client; return True if it is to crash: they were cancelled."""
         settings = self._context.scenario.workload
         clients = settings.transaction_clients * settings.transaction_processes
@@ -227,6 +226,7 @@ class TransactionalClient:
                 process = _Process(
                     self._context,
                     producer,
+                    listener,
                     self._database,
                     root=f"{client}.p{number}",
                     client=client,
@@ -246,12 +246,12 @@ class TransactionalClient:
                 task.cancel()
         return True
 
-    def _make_producer(self, log: CheckLog) -> TransactionProducer:
+    def _make_producer(self, log: CheckLog, listener: DatabaseListener) -> TransactionProducer:
         timeout_ms = self._context.scenario.workload.send_timeout_ms
         return TransactionProducer(
             self._group,
             self._context.name_servers,
-            _Listener(self._database),
+            listener,
             self._slot.dial,
             settings=TransactionSettings(
                 end_timeout_ms=timeout_ms,
@@ -273,6 +273,7 @@ class _Process:
         self,
         context: WorkContext,
         producer: TransactionProducer,
+        listener: DatabaseListener,
         database: LocalDatabase,
         *,
         root: str,
@@ -292,13 +293,23 @@ class _Process:
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
         self._decisions = DecisionSender(context, producer, self._actor, rng=rng)
-        self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
+        self._whole = WholeTransactions(context, producer, listener, database, self._actor, rng=rng)
+        self._maker = MessageMaker(
+            prefix=root,
+            body_bytes=self._settings.body_bytes,
+            sizes_share=self._settings.sizes_share,
+            rng=rng,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         while await self._pace.wait(stop):
             queue = self._rng.choice(self._context.queues)
             uniq_key = self._producer.instance.next_uniq_key(wall_ms())
             message = self._maker.make(queue.topic, uniq_key=uniq_key, transactional=True)
+            if self._settings.whole_share and self._rng.random() < self._settings.whole_share:
+                timeout_ms = impatience(self._settings, self._rng)
+                await self._whole.run(message, queue, timeout_ms=timeout_ms)
+                continue
             immunity_s = self._draw_immunity()
             if immunity_s:
                 message.properties = {**message.properties, _IMMUNITY: str(immunity_s)}

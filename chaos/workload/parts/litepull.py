@@ -4,6 +4,9 @@ Place in the data path: a feed sends to the part's topic; `client.consume.lite_p
 its queues among the members. What a poll returns is recorded as deliveries, one per queue; a seek
 as a reset by the member itself.
 
+A member is lazy at times: it polls nothing, while messages are prefetched for it, and then goes on,
+commits, seeks, or leaves.
+
 Invariants: a member seeks back only, to a message that it was given, so that nothing is skipped;
 what a poll returned counts as consumed at once.
 
@@ -43,6 +46,9 @@ POLL_MS: Final = 500
 POLL_BATCH_MAX: Final = 8
 ACTION_EVERY_S: Final = 2.0  # commits and pauses
 PAUSE_S_MAX: Final = 1.5
+LAZY_SHARE: Final = 0.1  # of the actions: the application is at work elsewhere and polls nothing
+LAZY_END_SHARE: Final = 0.6  # of the ends
+LAZY_S_MAX: Final = 1.5
 SEEK_BACK_MAX: Final = 10
 
 
@@ -166,6 +172,7 @@ class _LitePullMember:
         while not drained.is_set():
             now = loop.time()
             if not stop.is_set() and now >= end:
+                await self._be_lazy(stop, LAZY_END_SHARE)
                 return True
             self._consume(await self._consumer.poll())
             if paused is not None and now >= paused[1]:
@@ -178,6 +185,7 @@ class _LitePullMember:
                 next_seek = self._next(now, self._section.seek_s)
             if now >= next_action:
                 next_action = self._next(now, ACTION_EVERY_S)
+                await self._be_lazy(stop, LAZY_SHARE)
                 if self._rng.random() < 0.5:
                     await self._consumer.commit()
                 elif paused is None and self._consumer.queues:
@@ -185,6 +193,11 @@ class _LitePullMember:
                     self._consumer.pause([queue])
                     paused = (queue, now + self._rng.uniform(0, PAUSE_S_MAX))
         return False
+
+    async def _be_lazy(self, stop: asyncio.Event, share: float) -> None:
+        """Poll nothing for a while, with this chance; what comes meanwhile is prefetched."""
+        if self._rng.random() < share:
+            await sleep_until_set(stop, self._rng.uniform(0, LAZY_S_MAX))
 
     def _next(self, now: float, mean_s: float) -> float:
         return now + (self._rng.expovariate(1 / mean_s) if mean_s > 0 else 1e9)
