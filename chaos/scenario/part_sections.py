@@ -346,6 +346,17 @@ class AssignmentsSection(PartSection):
     every_s: float = number(0.7, 0.05, 3600)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CallsSection(PartSection):
+    """`rate`: calls per second of one producer that sends in every way. `clients` members suspend,
+    unsubscribe and hold little, each for `restart_s` on average; three groups start at the
+    beginning, at a time and at the end."""
+
+    rate: float = number(4.0, 0.001, 10_000)
+    clients: int = number(2, 1, 64)
+    restart_s: float = number(8.0, 0, 86_400)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -366,6 +377,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,
+        "calls": CallsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

@@ -59,7 +59,17 @@ __all__ = [
 
 SCENARIO_SIZE_MAX: Final = 1 << 20
 NAMESPACED: Final = frozenset(
-    {"broadcast", "filters", "litepull", "orderly", "requests", "resets", "retries", "sends"}
+    {
+        "broadcast",
+        "calls",
+        "filters",
+        "litepull",
+        "orderly",
+        "requests",
+        "resets",
+        "retries",
+        "sends",
+    }
 )
 """The parts all of whose requests are made by the client library, which knows namespaces."""
 SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")

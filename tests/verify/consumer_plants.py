@@ -289,6 +289,30 @@ def name_of_a_namespace_is_left_on(run: SyntheticRun) -> None:
     of_group(run, "retries", "r0")[0]["messages"][0]["origin"] = f"another%{RETRIED}"
 
 
+def commit_before(run: SyntheticRun, client: str, offset: int, delivery: Row) -> Row:
+    """A commit that failed, just before that delivery was invoked."""
+    row = add(run, ops_of(run, client, "commit_offset")[0], type="fail", offset=offset)
+    row |= {"t_invoke": delivery["t_invoke"] - 2, "t_complete": delivery["t_invoke"] - 1}
+    row["process"] = f"{row['client']}.early"
+    return row
+
+
+@plant("C19", witness='"t_given": null')
+def commits_what_nobody_was_given(run: SyntheticRun) -> None:
+    """Beyond the end of the queue."""
+    add(run, ops_of(run, "m1", "commit_offset")[0], 5_000, type="fail", offset=9, process="m1.x")
+
+
+@plant("C19", witness='"offset": 2')
+def commits_what_is_given_later(run: SyntheticRun) -> None:
+    commit_before(run, "r1", 2, of_group(run, "retries", "r1")[0])
+
+
+@plant("C19", witness='"offset": 3')
+def commits_what_an_ordered_member_refused(run: SyntheticRun) -> None:
+    commit_before(run, "m1", 3, of_group(run, "orderly", "o2")[-1])
+
+
 @plant("C10", witness="r1")
 def retried_before_its_delay(run: SyntheticRun) -> None:
     refused, retried = of_group(run, "retries", "r1")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.verify.consumer_plants import (
+    commit_before,
     died_and_back,
     given_again,
     left_and_back,
@@ -332,6 +333,18 @@ def what_nobody_sent_is_of_no_topic(run: SyntheticRun) -> None:
     """A11 says so."""
     shown = of_group(run, "retries", "r1")[-1]["messages"][0]
     shown |= {"value": "a.nobody's", "origin": "Another"}
+
+
+@silent("C19")
+def what_was_refused_is_another_topics_by_now(run: SyntheticRun) -> None:
+    commit_before(run, "r1", 2, of_group(run, "retries", "r2")[0])
+
+
+@silent("C19")
+def group_was_reset_past_what_it_was_given(run: SyntheticRun) -> None:
+    commit = ops_of(run, "m1", "commit_offset")[0]
+    add(run, commit, f="reset", client="a.tool", process="a.tool", offset=6, type="info")
+    add(run, commit, 2_000, type="fail", offset=6, process="a.late")
 
 
 @silent("C10")

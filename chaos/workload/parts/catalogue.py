@@ -12,6 +12,7 @@ from typing import Final
 from chaos.workload.parts import (
     assignments,
     broadcast,
+    calls,
     disputes,
     filters,
     groups,
@@ -52,5 +53,6 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     filters.SPEC,
     longpolls.SPEC,
     assignments.SPEC,
+    calls.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
