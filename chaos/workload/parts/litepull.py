@@ -47,8 +47,8 @@ POLL_BATCH_MAX: Final = 8
 ACTION_EVERY_S: Final = 2.0  # commits and pauses
 PAUSE_S_MAX: Final = 1.5
 LAZY_SHARE: Final = 0.1  # of the actions: the application is at work elsewhere and polls nothing
-LAZY_END_SHARE: Final = 0.6  # of the ends
-LAZY_S_MAX: Final = 1.5
+LAZY_END_SHARE: Final = 0.6  # of the ends, which are no crashes then
+LAZY_S: Final = (0.3, 2.0)
 SEEK_BACK_MAX: Final = 10
 
 
@@ -130,7 +130,8 @@ class _LitePullMembers:
                     rng=self._rng,
                 )
                 if await member.work(stop, drained):
-                    crashes = self._rng.random() < CRASH_SHARE
+                    lazy = await member.be_lazy(stop, LAZY_END_SHARE)
+                    crashes = not lazy and self._rng.random() < CRASH_SHARE
             finally:
                 if crashes:
                     await consumer.crash()
@@ -172,7 +173,6 @@ class _LitePullMember:
         while not drained.is_set():
             now = loop.time()
             if not stop.is_set() and now >= end:
-                await self._be_lazy(stop, LAZY_END_SHARE)
                 return True
             self._consume(await self._consumer.poll())
             if paused is not None and now >= paused[1]:
@@ -185,7 +185,7 @@ class _LitePullMember:
                 next_seek = self._next(now, self._section.seek_s)
             if now >= next_action:
                 next_action = self._next(now, ACTION_EVERY_S)
-                await self._be_lazy(stop, LAZY_SHARE)
+                await self.be_lazy(stop, LAZY_SHARE)
                 if self._rng.random() < 0.5:
                     await self._consumer.commit()
                 elif paused is None and self._consumer.queues:
@@ -194,10 +194,13 @@ class _LitePullMember:
                     paused = (queue, now + self._rng.uniform(0, PAUSE_S_MAX))
         return False
 
-    async def _be_lazy(self, stop: asyncio.Event, share: float) -> None:
-        """Poll nothing for a while, with this chance; what comes meanwhile is prefetched."""
-        if self._rng.random() < share:
-            await sleep_until_set(stop, self._rng.uniform(0, LAZY_S_MAX))
+    async def be_lazy(self, stop: asyncio.Event, share: float) -> bool:
+        """Poll nothing for a while, with this chance, which is returned; what comes meanwhile is
+        prefetched."""
+        if self._rng.random() >= share:
+            return False
+        await sleep_until_set(stop, self._rng.uniform(*LAZY_S))
+        return True
 
     def _next(self, now: float, mean_s: float) -> float:
         return now + (self._rng.expovariate(1 / mean_s) if mean_s > 0 else 1e9)
@@ -235,5 +238,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=LitePullPart,
-    judged_by=("C9", "A5", "A12", "A22"),
+    judged_by=("C9", "C19", "A5", "A12", "A22"),
 )
