@@ -55,6 +55,7 @@ TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 CHECK_WORKERS: Final = 2
+ONEWAY_SHARE: Final = 0.2  # of the clients
 CRASH_WAIT_S: Final = 3.0
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
 IMMUNITY_BEYOND_S_MAX: Final = 3
@@ -246,6 +247,11 @@ class TransactionalClient:
                 task.cancel()
         return True
 
+    def _draw_oneway(self) -> bool:
+        """Return whether a client awaits no answer to its decisions, as RocketMQ's do."""
+        is_whole = self._context.scenario.workload.whole_share > 0
+        return is_whole and self._rng.random() < ONEWAY_SHARE
+
     def _make_producer(self, log: CheckLog, listener: DatabaseListener) -> TransactionProducer:
         timeout_ms = self._context.scenario.workload.send_timeout_ms
         return TransactionProducer(
@@ -255,6 +261,7 @@ class TransactionalClient:
             self._slot.dial,
             settings=TransactionSettings(
                 end_timeout_ms=timeout_ms,
+                end_oneway=self._draw_oneway(),
                 check_workers=CHECK_WORKERS,
                 producer=ProducerSettings(
                     timeout_ms=timeout_ms,

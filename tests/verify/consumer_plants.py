@@ -300,17 +300,12 @@ def commit_before(run: SyntheticRun, client: str, offset: int, delivery: Row) ->
 @plant("C19", witness='"t_given": null')
 def commits_what_nobody_was_given(run: SyntheticRun) -> None:
     """Beyond the end of the queue."""
-    add(run, ops_of(run, "m1", "commit_offset")[0], 5_000, type="fail", offset=9, process="m1.x")
+    add(run, ops_of(run, "r1", "commit_offset")[0], 5_000, type="fail", offset=9, process="r1.x")
 
 
 @plant("C19", witness='"offset": 2')
 def commits_what_is_given_later(run: SyntheticRun) -> None:
     commit_before(run, "r1", 2, of_group(run, "retries", "r1")[0])
-
-
-@plant("C19", witness='"offset": 3')
-def commits_what_an_ordered_member_refused(run: SyntheticRun) -> None:
-    commit_before(run, "m1", 3, of_group(run, "orderly", "o2")[-1])
 
 
 @plant("C10", witness="r1")

@@ -342,9 +342,9 @@ def what_was_refused_is_another_topics_by_now(run: SyntheticRun) -> None:
 
 @silent("C19")
 def group_was_reset_past_what_it_was_given(run: SyntheticRun) -> None:
-    commit = ops_of(run, "m1", "commit_offset")[0]
-    add(run, commit, f="reset", client="a.tool", process="a.tool", offset=6, type="info")
-    add(run, commit, 2_000, type="fail", offset=6, process="a.late")
+    commit = ops_of(run, "r1", "commit_offset")[0]
+    add(run, commit, f="reset", client="a.tool", process="a.tool", offset=9, type="info")
+    add(run, commit, 2_000, type="fail", offset=9, process="a.late")
 
 
 @silent("C10")
@@ -488,6 +488,15 @@ def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: P
     ):
         del run.manifest["consumer_groups"][name]
     assert results(rule_id, run, tmp_path) == []
+
+
+def test_an_exclusive_group_consumes_what_was_refused_before_it_commits(tmp_path: Path) -> None:
+    run = consumer_run("a")
+    run.manifest["consumer_groups"]["orderly"] |= {"at_least_once": True}
+    assert [each.verdict for each in results("C19", run, tmp_path / "clean")] == [Outcome.PASS]
+    commit_before(run, "m1", 3, of_group(run, "orderly", "o2")[-1])
+    (only,) = results("C19", run, tmp_path / "planted")
+    assert [witness["offset"] for witness in only.witnesses] == [3]
 
 
 def test_origins_that_nobody_told_are_not_judged(tmp_path: Path) -> None:

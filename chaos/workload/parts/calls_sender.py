@@ -25,9 +25,9 @@ from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
 from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored, wall_ms
 from chaos.workload.pace import Pace
-from chaos.workload.same_loop import SameLoop, awaited, no_stop
+from chaos.workload.same_loop import through_blocking
 from client.administer.admin import Admin, AdminSettings
-from client.blocking.sync_clients import SyncProducer
+from client.blocking.sync_clients import SyncAdmin, SyncProducer
 from client.errors import ClientError
 from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.produce.batches import split_batches
@@ -100,12 +100,13 @@ class CallsSender:
                 trace=TraceSettings(),
             ),
         )
-        self._admin = Admin(
+        admin = Admin(
             context.name_servers,
             slot.dial,
             settings=AdminSettings(instance=slot.instance_settings()),
         )
-        self._blocking = SyncProducer(SameLoop(), self._producer, no_stop)
+        self._admin = through_blocking(admin, SyncAdmin)
+        self._blocking = through_blocking(self._producer, SyncProducer)
         self._last_free: MessageQueue | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -128,18 +129,15 @@ class CallsSender:
         return self._maker.make(self._queues[0].topic, uniq_key=uniq_key)
 
     @property
-    def _is_blocking(self) -> bool:
-        return self._rng.random() < 0.5
+    def _either(self) -> Producer:
+        """The producer, directly or through the blocking client."""
+        return self._rng.choice((self._producer, self._blocking))
 
     # Calls.
 
     async def _send_to_queue(self) -> None:
         message, queue = self._message(), self._rng.choice(self._queues)
-        if self._is_blocking:
-            sent = awaited(self._blocking.send(message, queue=queue))
-        else:
-            sent = self._producer.send(message, queue=queue)
-        await self._record([message], sent, queue)
+        await self._record([message], self._either.send(message, queue=queue), queue)
 
     async def _send_by_selector(self) -> None:
         message = self._message()
@@ -153,10 +151,7 @@ class CallsSender:
             chosen.append(sorted(queues)[number])
             return chosen[-1]
 
-        if self._is_blocking:
-            sent = awaited(self._blocking.send(message, selector=select))
-        else:
-            sent = self._producer.send(message, selector=select)
+        sent = self._either.send(message, selector=select)
         result = await self._record([message], sent, None)
         if result is not None:
             self._hold_queue("queue that a selector chose", chosen[-1], result)
@@ -203,11 +198,7 @@ class CallsSender:
         self._expectations.hold("batches beyond their limit", expected=[], answered=wrong)
         for piece in pieces:
             queue = self._rng.choice(self._queues)
-            if self._is_blocking:
-                sent = awaited(self._blocking.send_batch(piece, queue=queue))
-            else:
-                sent = self._producer.send_batch(piece, queue=queue)
-            await self._record(piece, sent, queue)
+            await self._record(piece, self._either.send_batch(piece, queue=queue), queue)
 
     async def _be_refused(self) -> None:
         """Send what has to be refused before it is sent."""

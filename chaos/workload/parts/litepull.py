@@ -31,6 +31,8 @@ from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.push_members import COMMON_SETTINGS, Deliveries, rows_of
+from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
+from client.blocking.sync_clients import SyncLitePullConsumer
 from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.message import DeliveredMessage, MessageQueue
@@ -118,6 +120,8 @@ class _LitePullMembers:
                 ),
                 observer=MemberObserver(history, actor, group=GROUP, client=client),
             )
+            if self._rng.random() < BLOCKING_SHARE:
+                consumer = through_blocking(consumer, SyncLitePullConsumer)
             consumer.subscribe(NAME)
             crashes = False
             await consumer.start()

@@ -342,7 +342,7 @@ class _Listener:
         (message,) = messages
         section, rng = responder._section, responder._rng
         answer = f"answer-{self._client}-{next(self._numbers)}"
-        if rng.random() < self._responder._context.scenario.workload.sizes_share:
+        if rng.random() < 4 * self._responder._context.scenario.workload.sizes_share:
             answer += f"-of-{rng.choice(SIZES)}"
         row = row_of_delivered(message)
         queue = message.queue

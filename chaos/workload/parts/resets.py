@@ -38,7 +38,9 @@ from chaos.workload.parts.push_members import (
     rows_of,
 )
 from chaos.workload.parts.stuck_queues import StuckQueues
+from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
 from client.administer.admin import Admin, AdminSettings
+from client.blocking.sync_clients import SyncAdmin
 from client.consume.listener import ConsumeStatus
 from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
@@ -131,6 +133,8 @@ class ResetsPart(FedPart):
             slot.dial,
             settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings()),
         )
+        if self._rng.random() < BLOCKING_SHARE:
+            admin = through_blocking(admin, SyncAdmin)
         kinds: list[int] = []
         try:
             async with admin:
