@@ -178,7 +178,8 @@ class OrderlySection(PartSection):
     that; after each failover the queues of members that are gone wait for 7/12 of it.
 
     A call of the listener takes up to twice `consume_ms`; `slow_share` of them up to `slow_ms`, so
-    that some are at work whenever a queue goes to another member.
+    that some are at work whenever a queue goes to another member. `poison_share` of the messages
+    are always refused: after `retries_max` further attempts they are dead letters.
     """
 
     rate: float = number(8.0, 0.001, 10_000)
@@ -188,6 +189,8 @@ class OrderlySection(PartSection):
     crashes: int = number(1, 0, 1_000)
     crash_share: float = number(0.5, 0, 1)
     refuse_share: float = number(0.05, 0, 0.9)
+    poison_share: float = number(0.02, 0, 1)
+    retries_max: int = number(3, 0, 16)
     consume_ms: int = number(10, 0, 2_000)
     slow_share: float = number(0.1, 0, 1)
     slow_ms: int = number(1_500, 0, 4_000)
@@ -356,6 +359,17 @@ class DrillsSection(PartSection):
         return {"client_silence_ms_max": self.silence_ms} if self.silence_ms else {}
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CallsSection(PartSection):
+    """`rate`: calls per second of one producer that sends in every way. `clients` members suspend,
+    unsubscribe and hold little, each for `restart_s` on average; three groups start at the
+    beginning, at a time and at the end."""
+
+    rate: float = number(4.0, 0.001, 10_000)
+    clients: int = number(2, 1, 64)
+    restart_s: float = number(8.0, 0, 86_400)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -377,6 +391,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,
         "drills": DrillsSection,
+        "calls": CallsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

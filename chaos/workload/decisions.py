@@ -38,7 +38,14 @@ from client.produce.transaction_producer import (
     TransactionProducer,
 )
 
-__all__ = ["ACKED_MAX", "AckedDecision", "DecisionSender", "LateDecisions", "RepeatedDecisions"]
+__all__ = [
+    "ACKED_MAX",
+    "OUTCOMES",
+    "AckedDecision",
+    "DecisionSender",
+    "LateDecisions",
+    "RepeatedDecisions",
+]
 
 END_RETRIES_MAX: Final = 1
 RACE_S: Final = 0.008  # how long before the next check is due a decision may be sent
@@ -53,7 +60,7 @@ _CONTRARY: Final = {
     Decision.COMMIT: Decision.ROLLBACK,
     Decision.ROLLBACK: Decision.COMMIT,
 }
-_OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
+OUTCOMES: Final[Mapping[EndOutcome, Outcome]] = {
     EndOutcome.OK: "ok",
     EndOutcome.FAIL: "fail",
     EndOutcome.INFO: "info",
@@ -147,7 +154,7 @@ class DecisionSender:
             if isinstance(refusal, OutcomeUnknownError):
                 refusal = refusal.last
             operation.complete(
-                _OUTCOMES[result.outcome],
+                OUTCOMES[result.outcome],
                 error=error,
                 node=node,
                 status=str(refusal.code) if isinstance(refusal, BrokerRefusedError) else None,

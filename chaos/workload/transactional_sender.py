@@ -42,6 +42,7 @@ from chaos.workload.messages import (
     wall_ms,
 )
 from chaos.workload.pace import Pace, impatience, sleep_until_set
+from chaos.workload.whole_transactions import DatabaseListener, WholeTransactions
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import ProducerSettings
@@ -63,6 +64,7 @@ UNKNOWN_ANSWERS_MAX: Final = 2
 TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
+ONEWAY_SHARE: Final = 0.2  # of the clients
 CRASH_WAIT_S: Final = 3.0
 TWIN_SHARE: Final = 0.15  # of halves are sent twice at one time
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
@@ -145,19 +147,6 @@ class _Crash:
             await asyncio.Event().wait()
 
 
-class _Listener:
-    """Answers checks from the database. Local transactions are run by the processes instead."""
-
-    def __init__(self, database: LocalDatabase) -> None:
-        self._database = database
-
-    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
-        raise AssertionError(f"steps are taken one by one; half {half.msg_id} was not")
-
-    async def check_local(self, message: DeliveredMessage) -> Decision:
-        return self._database.check(message.properties[PROPERTY_TX])
-
-
 class TransactionalClient:
     """One slot's clients, one after another: each works until it crashes or the load ends."""
 
@@ -189,7 +178,12 @@ class TransactionalClient:
             client = self._slot.next_client()
             log = CheckLog(self._context, client=client, group=self._group)
             self.checks.append(log)
-            producer = self._make_producer(log)
+            listener = DatabaseListener(
+                self._database,
+                fails=self._context.scenario.workload.whole_share > 0,
+                rng=random.Random(self._rng.getrandbits(64)),
+            )
+            producer = self._make_producer(log, listener)
             await producer.start()
             crashed = False
             try:
@@ -201,7 +195,7 @@ class TransactionalClient:
                     rng=random.Random(self._rng.getrandbits(64)),
                     acked=self._acked,
                 )
-                crashed = await self._work(producer, client, again, stop)
+                crashed = await self._work(producer, listener, client, again, stop)
                 if not crashed:
                     await again.finish()
                     self._idle.set()
@@ -228,6 +222,7 @@ class TransactionalClient:
     async def _work(
         self,
         producer: TransactionProducer,
+        listener: DatabaseListener,
         client: str,
         again: RepeatedDecisions,
         stop: asyncio.Event,
@@ -253,6 +248,7 @@ class TransactionalClient:
                 process = _Process(
                     self._context,
                     producer,
+                    listener,
                     self._database,
                     root=f"{client}.p{number}",
                     client=client,
@@ -273,15 +269,21 @@ class TransactionalClient:
                 task.cancel()
         return True
 
-    def _make_producer(self, log: CheckLog) -> TransactionProducer:
+    def _draw_oneway(self) -> bool:
+        """Return whether a client awaits no answer to its decisions, as RocketMQ's do."""
+        is_whole = self._context.scenario.workload.whole_share > 0
+        return is_whole and self._rng.random() < ONEWAY_SHARE
+
+    def _make_producer(self, log: CheckLog, listener: DatabaseListener) -> TransactionProducer:
         timeout_ms = self._context.scenario.workload.send_timeout_ms
         return TransactionProducer(
             self._group,
             self._context.name_servers,
-            _Listener(self._database),
+            listener,
             self._slot.dial,
             settings=TransactionSettings(
                 end_timeout_ms=timeout_ms,
+                end_oneway=self._draw_oneway(),
                 check_workers=CHECK_WORKERS,
                 producer=ProducerSettings(
                     timeout_ms=timeout_ms,
@@ -300,6 +302,7 @@ class _Process:
         self,
         context: WorkContext,
         producer: TransactionProducer,
+        listener: DatabaseListener,
         database: LocalDatabase,
         *,
         root: str,
@@ -320,14 +323,24 @@ class _Process:
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
         self._decisions = DecisionSender(context, producer, self._actor, rng=rng, acked=acked)
+        self._whole = WholeTransactions(context, producer, listener, database, self._actor, rng=rng)
         self._twins = itertools.count()
-        self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
+        self._maker = MessageMaker(
+            prefix=root,
+            body_bytes=self._settings.body_bytes,
+            sizes_share=self._settings.sizes_share,
+            rng=rng,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         while await self._pace.wait(stop):
             queue = self._rng.choice(self._context.queues)
             uniq_key = self._producer.instance.next_uniq_key(wall_ms())
             message = self._maker.make(queue.topic, uniq_key=uniq_key, transactional=True)
+            if self._settings.whole_share and self._rng.random() < self._settings.whole_share:
+                timeout_ms = impatience(self._settings, self._rng)
+                await self._whole.run(message, queue, timeout_ms=timeout_ms)
+                continue
             immunity_s = self._draw_immunity()
             if immunity_s:
                 message.properties = {

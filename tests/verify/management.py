@@ -36,6 +36,7 @@ def manage(run: SyntheticRun) -> None:
     search_all(run)
     manage_group(run)
     ask(run, "0 here")
+    expect(run, "4", "4")
 
 
 def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **columns: Any) -> Row:
@@ -49,6 +50,19 @@ def ask(run: SyntheticRun, answered: str | None, outcome: str = "ok", **columns:
     """Ask what has to be answered with `0 here`."""
     asked = {"topic": TOPIC, "queue": 0, "key": "what is known", "ref": "0 here", "node": "n1"}
     return later(run, "asker", "ask", outcome, **asked | {"status": answered} | columns)
+
+
+def expect(run: SyntheticRun, expected: str | None, answered: str) -> Row:
+    """An answer beside what a model expects."""
+    return later(
+        run,
+        f"e{len(run.ops)}",
+        "expect",
+        client_group="tools",
+        key="number of queues",
+        ref=expected,
+        status=answered,
+    )
 
 
 def change_topic(run: SyntheticRun, f: str, outcome: str = "ok", perm: str = "6") -> Row:

@@ -12,6 +12,7 @@ from typing import Final
 from chaos.workload.parts import (
     assignments,
     broadcast,
+    calls,
     disputes,
     drills,
     filters,
@@ -54,5 +55,6 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     longpolls.SPEC,
     assignments.SPEC,
     drills.SPEC,
+    calls.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

@@ -206,7 +206,12 @@ class _Sender:
         self._idle: list[Actor] = []
         self._actor_count = 0
         body_bytes = context.scenario.workload.body_bytes
-        self._maker = MessageMaker(prefix=client, body_bytes=body_bytes, rng=rng)
+        self._maker = MessageMaker(
+            prefix=client,
+            body_bytes=body_bytes,
+            sizes_share=context.scenario.workload.sizes_share,
+            rng=rng,
+        )
         self._small = MessageMaker(prefix=f"{client}.b", body_bytes=BATCH_BODY_BYTES, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
