@@ -17,6 +17,7 @@ from chaos.workload.parts import (
     groups,
     litepull,
     longpolls,
+    operator,
     orderly,
     pops,
     requests,
@@ -52,5 +53,6 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     filters.SPEC,
     longpolls.SPEC,
     assignments.SPEC,
+    operator.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
