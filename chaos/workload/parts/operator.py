@@ -1,9 +1,9 @@
 """The part `operator`: changes what an operator may change, and asks everybody for it afterwards.
 
 Place in the data path: topics with all their settings, routes and lists of name servers
-(`chaos.workload.parts.operator_topics`), offsets of groups without members (`operator_offsets`),
-entries and settings of name servers and the right to write (`operator_servers`). All changes go
-into the history as `set`, all answers as `get`.
+(`chaos.workload.parts.operator_topics`), offsets of groups without members (`operator_offsets`), a
+member that comes and goes (`operator_members`), entries and settings of name servers and the right
+to write (`operator_servers`). All changes go into the history as `set`, all answers as `get`.
 
 Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
 stopped, since what other replicas and name servers answer is compared only in calm times; the right
@@ -22,6 +22,7 @@ from typing import Final
 from chaos.scenario.part_sections import OperatorSection
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_servers import ServerKeeper, WriteRight
@@ -54,11 +55,14 @@ class _Operator:
         kit, slot = self._kit, self._kit.slots[NAME]
         client = slot.next_client()
         async with make_tool(kit.context, slot) as tool:
-            steps = self._steps(tool.instance, client)
+            members = self._members(tool.instance, client)
+            steps = [*self._steps(tool.instance, client), *(member.step for member in members)]
             self._working = len(steps)
             async with asyncio.TaskGroup() as tasks:
                 for step in steps:
                     tasks.create_task(self._keep(step, stop, drained))
+            for member in members:
+                await member.end()
             await drained.wait()
             await asyncio.sleep(OTHERS_END_S)
             if self._section.takes_write:
@@ -106,6 +110,19 @@ class _Operator:
             )
             steps.append(server.step)
         return steps
+
+    def _members(self, instance: ClientInstance, client: str) -> list[MemberKeeper]:
+        return [
+            MemberKeeper(
+                self._kit.context,
+                OperatorRequests(instance),
+                self._record(f"{client}.member.{group}", client),
+                self._kit.slots[NAME],
+                queues=queues,
+                rng=self._child(),
+            )
+            for group, queues in self._queues().items()
+        ]
 
     async def _keep(self, step: _Step, stop: asyncio.Event, drained: asyncio.Event) -> None:
         """Do it at the section's pace, until `calm_s` after `stop`."""
