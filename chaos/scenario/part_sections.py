@@ -29,6 +29,7 @@ __all__ = [
     "GroupsSection",
     "LitePullSection",
     "LongPollsSection",
+    "OperatorSection",
     "OrderlySection",
     "PartSection",
     "PopsSection",
@@ -370,6 +371,21 @@ class CallsSection(PartSection):
     restart_s: float = number(8.0, 0, 86_400)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSection(PartSection):
+    """What an operator changes, each thing every `change_s` on average, `topics` topics per broker
+    group among them, until `calm_s` after the senders have stopped.
+
+    With `takes_write` 1 the right to write is taken from each broker group at the end, for as long
+    as a broker's periodic registration takes.
+    """
+
+    topics: int = number(2, 1, 64)
+    change_s: float = number(1.5, 0.05, 3600)
+    calm_s: float = number(10.0, 0, 3600)
+    takes_write: int = number(1, 0, 1)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -392,6 +408,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "assignments": AssignmentsSection,
         "drills": DrillsSection,
         "calls": CallsSection,
+        "operator": OperatorSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

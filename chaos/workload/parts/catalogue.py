@@ -19,6 +19,7 @@ from chaos.workload.parts import (
     groups,
     litepull,
     longpolls,
+    operator,
     orderly,
     pops,
     requests,
@@ -56,5 +57,6 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     assignments.SPEC,
     drills.SPEC,
     calls.SPEC,
+    operator.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})
