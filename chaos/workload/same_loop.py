@@ -29,8 +29,10 @@ class _SameLoop(LoopThread):
 
     def __init__(self) -> None:
         """Start no thread."""
+        self.begun: Coroutine[Any, Any, Any] | None = None
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        self.begun = coroutine
         return cast("_T", coroutine)
 
     def close(self) -> None:
@@ -40,9 +42,10 @@ class _SameLoop(LoopThread):
 class _Through:
     """An asyncio client whose calls go through its blocking one, as far as that has them."""
 
-    def __init__(self, client: object, blocking: Opened[Any]) -> None:
+    def __init__(self, client: object, blocking: Opened[Any], loop: _SameLoop) -> None:
         self._client = client
         self._blocking = blocking
+        self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
         passed_on = getattr(type(self._blocking), name, None)
@@ -51,7 +54,11 @@ class _Through:
 
         async def call(*args: Any, **named: Any) -> Any:
             result = passed_on(self._blocking, *args, **named)
-            return await result if isinstance(result, Coroutine) else result
+            begun, self._loop.begun = self._loop.begun, None
+            if begun is None:
+                return result
+            answer = await begun  # also where the blocking method returns nothing
+            return answer if result is begun else result
 
         return call
 
@@ -66,5 +73,6 @@ class _Through:
 def through_blocking(client: _T, kind: Callable[..., Opened[Any]]) -> _T:
     """Return `client` with its calls going through the blocking client `kind`, a class of
     `client.blocking.sync_clients`; starts, stops and all that this has not go on to `client`."""
-    blocking = kind(_SameLoop(), client, lambda _: None)
-    return cast("_T", _Through(client, blocking))
+    loop = _SameLoop()
+    blocking = kind(loop, client, lambda _: None)
+    return cast("_T", _Through(client, blocking, loop))
