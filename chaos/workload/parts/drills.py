@@ -51,6 +51,7 @@ from client.connection.send_codec import prepare_message
 from client.errors import ClientError
 from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.produce.producer import Producer, ProducerSettings
+from remoting.records.property_names import PropertyName
 
 __all__ = ["SPEC"]
 
@@ -325,7 +326,7 @@ class _Runner:
     async def _send_timer(self, producer: Producer) -> None:
         """Send a message that waits for longer than any run lasts."""
         message, queue = self._make(producer), self._queue
-        message.properties = {**message.properties, "TIMER_DELAY_MS": str(WAIT_MS)}
+        message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(WAIT_MS)}
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._sender.operation(
             "delay",
