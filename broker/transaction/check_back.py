@@ -2,9 +2,10 @@
 
 Place in the data path: runs on the ready leader every `transaction_check_interval_ms`; each check
 is first counted in the log (so that no failover starts the count anew), then sent to a live
-producer of the half's group. After `transaction_check_max` checks, or past its retention, a half
-is discarded into TRANS_CHECK_MAX_TIME_TOPIC. A half whose topic was deleted is not checked: it is
-rolled back.
+producer of the half's group; while that takes longer than the interval, the half is not checked
+again, so that each check has a number of its own. After `transaction_check_max` checks, or past its
+retention, a half is discarded into TRANS_CHECK_MAX_TIME_TOPIC. A half whose topic was deleted is
+not checked: it is rolled back.
 
 Unlike RocketMQ a half is never appended anew, and a check that could be sent to no producer is not
 counted: it waits until one is there. The half queue's progress is committed when it has moved.
@@ -62,6 +63,7 @@ class CheckBack:
         self._leadership = leadership
         self._desk = desk
         self._last_check_ms: dict[int, int] = {}
+        self._being_counted: set[int] = set()  # halves with a check in flight, of any term
 
     def lost_leadership(self) -> None:
         """Forget when halves were checked last."""
@@ -93,6 +95,8 @@ class CheckBack:
         last_ms = self._last_check_ms.get(half.queue_offset)
         if last_ms is not None and now_ms - last_ms < config.transaction_check_interval_ms:
             return 0
+        if half.queue_offset in self._being_counted:
+            return 0
         try:
             record = decode_record(replica.read(half.position, half.size))
         except RefusedError as refused:  # it waits until it is repaired
@@ -117,14 +121,18 @@ class CheckBack:
         if self._producer(properties) is None:
             return 0
         self._last_check_ms[half.queue_offset] = now_ms
-        _log_if_busy(
-            propose(
-                self._leadership,
-                [CheckCommand(half.queue_offset)],
-                ended=lambda status: self._send_check(half, record, properties, status),
-            )
-        )
+        self._count_check(half, record, properties)
         return 1
+
+    def _count_check(self, half: Half, record: MessageRecord, properties: dict[str, str]) -> None:
+        """Count one more check of the half in the log, and send it once that is committed."""
+
+        def counted(status: ProposalStatus | None) -> None:
+            self._being_counted.discard(half.queue_offset)
+            self._send_check(half, record, properties, status)
+
+        self._being_counted.add(half.queue_offset)
+        _log_if_busy(propose(self._leadership, [CheckCommand(half.queue_offset)], ended=counted))
 
     def _roll_back(self, half: Half) -> None:
         _log.warning("half message %d is rolled back: its topic was deleted", half.queue_offset)

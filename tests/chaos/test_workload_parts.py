@@ -61,13 +61,25 @@ def test_values_are_awaited_until_they_come_or_are_overdue() -> None:
     awaited.expect("a", 5.0)
     assert awaited.outstanding(6.9)
     assert not awaited.outstanding(7.1), "what never comes does not hold the run up for ever"
-    awaited.seen(["a", "b"])
+    awaited.seen(["a", "b"], 7.2)
     assert not awaited.outstanding(0.0)
     awaited.expect("b", 9.0)
     assert not awaited.outstanding(0.0), "it came before its acknowledgement"
     awaited.expect("c", 5.0)
     awaited.forget("c")
     assert not awaited.outstanding(0.0)
+
+
+def test_a_reader_that_has_fallen_behind_is_waited_for_while_it_comes_nearer() -> None:
+    awaited = AwaitedValues(patience_s=2.0)
+    for value in ("a", "b", "last"):
+        awaited.expect(value, 5.0)
+    awaited.seen(["a"], 6.5)
+    assert awaited.outstanding(8.4), "it is long overdue, and others of its queue come"
+    awaited.seen(["b"], 8.4)
+    assert awaited.outstanding(10.3)
+    awaited.seen(["a"], 10.3)
+    assert not awaited.outstanding(10.5), "what came a second time brings nobody nearer"
 
 
 @contextlib.asynccontextmanager

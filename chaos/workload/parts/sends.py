@@ -118,7 +118,8 @@ class SendsPart:
         return not self._awaited.outstanding(asyncio.get_running_loop().time())
 
     def _on_read(self, messages: Sequence[DeliveredMessage]) -> None:
-        self._awaited.seen(message.properties.get(PROPERTY_VALUE, "") for message in messages)
+        values = [message.properties.get(PROPERTY_VALUE, "") for message in messages]
+        self._awaited.seen(values, asyncio.get_running_loop().time())
 
     async def _send_all(self, number: int, slot: Slot, stop: asyncio.Event) -> None:
         client = slot.next_client()

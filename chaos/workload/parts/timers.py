@@ -110,7 +110,8 @@ class TimersPart:
         return self.is_settled()
 
     def _on_read(self, messages: Sequence[DeliveredMessage]) -> None:
-        self._awaited.seen(message.properties.get(PROPERTY_VALUE, "") for message in messages)
+        values = [message.properties.get(PROPERTY_VALUE, "") for message in messages]
+        self._awaited.seen(values, asyncio.get_running_loop().time())
 
     async def _send_all(self, slot: Slot, rng: random.Random, stop: asyncio.Event) -> None:
         client = slot.next_client()
