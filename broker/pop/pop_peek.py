@@ -110,7 +110,7 @@ class PopPeekProcessor:
             if request.connection.closed:
                 return
             if not leadership.ready:
-                request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, leadership.not_leader_remark())
+                request.refuse(leadership.not_leader())
                 return
             now_ms = replica.clock_ms()
             try:

@@ -131,9 +131,7 @@ class PullProcessor:
                 await asyncio.sleep(_RETRY_S)
             while not self._knows_topic(header.topic):
                 if replica.monotonic_ms() >= until_ms or request.connection.closed:
-                    raise RefusedError(
-                        ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark()
-                    )
+                    raise self._leadership.not_leader()
                 await asyncio.sleep(_RETRY_S)
         finally:
             self._too_early -= 1
@@ -304,9 +302,7 @@ class PullProcessor:
         if offset is None:
             return False
         if not leadership.ready:  # from here it would get what the leader sends it back for
-            pull.request.refuse(
-                RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, leadership.not_leader_remark())
-            )
+            pull.request.refuse(leadership.not_leader())
         elif pull.offset != offset:
             self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
         else:
