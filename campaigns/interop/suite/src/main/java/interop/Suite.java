@@ -105,7 +105,8 @@ public final class Suite {
     private static final Filter FROM_OUTSIDE = new Filter() {
         @Override
         public boolean shouldRun(Description test) {
-            return !NOT_RUN.contains(test.getMethodName());
+            String name = test.getMethodName(); // none: a parameterized class's group of tests
+            return name == null || !NOT_RUN.contains(name);
         }
 
         @Override
