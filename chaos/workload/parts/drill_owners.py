@@ -53,18 +53,32 @@ class MemberDrill:
             if await sleep_until_set(self.drill.ends, self._pause_s):
                 raise EndedError
             await self._list(names)
-        gone = names.pop()
-        await self.drill.ask(
-            f"{gone} leaves",
-            RequestCode.UNREGISTER_CLIENT,
-            {"clientID": gone, "consumerGroup": self._group},
-            expected="0",
-            changes=True,
-        )
+        await self._leave(names.pop())
         await self._list(names)
+        if names:
+            await self._move(names)
         raise Unsure
 
-    async def _beat(self, name: str) -> None:
+    async def _move(self, names: list[str]) -> None:
+        """A member that comes back over another connection is not gone with the one it left."""
+        await self._beat(names[0], from_other=True)
+        await self._list(names)
+        await self._leave(names[0])  # through the connection that is not its own any more
+        await self._list(names)
+        await self._leave(names[0], from_other=True)
+        await self._list(names[1:])
+
+    async def _leave(self, name: str, *, from_other: bool = False) -> None:
+        await self.drill.ask(
+            f"{name} leaves",
+            RequestCode.UNREGISTER_CLIENT,
+            {"clientID": name, "consumerGroup": self._group},
+            expected="0",
+            changes=True,
+            from_other=from_other,
+        )
+
+    async def _beat(self, name: str, *, from_other: bool = False) -> None:
         consumer = {
             "groupName": self._group,
             "consumeType": "CONSUME_ACTIVELY",
@@ -80,6 +94,7 @@ class MemberDrill:
             body=json.dumps(body).encode(),
             expected="0",
             changes=True,
+            from_other=from_other,
         )
         if self._node not in {None, self.drill.node}:
             raise Unsure  # this node knows of this client only

@@ -27,6 +27,7 @@ __all__ = ["PopDrill"]
 INVISIBLE_MS: Final = 600_000
 VISIBLE_AT_ONCE_MS: Final = 1
 VISIBLE_WITHIN_S: Final = 0.6
+HELD_MS: Final = 50  # for which a question is held that finds nothing
 COUNT_MAX: Final = 5
 STEPS: Final = (4, 12)
 TWICE_SHARE: Final = 0.2
@@ -202,7 +203,7 @@ class PopDrill:
             consumerGroup=self._group,
             maxMsgNums=count,
             invisibleTime=INVISIBLE_MS,
-            pollTime=0,
+            pollTime=self._rng.choice((0, 0, HELD_MS)),
             bornTime=0,
             initMode=0,
             order=str(self._is_order).lower(),
@@ -394,7 +395,7 @@ class PopDrill:
             RequestCode.NOTIFICATION,
             self.drill.place(
                 consumerGroup=self._group,
-                pollTime=0,
+                pollTime=self._rng.choice((0, HELD_MS)),
                 bornTime=0,
                 order=str(self._is_order).lower(),
             ),

@@ -21,6 +21,8 @@ from remoting.protocol.command import RemotingCommand
 __all__ = ["OffsetDrill", "PullDrill", "QueryDrill", "RecallDrill", "Recallable", "RepeatDrill"]
 
 _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
+_HELD: Final = 2  # bit of a pull's sysFlag: it is held where it finds nothing
+HELD_MS: Final = 50
 _FOREVER_MS: Final = 1 << 60
 COUNTS: Final = (1, 2, 3, 32, 33, 1_000)
 STEPS: Final = 4
@@ -85,9 +87,9 @@ class PullDrill:
             consumerGroup=self._group,
             queueOffset=offset,
             maxMsgNums=count,
-            sysFlag=_WITH_SUBSCRIPTION,
+            sysFlag=self.drill.rng.choice((_WITH_SUBSCRIPTION, _WITH_SUBSCRIPTION | _HELD)),
             commitOffset=0,
-            suspendTimeoutMillis=0,
+            suspendTimeoutMillis=HELD_MS,
             subVersion=0,
             expressionType="TAG",
         )

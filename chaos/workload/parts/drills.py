@@ -35,6 +35,7 @@ from chaos.workload.messages import (
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
+from chaos.workload.parts.drill_backs import BackDrill
 from chaos.workload.parts.drill_owners import LockDrill, MemberDrill
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_queues import (
@@ -45,6 +46,7 @@ from chaos.workload.parts.drill_queues import (
     RecallDrill,
     RepeatDrill,
 )
+from chaos.workload.parts.drill_refusals import RefusalDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.connection.send_codec import prepare_message
@@ -117,10 +119,10 @@ class DrillsPart:
         client = slot.next_client()
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
-        async with make_tool(context, slot) as tool:
+        async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
             drill = Drill(
                 context,
-                (tool.instance, tool.instance),
+                (tool.instance, other.instance),
                 actor,
                 context.part_queues[NAME][0],
                 (),
@@ -257,6 +259,8 @@ class _Runner:
             "repeat": lambda drill, _: RepeatDrill(drill),
             "recall": lambda drill, _: RecallDrill(drill, self._waiting),
             "lock": LockDrill,
+            "refusals": RefusalDrill,
+            "back": BackDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
@@ -340,13 +344,9 @@ class _Runner:
             except ClientError as error:
                 operation.failed(error)
                 return
-            acked = result.status is SendStatus.SEND_OK
-            operation.complete(
-                "ok" if acked else "info",
-                status=result.status.value,
-                node=self._context.node(result.address),
-            )
-        if acked and result.recall_handle is not None:
+            # Whatever was answered: a delay that is known to wait is owed, when its time has come.
+            operation.complete("info", status=result.status.value)
+        if result.status is SendStatus.SEND_OK and result.recall_handle is not None:
             self._waiting.append(
                 Recallable(uniq_key=message.uniq_key or "", handle=result.recall_handle)
             )
