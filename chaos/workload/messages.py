@@ -22,6 +22,7 @@ from chaos.workload.contents_digest import USER_PREFIX, contents_digest
 from client.message import DeliveredMessage, Message, PropertyName, SendResult
 
 __all__ = [
+    "PROPERTY_NUMBER",
     "PROPERTY_SEQ",
     "PROPERTY_TX",
     "PROPERTY_VALUE",
@@ -36,7 +37,7 @@ __all__ = [
 PROPERTY_VALUE: Final = "lmq_value"
 PROPERTY_TX: Final = "lmq_tx"
 PROPERTY_SEQ: Final = "lmq_seq"
-_PROPERTY_NUMBER: Final = f"{USER_PREFIX}number"
+PROPERTY_NUMBER: Final = f"{USER_PREFIX}number"
 _TEXTS: Final = (
     "plain",
     "größer",
@@ -80,7 +81,7 @@ class MessageMaker:
         value = f"{self._prefix}-{number}"
         properties = {
             PROPERTY_VALUE: value,
-            _PROPERTY_NUMBER: str(number),
+            PROPERTY_NUMBER: str(number),
             self._rng.choice(_TEXT_NAMES): self._rng.choice(_TEXTS),
         }
         if transactional:

@@ -19,6 +19,7 @@ from typing import Final
 
 from chaos.workload.parts.drill import Drill, Stored, Unsure, values_of
 from chaos.workload.parts.drill_handles import Handle, ack_body
+from chaos.workload.parts.drill_queues import numbered
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
@@ -183,12 +184,16 @@ class PopDrill:
                 self._next = max(self._next, share[-1].offset + 1)
 
     async def _pop_tagged(self) -> None:
-        """Pop by a tag, at last: how far beyond what it got the group is then, a broker may say."""
+        """Pop by a tag or an expression, at last: how far beyond what it got the group is then, a
+        broker may say."""
         tag, count = f"T{self._rng.randrange(4)}", self._rng.randint(1, COUNT_MAX)
-        found = [each for each in self.drill.stored[self._next :] if each.tag == tag][:count]
+        kind, found = "TAG", [each for each in self.drill.stored[self._next :] if each.tag == tag]
+        if self._rng.random() < 0.5:
+            kind, (tag, found) = "SQL92", numbered(self.drill, self._next)
+        found = found[:count]
         if not found:
             return
-        fields = self._pop_fields(count, "") | {"expType": "TAG", "exp": tag}
+        fields = self._pop_fields(count, "") | {"expType": kind, "exp": tag}
         await self.drill.ask(
             f"pop {count} of {self._group} with {tag}",
             RequestCode.POP_MESSAGE,

@@ -14,11 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.workload.messages import PROPERTY_NUMBER
 from chaos.workload.parts.drill import Drill, Stored, records_of, values_of
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["OffsetDrill", "PullDrill", "QueryDrill", "RecallDrill", "Recallable", "RepeatDrill"]
+__all__ = [
+    "OffsetDrill",
+    "PullDrill",
+    "QueryDrill",
+    "RecallDrill",
+    "Recallable",
+    "RepeatDrill",
+    "numbered",
+]
 
 _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
 _HELD: Final = 2  # bit of a pull's sysFlag: it is held where it finds nothing
@@ -40,8 +49,11 @@ class PullDrill:
         rng = self.drill.rng
         for _ in range(STEPS):
             offset = rng.randint(-1, self.drill.end + 2)
-            if rng.random() < 0.3:
+            kind = rng.random()
+            if kind < 0.25:
                 await self._pull_tagged(max(0, offset), rng.choice(COUNTS))
+            elif kind < 0.5:
+                await self._pull_numbered(max(0, offset), rng.choice(COUNTS))
             else:
                 await self._pull(offset, rng.choice(COUNTS), is_small=rng.random() < 0.2)
 
@@ -79,6 +91,20 @@ class PullDrill:
             is_calm=True,
         )
 
+    async def _pull_numbered(self, offset: int, count: int) -> None:
+        """Pull by an expression of SQL92 on the number that every message has."""
+        expression, found = numbered(self.drill, offset)
+        if not found:
+            return
+        await self.drill.ask(
+            f"pull {count} from {offset} with {expression}",
+            self._code(),
+            self._fields(offset, count) | {"subscription": expression, "expressionType": "SQL92"},
+            expected=f"0 {_shown(found[:count])}",
+            show=lambda answer: f"{answer.code} {values_of(answer)}",
+            is_calm=True,
+        )
+
     def _code(self) -> RequestCode:
         return self.drill.rng.choice((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
@@ -93,6 +119,28 @@ class PullDrill:
             subVersion=0,
             expressionType="TAG",
         )
+
+
+def numbered(drill: Drill, offset: int) -> tuple[str, list[Stored]]:
+    """Draw an expression of SQL92; return it, and which messages from `offset` on it is true of."""
+    low, high = sorted(drill.rng.choices([number_of(each) for each in drill.stored], k=2))
+    what, is_wanted = drill.rng.choice(
+        (
+            (f"between {low} and {high}", lambda number: low <= number <= high),
+            (f"not between {low} and {high}", lambda number: not low <= number <= high),
+            (f"> {low}", lambda number: number > low),
+            (f"<= {high}", lambda number: number <= high),
+            (f"<> {low}", lambda number: number != low),
+            (f"in ('{low}', '{high}')", lambda number: number in {low, high}),
+        )
+    )
+    found = [each for each in drill.stored[offset:] if is_wanted(number_of(each))]
+    return f"{PROPERTY_NUMBER} {what}", found
+
+
+def number_of(one: Stored) -> int:
+    """Return the number of a message, which is the end of its value and a property of its own."""
+    return int(one.value.rpartition("-")[2])
 
 
 class OffsetDrill:

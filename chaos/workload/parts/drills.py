@@ -47,6 +47,7 @@ from chaos.workload.parts.drill_queues import (
     RepeatDrill,
 )
 from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.connection.send_codec import prepare_message
@@ -261,6 +262,7 @@ class _Runner:
             "lock": LockDrill,
             "refusals": RefusalDrill,
             "back": BackDrill,
+            "subscription": SubscriptionDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
