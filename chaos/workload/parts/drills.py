@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, Protocol
 
-from chaos.scenario.part_sections import DrillsSection
+from chaos.scenario.part_sections import DrillsSection, part_settings
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
 from chaos.workload.messages import (
@@ -36,7 +36,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
-from chaos.workload.parts.drill_owners import LockDrill, MemberDrill
+from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_queues import (
     OffsetDrill,
@@ -161,6 +161,8 @@ class _Runner:
         self._stored: list[Stored] = []
         self._waiting: list[Recallable] = []
         self._kept: dict[str, list[_Kind]] = {}
+        settings = part_settings(kit.context.scenario.parts)
+        self._lease_ms = settings.get("lock_lease_ms", LEASE_MS)
         self._turns: list[str] = []  # kinds that are still to come in this round
         self._numbers = itertools.count()
         self._sender, self._asker = (
@@ -259,7 +261,7 @@ class _Runner:
             "query": lambda drill, _: QueryDrill(drill),
             "repeat": lambda drill, _: RepeatDrill(drill),
             "recall": lambda drill, _: RecallDrill(drill, self._waiting),
-            "lock": LockDrill,
+            "lock": lambda drill, group: LockDrill(drill, group, lease_ms=self._lease_ms),
             "refusals": RefusalDrill,
             "back": BackDrill,
             "subscription": SubscriptionDrill,
