@@ -24,7 +24,7 @@ __all__ = ["BackDrill"]
 DEAD: Final = -1  # delay levels
 ONE_SECOND: Final = 1
 WITHIN_S: Final = 2.0
-LATER_SHARE: Final = 0.3
+LATER_SHARE: Final = 0.1
 _PULLED_MAX: Final = 32
 _WITH_SUBSCRIPTION: Final = 4
 

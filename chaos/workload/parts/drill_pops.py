@@ -27,7 +27,7 @@ __all__ = ["PopDrill"]
 
 INVISIBLE_MS: Final = 600_000
 VISIBLE_AT_ONCE_MS: Final = 1
-VISIBLE_WITHIN_S: Final = 0.6
+VISIBLE_WITHIN_S: Final = 0.4
 HELD_MS: Final = 50  # for which a question is held that finds nothing
 COUNT_MAX: Final = 5
 STEPS: Final = (4, 12)

@@ -62,13 +62,14 @@ MEMBERS: Final = f"{NAME}-members"
 PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
-KEPT_MAX: Final = 4  # drills of a kind that go on in later rounds
+KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
 STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
 TIMER_SHARE: Final = 0.3
-KEEP_SHARE: Final = 0.6  # of the rounds a drill that is there goes on, if there is one
+OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
+KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
 LAST_S: Final = 10.0  # for which the last questions may take at most
 
@@ -224,7 +225,9 @@ class _Runner:
         )
 
     async def _have_one_go_on(self, drill: Drill) -> None:
-        self._turns = self._turns or self._rng.sample(sorted(self._kinds()), len(self._kinds()))
+        if not self._turns:
+            self._turns = [*self._kinds(), *OFTEN]
+            self._rng.shuffle(self._turns)
         name = self._turns.pop()
         kept = self._kept.setdefault(name, [])
         if kept and (len(kept) >= KEPT_MAX or self._rng.random() < KEEP_SHARE):
