@@ -53,7 +53,7 @@ class EndedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A message of the queue: where it stands, what it is found by, and how it was sent."""
+    """A message of the queue: where it stands, what it is found by, how and when it was sent."""
 
     offset: int
     value: str
@@ -62,6 +62,7 @@ class Stored:
     keys: Sequence[str]
     offset_msg_id: str
     command: RemotingCommand
+    sent_s: float  # of the loop's clock
 
 
 class _Answers:

@@ -25,7 +25,7 @@ from remoting.protocol.command import RemotingCommand
 
 __all__ = ["PopDrill"]
 
-INVISIBLE_MS: Final = 600_000
+INVISIBLE_MS: Final = 6 * 3_600_000
 VISIBLE_AT_ONCE_MS: Final = 1
 VISIBLE_WITHIN_S: Final = 0.4
 HELD_MS: Final = 50  # for which a question is held that finds nothing
@@ -70,6 +70,7 @@ class PopDrill:
         """Do some steps at random; in a later round more of them. Raises Unsure, EndedError."""
         if self._is_returning:
             raise Unsure  # it was ended in the middle of that
+        await self._change()  # what the round before has left is held all the while
         await self._pop()
         steps: list[Callable[[], Awaitable[None]]] = [
             self._pop,

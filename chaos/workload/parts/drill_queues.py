@@ -10,6 +10,7 @@ RecallMessageProcessor; promises G2 and G5.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -239,14 +240,18 @@ class QueryDrill:
 
 
 class RepeatDrill:
-    """Sends of what is stored: answered with the first place, wherever they go."""
+    """Sends of what is stored: answered with the first place, wherever they go, as long as brokers
+    remember their keys: for `window_ms`."""
 
-    def __init__(self, drill: Drill) -> None:
+    def __init__(self, drill: Drill, *, window_ms: int) -> None:
         self.drill = drill
+        self._sure_s = window_ms / 2_000
 
     async def run(self) -> None:
         """Repeat a send or two. Raises Unsure."""
         for one in self.drill.rng.choices(self.drill.stored, k=2):
+            if asyncio.get_running_loop().time() - one.sent_s > self._sure_s:
+                continue
             fields = dict(one.command.ext_fields)
             if self.drill.rng.random() < 0.3:
                 fields["e"] = str((self.drill.queue.queue_id + 1) % self.drill.queue_count)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, Protocol
 
@@ -68,6 +69,8 @@ SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
 TIMER_SHARE: Final = 0.3
+MAKE_TOPICS: Final = ("back", "subscription")  # kinds of which each group has topics of its own
+TOPICS_MAX: Final = 40  # groups of each of these, and groups that have members
 OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
@@ -132,7 +135,7 @@ class DrillsPart:
                 ends=stop,
                 rng=rng,
             )
-            for number in itertools.count():
+            for number in range(TOPICS_MAX):
                 group = f"{MEMBERS}-group-{number}"
                 try:
                     await MemberDrill(drill, group, silence_ms=self._section.silence_ms).run()
@@ -164,6 +167,7 @@ class _Runner:
         self._kept: dict[str, list[_Kind]] = {}
         settings = part_settings(kit.context.scenario.parts)
         self._lease_ms = settings.get("lock_lease_ms", LEASE_MS)
+        self._made: Counter[str] = Counter()
         self._turns: list[str] = []  # kinds that are still to come in this round
         self._numbers = itertools.count()
         self._sender, self._asker = (
@@ -233,6 +237,9 @@ class _Runner:
         if kept and (len(kept) >= KEPT_MAX or self._rng.random() < KEEP_SHARE):
             one = self._rng.choice(kept)
         else:
+            if name in MAKE_TOPICS and self._made[name] >= TOPICS_MAX:
+                return
+            self._made[name] += 1
             client = self._client.replace(".", "-")  # a group's name has no points
             one = self._kinds()[name](drill, f"{client}-group-{next(self._numbers)}")
             kept.append(one)
@@ -256,13 +263,14 @@ class _Runner:
                 await self._go_on(name, one)
 
     def _kinds(self) -> dict[str, Callable[[Drill, str], _Kind]]:
+        window_ms = self._context.scenario.dedupe.window_ms
         return {
             "pop": lambda drill, group: PopDrill(drill, group, is_order=False),
             "pop in order": lambda drill, group: PopDrill(drill, group, is_order=True),
             "pull": PullDrill,
             "offset": OffsetDrill,
             "query": lambda drill, _: QueryDrill(drill),
-            "repeat": lambda drill, _: RepeatDrill(drill),
+            "repeat": lambda drill, _: RepeatDrill(drill, window_ms=window_ms),
             "recall": lambda drill, _: RecallDrill(drill, self._waiting),
             "lock": lambda drill, group: LockDrill(drill, group, lease_ms=self._lease_ms),
             "refusals": RefusalDrill,
@@ -293,6 +301,7 @@ class _Runner:
                     keys=tuple(message.keys),
                     offset_msg_id=result.offset_msg_id,
                     command=prepared.command(self._queue),
+                    sent_s=asyncio.get_running_loop().time(),
                 )
             )
         if len(self._waiting) < WAITING_MAX and self._rng.random() < TIMER_SHARE:
