@@ -26,7 +26,7 @@ __all__ = ["LEASE_MS", "LockDrill", "MemberDrill"]
 
 BEATS_PER_SILENCE: Final = 5
 PAUSE_S_MIN: Final = 0.2
-SILENCES: Final = 1.7  # for how many of them members are asked for
+SILENCES: Final = 1.5  # for how many of them members are asked for
 MEMBERS: Final = (1, 3)
 LEASE_MS: Final = 60_000  # a broker's, where a scenario does not tell another one
 LEASE_SURE: Final = 0.5  # of a lease; a client that is not connected loses its queues at 7/12 of it
@@ -47,6 +47,9 @@ class MemberDrill:
     async def run(self) -> None:
         """Be members for a while. Raises Unsure."""
         names = [f"{self._group}@{n}" for n in range(self.drill.rng.randint(*MEMBERS))]
+        for name in names:
+            await self._beat(name)
+        await self._move(names)
         beats = round(BEATS_PER_SILENCE * SILENCES)
         for _ in range(beats):
             for name in names:
@@ -57,18 +60,18 @@ class MemberDrill:
             await self._list(names)
         await self._leave(names.pop())
         await self._list(names)
-        if names:
-            await self._move(names)
-        raise Unsure
+        raise Unsure  # a broker may know the others for a while
 
     async def _move(self, names: list[str]) -> None:
         """A member that comes back over another connection is not gone with the one it left."""
-        await self._beat(names[0], from_other=True)
+        mover = f"{self._group}@mover"
+        for from_other in (False, True):
+            await self._beat(mover, from_other=from_other)
+            await self._list([*names, mover])
+        await self._leave(mover)  # through the connection that is not its own any more
+        await self._list([*names, mover])
+        await self._leave(mover, from_other=True)
         await self._list(names)
-        await self._leave(names[0])  # through the connection that is not its own any more
-        await self._list(names)
-        await self._leave(names[0], from_other=True)
-        await self._list(names[1:])
 
     async def _leave(self, name: str, *, from_other: bool = False) -> None:
         await self.drill.ask(
