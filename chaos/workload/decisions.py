@@ -22,6 +22,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from chaos.recording.history import Outcome
@@ -53,6 +54,10 @@ CHECKS_WAITED: Final = 3  # intervals, behind the timeout, after which no check 
 _LOOK_S: Final = 0.1
 ACKED_MAX: Final = 64  # decisions that are remembered, to be repeated
 REPEAT_S: Final = 0.7  # mean time between repeated decisions
+MISTAKEN_SHARE: Final = 0.05  # of decisions come behind one that is about another message
+MISTAKEN_TIMEOUT_MS: Final = 100
+_REFUSED: Final = "refused"
+_REFUSALS: Final = frozenset({1, 604})  # codes that say so
 TWIN_SHARE: Final = 0.15  # of decisions are sent twice at one time
 _BEST_FIRST: Final = (EndOutcome.OK, EndOutcome.INFO, EndOutcome.FAIL)
 REPEATED_AT_END: Final = 8
@@ -100,6 +105,8 @@ class DecisionSender:
         """
         settings = self._context.scenario.workload
         timeout_ms = impatience(settings, self._rng)
+        if self._rng.random() < MISTAKEN_SHARE:
+            await self._send_mistaken(half, _CONTRARY[decision], queue)
         for _ in range(1 + END_RETRIES_MAX):
             if self._rng.random() < TWIN_SHARE:
                 outcome = await self._send_twice(half, tx, decision, queue, timeout_ms)
@@ -127,6 +134,36 @@ class DecisionSender:
             self.send(half, tx, decision, queue, timeout_ms, actor=twin),
         )
         return min(outcomes, key=_BEST_FIRST.index)
+
+    async def _send_mistaken(
+        self, half: HalfMessage, decision: Decision, queue: MessageQueue
+    ) -> None:
+        """Send a decision that is about another message than the half that stands there: it has to
+        be refused, and decides nothing."""
+        what, mistaken = self._rng.choice(
+            (
+                ("by the id of another", replace(half, msg_id=f"{half.msg_id[:-1]}x")),
+                ("by another place", replace(half, commit_log_offset=half.commit_log_offset + 1)),
+            )
+        )
+        with self._actor.operation(
+            "ask",
+            broker_group=queue.broker_name,
+            topic=queue.topic,
+            queue=queue.queue_id,
+            key=f"{decision.value} {half.msg_id} {what}",
+            ref=_REFUSED,
+        ) as operation:
+            result = await self._producer.end(mistaken, decision, timeout_ms=MISTAKEN_TIMEOUT_MS)
+            error = result.error
+            if isinstance(error, OutcomeUnknownError):
+                error = error.last
+            if result.outcome is EndOutcome.OK:
+                operation.complete("ok", status="done")
+            elif isinstance(error, BrokerRefusedError) and error.code in _REFUSALS:
+                operation.complete("ok", status=_REFUSED)
+            else:
+                operation.complete("info", error=None if error is None else error_text(error))
 
     async def send(
         self,

@@ -23,6 +23,7 @@ from client.message import DeliveredMessage, Message, PropertyName, SendResult
 from remoting.protocol.group_topics import DLQ_PREFIX
 
 __all__ = [
+    "PROPERTY_NUMBER",
     "PROPERTY_SEQ",
     "PROPERTY_TX",
     "PROPERTY_VALUE",
@@ -38,7 +39,7 @@ __all__ = [
 PROPERTY_VALUE: Final = "lmq_value"
 PROPERTY_TX: Final = "lmq_tx"
 PROPERTY_SEQ: Final = "lmq_seq"
-_PROPERTY_NUMBER: Final = f"{USER_PREFIX}number"
+PROPERTY_NUMBER: Final = f"{USER_PREFIX}number"
 _TEXTS: Final = (
     "plain",
     "größer",
@@ -91,7 +92,7 @@ class MessageMaker:
         value = f"{self._prefix}-{number}"
         properties = {
             PROPERTY_VALUE: value,
-            _PROPERTY_NUMBER: str(number),
+            PROPERTY_NUMBER: str(number),
             self._rng.choice(_TEXT_NAMES): self._rng.choice(_TEXTS),
         }
         if transactional:

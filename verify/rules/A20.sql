@@ -38,7 +38,7 @@ rows_of as (
     min(r.index) as first_index
   from answers a join records r on a.value = r.named
   where a.f in ('send', 'delay', 'request')
-    and (r.is_visible or (a.f = 'delay' and r.kind = 'message'))
+    and (r.is_visible or (a.f = 'delay' and r.kind in ('message', 'final')))
     and r.broker_group = coalesce(a.broker_group, r.broker_group)
   group by a.op, a.f, a.t_complete, a.value, r.broker_group
   union all

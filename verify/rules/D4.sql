@@ -16,7 +16,7 @@ with waits as (
   from records r
   left semi join delays d on r.named = d.value
   left anti join tried_twice t on r.named = t.value
-  where r.kind = 'message' and r.topic in ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer')
+  where r.kind in ('message', 'final') and r.topic in ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer')
   group by r.broker_group, r.named, r.topic, r.queue, r.offset
 )
 select

@@ -53,7 +53,7 @@ class EndedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A message of the queue: where it stands, what it is found by, and how it was sent."""
+    """A message of the queue: where it stands, what it is found by, how and when it was sent."""
 
     offset: int
     value: str
@@ -62,6 +62,7 @@ class Stored:
     keys: Sequence[str]
     offset_msg_id: str
     command: RemotingCommand
+    sent_s: float  # of the loop's clock
 
 
 class _Answers:
@@ -122,14 +123,17 @@ class Drill:
         is_calm: bool = False,
         may_be: frozenset[int] = frozenset(),
         only_by: str | None = None,
+        from_other: bool = False,
     ) -> RemotingCommand | None:
         """Ask once; return the answer, None where there was none.
 
         `show`: what the history has of the answer, to be held against `expected`; its code alone
         where there is none. `is_calm`: a leader that was deposed and has not heard of it may answer
         otherwise by right, or one that clients have not found yet. `only_by`: another node's answer
-        says nothing. Raises Unsure where a change was not answered, or anything was answered
-        otherwise; EndedError.
+        says nothing. `from_other`: through the other client's connection.
+
+        Raises Unsure where a change was not answered, or anything was answered otherwise;
+        EndedError.
         """
         if self.ends.is_set():
             raise EndedError
@@ -145,7 +149,7 @@ class Drill:
         ) as operation:
             try:
                 answer, address = await ask_leader(
-                    self._instances[0],
+                    self._instances[from_other],
                     self.queue.broker_name,
                     lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
                     timeout_ms=TIMEOUT_MS,

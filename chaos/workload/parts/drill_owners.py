@@ -6,7 +6,7 @@ its heartbeats.
 
 A member is known to a node that answered its heartbeat, over one connection, for as long as the
 broker's client silence is not over; so it is asked for just before the next heartbeat is due, for
-longer than one silence. A lock is asserted only as long as no lease can be over.
+longer than one silence. Locks are asked for only as long as no lease can be over.
 
 Source: RocketMQ ConsumerManager, ClientManageProcessor, RebalanceLockManager; decision 18.
 """
@@ -22,13 +22,15 @@ from chaos.workload.parts.drill import Drill, EndedError, Unsure
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["LockDrill", "MemberDrill"]
+__all__ = ["LEASE_MS", "LockDrill", "MemberDrill"]
 
 BEATS_PER_SILENCE: Final = 5
 PAUSE_S_MIN: Final = 0.2
-SILENCES: Final = 1.7  # for how many of them members are asked for
+SILENCES: Final = 1.5  # for how many of them members are asked for
 MEMBERS: Final = (1, 3)
-LOCK_SURE_S: Final = 0.8
+LEASE_MS: Final = 60_000  # a broker's, where a scenario does not tell another one
+LEASE_SURE: Final = 0.5  # of a lease; a client that is not connected loses its queues at 7/12 of it
+ASKED_S: Final = 2.5  # which a request may last
 STEPS: Final = 8
 _NOBODY: Final = 1  # the code of an answer that a group has no member
 
@@ -45,6 +47,9 @@ class MemberDrill:
     async def run(self) -> None:
         """Be members for a while. Raises Unsure."""
         names = [f"{self._group}@{n}" for n in range(self.drill.rng.randint(*MEMBERS))]
+        for name in names:
+            await self._beat(name)
+        await self._move(names)
         beats = round(BEATS_PER_SILENCE * SILENCES)
         for _ in range(beats):
             for name in names:
@@ -53,18 +58,32 @@ class MemberDrill:
             if await sleep_until_set(self.drill.ends, self._pause_s):
                 raise EndedError
             await self._list(names)
-        gone = names.pop()
+        await self._leave(names.pop())
+        await self._list(names)
+        raise Unsure  # a broker may know the others for a while
+
+    async def _move(self, names: list[str]) -> None:
+        """A member that comes back over another connection is not gone with the one it left."""
+        mover = f"{self._group}@mover"
+        for from_other in (False, True):
+            await self._beat(mover, from_other=from_other)
+            await self._list([*names, mover])
+        await self._leave(mover)  # through the connection that is not its own any more
+        await self._list([*names, mover])
+        await self._leave(mover, from_other=True)
+        await self._list(names)
+
+    async def _leave(self, name: str, *, from_other: bool = False) -> None:
         await self.drill.ask(
-            f"{gone} leaves",
+            f"{name} leaves",
             RequestCode.UNREGISTER_CLIENT,
-            {"clientID": gone, "consumerGroup": self._group},
+            {"clientID": name, "consumerGroup": self._group},
             expected="0",
             changes=True,
+            from_other=from_other,
         )
-        await self._list(names)
-        raise Unsure
 
-    async def _beat(self, name: str) -> None:
+    async def _beat(self, name: str, *, from_other: bool = False) -> None:
         consumer = {
             "groupName": self._group,
             "consumeType": "CONSUME_ACTIVELY",
@@ -80,6 +99,7 @@ class MemberDrill:
             body=json.dumps(body).encode(),
             expected="0",
             changes=True,
+            from_other=from_other,
         )
         if self._node not in {None, self.drill.node}:
             raise Unsure  # this node knows of this client only
@@ -99,16 +119,19 @@ class MemberDrill:
 
 
 class LockDrill:
-    """Two clients that want the same queues of a group."""
+    """Two clients that want the same queues of a group. `lease_ms`: how long a broker keeps a lock
+    that is not renewed."""
 
-    def __init__(self, drill: Drill, group: str) -> None:
+    def __init__(self, drill: Drill, group: str, *, lease_ms: int) -> None:
         self.drill = drill
         self._group = group
+        self._sure_s = LEASE_SURE * lease_ms / 1000 - ASKED_S
         self._owners: dict[int, str] = {}
         self._locked_s: dict[int, float] = {}
 
     async def run(self) -> None:
-        """Lock and unlock for a while, then give all back. Raises Unsure."""
+        """Lock and unlock for a while; what is held then is held in the next round, too. Raises
+        Unsure, EndedError."""
         rng, queue_count = self.drill.rng, self.drill.queue_count
         clients = [f"{self._group}@a", f"{self._group}@b"]
         for _ in range(STEPS):
@@ -121,14 +144,10 @@ class LockDrill:
                 await self._lock(client, queues)
             else:
                 await self._unlock(client, queues)
-        for client in clients:
-            await self._unlock(client, list(range(queue_count)))
-        raise Unsure  # a later round would not know whose lease is over
 
     async def _lock(self, client: str, queues: list[int]) -> None:
         begun_s = asyncio.get_running_loop().time()
-        if any(begun_s - self._locked_s[queue] > LOCK_SURE_S for queue in self._owners):
-            raise Unsure  # a lease may be over, or will be
+        self._check_leases()
         got = [queue for queue in queues if self._owners.get(queue, client) == client]
         await self.drill.ask(
             f"lock {queues} for {client}",
@@ -142,8 +161,12 @@ class LockDrill:
         for queue in got:
             self._owners[queue] = client
             self._locked_s[queue] = begun_s
-        ended_s = asyncio.get_running_loop().time()
-        if ended_s - begun_s > LOCK_SURE_S:
+        self._check_leases()
+
+    def _check_leases(self) -> None:
+        """Raises Unsure where a lease may be over before the next answer."""
+        sure_from_s = asyncio.get_running_loop().time() - self._sure_s
+        if any(self._locked_s[queue] < sure_from_s for queue in self._owners):
             raise Unsure
 
     async def _lock_at_once(self, clients: list[str], queues: list[int]) -> None:

@@ -19,14 +19,16 @@ from typing import Final
 
 from chaos.workload.parts.drill import Drill, Stored, Unsure, values_of
 from chaos.workload.parts.drill_handles import Handle, ack_body
+from chaos.workload.parts.drill_queues import numbered
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
 __all__ = ["PopDrill"]
 
-INVISIBLE_MS: Final = 600_000
+INVISIBLE_MS: Final = 6 * 3_600_000
 VISIBLE_AT_ONCE_MS: Final = 1
-VISIBLE_WITHIN_S: Final = 0.6
+VISIBLE_WITHIN_S: Final = 0.4
+HELD_MS: Final = 50  # for which a question is held that finds nothing
 COUNT_MAX: Final = 5
 STEPS: Final = (4, 12)
 TWICE_SHARE: Final = 0.2
@@ -68,6 +70,7 @@ class PopDrill:
         """Do some steps at random; in a later round more of them. Raises Unsure, EndedError."""
         if self._is_returning:
             raise Unsure  # it was ended in the middle of that
+        await self._change()  # what the round before has left is held all the while
         await self._pop()
         steps: list[Callable[[], Awaitable[None]]] = [
             self._pop,
@@ -182,12 +185,16 @@ class PopDrill:
                 self._next = max(self._next, share[-1].offset + 1)
 
     async def _pop_tagged(self) -> None:
-        """Pop by a tag, at last: how far beyond what it got the group is then, a broker may say."""
+        """Pop by a tag or an expression, at last: how far beyond what it got the group is then, a
+        broker may say."""
         tag, count = f"T{self._rng.randrange(4)}", self._rng.randint(1, COUNT_MAX)
-        found = [each for each in self.drill.stored[self._next :] if each.tag == tag][:count]
+        kind, found = "TAG", [each for each in self.drill.stored[self._next :] if each.tag == tag]
+        if self._rng.random() < 0.5:
+            kind, (tag, found) = "SQL92", numbered(self.drill, self._next)
+        found = found[:count]
         if not found:
             return
-        fields = self._pop_fields(count, "") | {"expType": "TAG", "exp": tag}
+        fields = self._pop_fields(count, "") | {"expType": kind, "exp": tag}
         await self.drill.ask(
             f"pop {count} of {self._group} with {tag}",
             RequestCode.POP_MESSAGE,
@@ -202,7 +209,7 @@ class PopDrill:
             consumerGroup=self._group,
             maxMsgNums=count,
             invisibleTime=INVISIBLE_MS,
-            pollTime=0,
+            pollTime=self._rng.choice((0, 0, HELD_MS)),
             bornTime=0,
             initMode=0,
             order=str(self._is_order).lower(),
@@ -394,7 +401,7 @@ class PopDrill:
             RequestCode.NOTIFICATION,
             self.drill.place(
                 consumerGroup=self._group,
-                pollTime=0,
+                pollTime=self._rng.choice((0, HELD_MS)),
                 bornTime=0,
                 order=str(self._is_order).lower(),
             ),

@@ -10,17 +10,29 @@ RecallMessageProcessor; promises G2 and G5.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.workload.messages import PROPERTY_NUMBER
 from chaos.workload.parts.drill import Drill, Stored, records_of, values_of
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["OffsetDrill", "PullDrill", "QueryDrill", "RecallDrill", "Recallable", "RepeatDrill"]
+__all__ = [
+    "OffsetDrill",
+    "PullDrill",
+    "QueryDrill",
+    "RecallDrill",
+    "Recallable",
+    "RepeatDrill",
+    "numbered",
+]
 
 _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
+_HELD: Final = 2  # bit of a pull's sysFlag: it is held where it finds nothing
+HELD_MS: Final = 50
 _FOREVER_MS: Final = 1 << 60
 COUNTS: Final = (1, 2, 3, 32, 33, 1_000)
 STEPS: Final = 4
@@ -38,8 +50,11 @@ class PullDrill:
         rng = self.drill.rng
         for _ in range(STEPS):
             offset = rng.randint(-1, self.drill.end + 2)
-            if rng.random() < 0.3:
+            kind = rng.random()
+            if kind < 0.25:
                 await self._pull_tagged(max(0, offset), rng.choice(COUNTS))
+            elif kind < 0.5:
+                await self._pull_numbered(max(0, offset), rng.choice(COUNTS))
             else:
                 await self._pull(offset, rng.choice(COUNTS), is_small=rng.random() < 0.2)
 
@@ -77,6 +92,20 @@ class PullDrill:
             is_calm=True,
         )
 
+    async def _pull_numbered(self, offset: int, count: int) -> None:
+        """Pull by an expression of SQL92 on the number that every message has."""
+        expression, found = numbered(self.drill, offset)
+        if not found:
+            return
+        await self.drill.ask(
+            f"pull {count} from {offset} with {expression}",
+            self._code(),
+            self._fields(offset, count) | {"subscription": expression, "expressionType": "SQL92"},
+            expected=f"0 {_shown(found[:count])}",
+            show=lambda answer: f"{answer.code} {values_of(answer)}",
+            is_calm=True,
+        )
+
     def _code(self) -> RequestCode:
         return self.drill.rng.choice((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
@@ -85,12 +114,34 @@ class PullDrill:
             consumerGroup=self._group,
             queueOffset=offset,
             maxMsgNums=count,
-            sysFlag=_WITH_SUBSCRIPTION,
+            sysFlag=self.drill.rng.choice((_WITH_SUBSCRIPTION, _WITH_SUBSCRIPTION | _HELD)),
             commitOffset=0,
-            suspendTimeoutMillis=0,
+            suspendTimeoutMillis=HELD_MS,
             subVersion=0,
             expressionType="TAG",
         )
+
+
+def numbered(drill: Drill, offset: int) -> tuple[str, list[Stored]]:
+    """Draw an expression of SQL92; return it, and which messages from `offset` on it is true of."""
+    low, high = sorted(drill.rng.choices([number_of(each) for each in drill.stored], k=2))
+    what, is_wanted = drill.rng.choice(
+        (
+            (f"between {low} and {high}", lambda number: low <= number <= high),
+            (f"not between {low} and {high}", lambda number: not low <= number <= high),
+            (f"> {low}", lambda number: number > low),
+            (f"<= {high}", lambda number: number <= high),
+            (f"<> {low}", lambda number: number != low),
+            (f"in ('{low}', '{high}')", lambda number: number in {low, high}),
+        )
+    )
+    found = [each for each in drill.stored[offset:] if is_wanted(number_of(each))]
+    return f"{PROPERTY_NUMBER} {what}", found
+
+
+def number_of(one: Stored) -> int:
+    """Return the number of a message, which is the end of its value and a property of its own."""
+    return int(one.value.rpartition("-")[2])
 
 
 class OffsetDrill:
@@ -189,14 +240,18 @@ class QueryDrill:
 
 
 class RepeatDrill:
-    """Sends of what is stored: answered with the first place, wherever they go."""
+    """Sends of what is stored: answered with the first place, wherever they go, as long as brokers
+    remember their keys: for `window_ms`."""
 
-    def __init__(self, drill: Drill) -> None:
+    def __init__(self, drill: Drill, *, window_ms: int) -> None:
         self.drill = drill
+        self._sure_s = window_ms / 2_000
 
     async def run(self) -> None:
         """Repeat a send or two. Raises Unsure."""
         for one in self.drill.rng.choices(self.drill.stored, k=2):
+            if asyncio.get_running_loop().time() - one.sent_s > self._sure_s:
+                continue
             fields = dict(one.command.ext_fields)
             if self.drill.rng.random() < 0.3:
                 fields["e"] = str((self.drill.queue.queue_id + 1) % self.drill.queue_count)

@@ -19,10 +19,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, Protocol
 
-from chaos.scenario.part_sections import DrillsSection
+from chaos.scenario.part_sections import DrillsSection, part_settings
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
 from chaos.workload.messages import (
@@ -35,7 +36,8 @@ from chaos.workload.messages import (
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
-from chaos.workload.parts.drill_owners import LockDrill, MemberDrill
+from chaos.workload.parts.drill_backs import BackDrill
+from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_queues import (
     OffsetDrill,
@@ -45,6 +47,8 @@ from chaos.workload.parts.drill_queues import (
     RecallDrill,
     RepeatDrill,
 )
+from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.connection.send_codec import prepare_message
@@ -60,13 +64,16 @@ MEMBERS: Final = f"{NAME}-members"
 PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
-KEPT_MAX: Final = 4  # drills of a kind that go on in later rounds
+KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
 STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
 TIMER_SHARE: Final = 0.3
-KEEP_SHARE: Final = 0.6  # of the rounds a drill that is there goes on, if there is one
+MAKE_TOPICS: Final = ("back", "subscription")  # kinds of which each group has topics of its own
+TOPICS_MAX: Final = 40  # groups of each of these, and groups that have members
+OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
+KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
 LAST_S: Final = 10.0  # for which the last questions may take at most
 
@@ -118,10 +125,10 @@ class DrillsPart:
         client = slot.next_client()
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
-        async with make_tool(context, slot) as tool:
+        async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
             drill = Drill(
                 context,
-                (tool.instance, tool.instance),
+                (tool.instance, other.instance),
                 actor,
                 context.part_queues[NAME][0],
                 (),
@@ -129,7 +136,7 @@ class DrillsPart:
                 ends=stop,
                 rng=rng,
             )
-            for number in itertools.count():
+            for number in range(TOPICS_MAX):
                 group = f"{MEMBERS}-group-{number}"
                 try:
                     await MemberDrill(drill, group, silence_ms=self._section.silence_ms).run()
@@ -159,6 +166,9 @@ class _Runner:
         self._stored: list[Stored] = []
         self._waiting: list[Recallable] = []
         self._kept: dict[str, list[_Kind]] = {}
+        settings = part_settings(kit.context.scenario.parts)
+        self._lease_ms = settings.get("lock_lease_ms", LEASE_MS)
+        self._made: Counter[str] = Counter()
         self._turns: list[str] = []  # kinds that are still to come in this round
         self._numbers = itertools.count()
         self._sender, self._asker = (
@@ -220,12 +230,17 @@ class _Runner:
         )
 
     async def _have_one_go_on(self, drill: Drill) -> None:
-        self._turns = self._turns or self._rng.sample(sorted(self._kinds()), len(self._kinds()))
+        if not self._turns:
+            self._turns = [*self._kinds(), *OFTEN]
+            self._rng.shuffle(self._turns)
         name = self._turns.pop()
         kept = self._kept.setdefault(name, [])
         if kept and (len(kept) >= KEPT_MAX or self._rng.random() < KEEP_SHARE):
             one = self._rng.choice(kept)
         else:
+            if name in MAKE_TOPICS and self._made[name] >= TOPICS_MAX:
+                return
+            self._made[name] += 1
             client = self._client.replace(".", "-")  # a group's name has no points
             one = self._kinds()[name](drill, f"{client}-group-{next(self._numbers)}")
             kept.append(one)
@@ -249,15 +264,19 @@ class _Runner:
                 await self._go_on(name, one)
 
     def _kinds(self) -> dict[str, Callable[[Drill, str], _Kind]]:
+        window_ms = self._context.scenario.dedupe.window_ms
         return {
             "pop": lambda drill, group: PopDrill(drill, group, is_order=False),
             "pop in order": lambda drill, group: PopDrill(drill, group, is_order=True),
             "pull": PullDrill,
             "offset": OffsetDrill,
             "query": lambda drill, _: QueryDrill(drill),
-            "repeat": lambda drill, _: RepeatDrill(drill),
+            "repeat": lambda drill, _: RepeatDrill(drill, window_ms=window_ms),
             "recall": lambda drill, _: RecallDrill(drill, self._waiting),
-            "lock": LockDrill,
+            "lock": lambda drill, group: LockDrill(drill, group, lease_ms=self._lease_ms),
+            "refusals": RefusalDrill,
+            "back": BackDrill,
+            "subscription": SubscriptionDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
@@ -283,6 +302,7 @@ class _Runner:
                     keys=tuple(message.keys),
                     offset_msg_id=result.offset_msg_id,
                     command=prepared.command(self._queue),
+                    sent_s=asyncio.get_running_loop().time(),
                 )
             )
         if len(self._waiting) < WAITING_MAX and self._rng.random() < TIMER_SHARE:
@@ -341,13 +361,9 @@ class _Runner:
             except ClientError as error:
                 operation.failed(error)
                 return
-            acked = result.status is SendStatus.SEND_OK
-            operation.complete(
-                "ok" if acked else "info",
-                status=result.status.value,
-                node=self._context.node(result.address),
-            )
-        if acked and result.recall_handle is not None:
+            # Whatever was answered: a delay that is known to wait is owed, when its time has come.
+            operation.complete("info", status=result.status.value)
+        if result.status is SendStatus.SEND_OK and result.recall_handle is not None:
             self._waiting.append(
                 Recallable(uniq_key=message.uniq_key or "", handle=result.recall_handle)
             )

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -38,9 +39,16 @@ from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.pull_reader import PullReader
-from client.errors import ClientError
+from client.errors import ClientError, UnansweredError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
-from client.produce.producer import Producer, ProducerSettings
+from client.produce.producer import ProducerSettings
+from client.produce.transaction_producer import (
+    Decision,
+    HalfMessage,
+    TransactionProducer,
+    TransactionSettings,
+    half_message,
+)
 from remoting.records.property_names import PropertyName
 
 __all__ = ["SPEC", "TimersPart"]
@@ -115,19 +123,34 @@ class TimersPart:
 
     async def _send_all(self, slot: Slot, rng: random.Random, stop: asyncio.Event) -> None:
         client = slot.next_client()
-        producer = Producer(
+        timeout_ms = self._context.scenario.workload.send_timeout_ms
+        producer = TransactionProducer(
             PRODUCERS,
             self._context.name_servers,
+            _Committed(),
             slot.dial,
-            settings=ProducerSettings(
-                timeout_ms=self._context.scenario.workload.send_timeout_ms,
-                compression=slot.compression(),
-                instance=slot.instance_settings(),
+            settings=TransactionSettings(
+                end_timeout_ms=timeout_ms,
+                producer=ProducerSettings(
+                    timeout_ms=timeout_ms,
+                    compression=slot.compression(),
+                    instance=slot.instance_settings(),
+                ),
             ),
         )
         async with producer:
             sender = _Sender(self, self._context.scenario.load.seconds, producer, client, rng)
             await sender.run(stop)
+
+
+class _Committed:
+    """What a transaction's half became is decided before it is sent: it is committed."""
+
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        return Decision.COMMIT
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        return Decision.COMMIT
 
 
 class _Sender:
@@ -137,7 +160,7 @@ class _Sender:
         self,
         part: TimersPart,
         load_s: float,
-        producer: Producer,
+        producer: TransactionProducer,
         client: str,
         rng: random.Random,
     ) -> None:
@@ -234,6 +257,9 @@ class _Sender:
         self, message: Message, queue: MessageQueue, due_ns: int, timeout_ms: int, delay: _Delay
     ) -> tuple[SendResult | None, bool]:
         """Send as one operation; return the acknowledgement, and whether to send once more."""
+        value = message.properties[PROPERTY_VALUE]
+        # Every attempt of a message is of one kind, as the brokers want it.
+        is_transaction = zlib.crc32(value.encode()) % 100 < 100 * self._section.transaction_share
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
             "delay",
@@ -244,7 +270,10 @@ class _Sender:
             due=due_ns,
         ) as operation:
             try:
-                sent = await self._producer.send(message, timeout_ms, queue=queue)
+                if is_transaction:
+                    sent = await self._commit(message, queue, timeout_ms)
+                else:
+                    sent = await self._producer.send(message, timeout_ms, queue=queue)
             except ClientError as error:
                 operation.failed(error)
                 if not error.definite:
@@ -258,6 +287,19 @@ class _Sender:
             )
         self._await(row.value, delay)
         return (sent if acked else None), not acked
+
+    async def _commit(self, message: Message, queue: MessageQueue, timeout_ms: int) -> SendResult:
+        """Send the message as a half, and commit it; return the half's answer. Raises
+        ClientError."""
+        sent = await self._producer.send_half(message, timeout_ms, queue=queue)
+        ended = await self._producer.end(
+            half_message(sent), Decision.COMMIT, timeout_ms=timeout_ms, oneway=False
+        )
+        if ended.error is not None:
+            if ended.error.definite:  # the half is stored all the same, and is checked
+                raise UnansweredError(f"commit: {ended.error}") from ended.error
+            raise ended.error
+        return sent
 
     def _await(self, value: str, delay: _Delay) -> None:
         """Await the value; it is stored by now, if ever, and its delay counts from then."""

@@ -1,0 +1,122 @@
+"""Drills of what brokers refuse: requests beyond limits, of topics and queues that are not there,
+sends that contradict themselves. Each is refused with a code of its own, and changes nothing.
+
+Place in the data path: `drills` has it run in turn with the others, which would see what changed:
+a message more in the queue, an offset, a topic.
+
+Source: RocketMQ SendMessageProcessor, PullMessageProcessor, PopMessageProcessor,
+ConsumerManageProcessor, MessageDecoder; docs/DIVERGENCE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from chaos.workload.parts.drill import Drill
+from remoting.protocol.codes import RequestCode
+
+__all__ = ["RefusalDrill"]
+
+STEPS: Final = 3
+NO_TOPIC: Final = "drills-no-such-topic"
+_ILLEGAL: Final = "13"
+_NO_PERMISSION: Final = "16"
+_NO_TOPIC: Final = "17"
+_BAD_EXPRESSION: Final = "23"
+_BAD_PARAMETER: Final = "29"
+_SEPARATOR: Final = ("\x01", "\x02")
+_PREPARED: Final = 4  # of a send's sysFlag
+
+
+class RefusalDrill:
+    """Requests that are refused, by the name of `group` where they need one."""
+
+    def __init__(self, drill: Drill, group: str) -> None:
+        self.drill = drill
+        self._group = group
+
+    async def run(self) -> None:
+        """Ask some. Raises Unsure, EndedError."""
+        for _ in range(STEPS):
+            if self.drill.rng.random() < 0.5:
+                await self._send()
+            else:
+                await self._read()
+
+    async def _send(self) -> None:
+        """Send what contradicts itself, or is too large, or goes where nothing may go."""
+        rng = self.drill.rng
+        one = rng.choice(self.drill.stored)
+        fields, body = dict(one.command.ext_fields), one.command.body
+        # A key of its own: what is stored already would be answered with its place.
+        properties = {"UNIQ_KEY": f"{self._group}-{rng.getrandbits(60):x}", "lmq_value": "refused"}
+        what, code, changed, more = rng.choice(
+            (
+                ("to a queue that is not there", _BAD_PARAMETER, {"e": "4711"}, {}),
+                ("to a topic with an illegal name", _BAD_PARAMETER, {"b": "no topic!"}, {}),
+                ("to the broker's own topic", _NO_PERMISSION, {"b": "SCHEDULE_TOPIC_XXXX"}, {}),
+                ("with too many properties", _ILLEGAL, {}, {"u_long": "x" * 33_000}),
+                ("with a level that is no number", _ILLEGAL, {}, {"DELAY": "soon"}),
+                ("for longer than timers may wait", _ILLEGAL, {}, {"TIMER_DELAY_SEC": "99999999"}),
+                ("at a time that is no number", _ILLEGAL, {}, {"TIMER_DELIVER_MS": "noon"}),
+                ("prepared by its flag alone", _ILLEGAL, {"f": str(_PREPARED)}, {}),
+            )
+        )
+        await self.drill.ask(
+            f"send {what}",
+            RequestCode.SEND_MESSAGE_V2,
+            fields | changed | {"i": _text(properties | more)},
+            body=body,
+            expected=code,
+        )
+
+    async def _read(self) -> None:
+        """Read, or commit, where there is nothing to."""
+        group: dict[str, object] = {"consumerGroup": self._group}
+        pull = group | {
+            "queueOffset": 0,
+            "maxMsgNums": 1,
+            "sysFlag": 4,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": 0,
+            "subVersion": 0,
+        }
+        pop = group | {"maxMsgNums": 1, "invisibleTime": 1_000, "pollTime": 0, "initMode": 0}
+        elsewhere: dict[str, object] = {"topic": NO_TOPIC}
+        too_far: dict[str, object] = {"queueId": 4_711}
+        requests: tuple[tuple[RequestCode, dict[str, object], str], ...] = (
+            (RequestCode.PULL_MESSAGE, pull | elsewhere, _NO_TOPIC),
+            (RequestCode.PULL_MESSAGE, pull | too_far, _BAD_PARAMETER),
+            (
+                RequestCode.PULL_MESSAGE,
+                pull | {"expressionType": "SQL92", "subscription": "a = = 1"},
+                _BAD_EXPRESSION,
+            ),
+            (RequestCode.POP_MESSAGE, pop | elsewhere, _NO_TOPIC),
+            (RequestCode.POP_MESSAGE, pop | {"expType": "SQL92", "exp": "a >"}, _BAD_EXPRESSION),
+            (RequestCode.PEEK_MESSAGE, pop | elsewhere, _NO_TOPIC),
+            (RequestCode.PEEK_MESSAGE, pop | too_far, _BAD_PARAMETER),
+            (RequestCode.NOTIFICATION, pop | elsewhere, _NO_TOPIC),
+            (RequestCode.NOTIFICATION, pop | too_far, _BAD_PARAMETER),
+            (RequestCode.UPDATE_CONSUMER_OFFSET, group | {"commitOffset": -1}, _BAD_PARAMETER),
+            (
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                group | {"commitOffset": 0, **elsewhere},
+                _NO_TOPIC,
+            ),
+        )
+        code, fields, expected = self.drill.rng.choice(requests)
+        wrong = {name: fields[name] for name in ("topic", "queueId") if name in fields}
+        await self.drill.ask(
+            f"{code.name.lower()} refused, {wrong or sorted(fields)[:3]}",
+            code,
+            self.drill.place() | fields,
+            expected=expected,
+            is_calm=True,
+        )
+
+
+def _text(properties: Mapping[str, str]) -> str:
+    name_ends, value_ends = _SEPARATOR
+    return "".join(f"{name}{name_ends}{value}{value_ends}" for name, value in properties.items())
