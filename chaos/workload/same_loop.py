@@ -25,13 +25,21 @@ _T = TypeVar("_T")
 
 
 class _SameLoop(LoopThread):
-    """Stands for the thread: hands the coroutine back to the caller."""
+    """Stands for the thread: holds the coroutine for whoever awaits it."""
 
     def __init__(self) -> None:
         """Start no thread."""
+        self._asked: Coroutine[Any, Any, Any] | None = None
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        assert self._asked is None, "a blocking call makes one asyncio call"
+        self._asked = coroutine
         return cast("_T", coroutine)
+
+    def take(self) -> Coroutine[Any, Any, Any] | None:
+        """Return what the last call of the blocking client asked for, once."""
+        asked, self._asked = self._asked, None
+        return asked
 
     def close(self) -> None:
         """End no thread."""
@@ -40,9 +48,10 @@ class _SameLoop(LoopThread):
 class _Through:
     """An asyncio client whose calls go through its blocking one, as far as that has them."""
 
-    def __init__(self, client: object, blocking: Opened[Any]) -> None:
+    def __init__(self, client: object, blocking: Opened[Any], loop: _SameLoop) -> None:
         self._client = client
         self._blocking = blocking
+        self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
         passed_on = getattr(type(self._blocking), name, None)
@@ -50,8 +59,12 @@ class _Through:
             return getattr(self._client, name)
 
         async def call(*args: Any, **named: Any) -> Any:
-            result = passed_on(self._blocking, *args, **named)
-            return await result if isinstance(result, Coroutine) else result
+            returned = passed_on(self._blocking, *args, **named)
+            asked = self._loop.take()
+            if asked is None:
+                return returned
+            result = await asked
+            return result if returned is asked else returned
 
         return call
 
@@ -66,5 +79,6 @@ class _Through:
 def through_blocking(client: _T, kind: Callable[..., Opened[Any]]) -> _T:
     """Return `client` with its calls going through the blocking client `kind`, a class of
     `client.blocking.sync_clients`; starts, stops and all that this has not go on to `client`."""
-    blocking = kind(_SameLoop(), client, lambda _: None)
-    return cast("_T", _Through(client, blocking))
+    loop = _SameLoop()
+    blocking = kind(loop, client, lambda _: None)
+    return cast("_T", _Through(client, blocking, loop))

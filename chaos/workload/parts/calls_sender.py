@@ -38,7 +38,7 @@ __all__ = ["CallsSender", "Sent"]
 
 GROUP: Final = "calls-producers"
 BATCH_MAX: Final = 5
-BATCH_BYTES_MAX: Final = 2_500
+BATCH_BYTES: Final = (1_500, 20_000)
 VIEW_SHARE: Final = 0.3
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 TOPIC_SIZE_MAX: Final = 127
@@ -98,6 +98,7 @@ class CallsSender:
                 compression=slot.compression(),
                 instance=slot.instance_settings(),
                 trace=TraceSettings(),
+                latency_faults=True,
             ),
         )
         admin = Admin(
@@ -183,7 +184,8 @@ class CallsSender:
     async def _send_split(self) -> None:
         """Split messages into batches and send each as an operation."""
         messages = [self._message() for _ in range(self._rng.randint(2, BATCH_MAX * 2))]
-        pieces = list(split_batches(messages, size_bytes_max=BATCH_BYTES_MAX, count_max=BATCH_MAX))
+        bytes_max = self._rng.choice(BATCH_BYTES)
+        pieces = list(split_batches(messages, size_bytes_max=bytes_max, count_max=BATCH_MAX))
         self._expectations.hold(
             "messages of the batches that a list is split into",
             expected=[each.uniq_key for each in messages],
@@ -193,7 +195,7 @@ class CallsSender:
             len(piece)
             for piece in pieces
             if len(piece) > BATCH_MAX
-            or (len(piece) > 1 and sum(len(each.body) for each in piece) > BATCH_BYTES_MAX)
+            or (len(piece) > 1 and sum(len(each.body) for each in piece) > bytes_max)
         ]
         self._expectations.hold("batches beyond their limit", expected=[], answered=wrong)
         for piece in pieces:
