@@ -30,10 +30,11 @@ from chaos.workload.parts.failing_listener import ListenerBugError
 from chaos.workload.parts.part import PartKit
 from chaos.workload.parts.push_members import Deliveries, Member, make_member, rows_of
 from client.connection.broker_call import call_group
+from client.connection.heartbeat import ExpressionType
 from client.connection.retry import RetryPolicy
 from client.consume.listener import ConsumeStatus
 from client.consume.push_consumer import PushConsumer
-from client.errors import ClientError
+from client.errors import ClientError, InvalidParameterError
 from client.message import DeliveredMessage
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -42,6 +43,7 @@ __all__ = ["GROUP", "AskedMember"]
 
 GROUP: Final = "calls-asked"
 OWED_TAG: Final = "T0"
+WRONG_EXPRESSIONS: Final = ("a = ", "a > 'x", "(a = 1", "a between 1", "= 1")
 OTHER_TAGS: Final = ("T1", "T2", "T3")
 ACTION_EVERY_S: Final = 0.4
 TIMEOUT_MS: Final = 3_000
@@ -85,10 +87,13 @@ class AskedMember:
         await consumer.start()
         try:
             while not await sleep_until_set(stop, self._rng.expovariate(1 / ACTION_EVERY_S)):
-                if self._rng.random() < 0.5:
+                draw = self._rng.random()
+                if draw < 0.45:
                     self._change(consumer, expectations)
-                else:
+                elif draw < 0.9:
                     await self._have_consumed(consumer, expectations)
+                else:
+                    await self._start_in_vain(expectations)
             await drained.wait()
         finally:
             await consumer.stop()
@@ -161,6 +166,26 @@ class AskedMember:
             "result of a message that an administrator had consumed",
             expected=f"{_RESULTS[manner]}, given True, ordered False",
             answered=f"{told.get('consumeResult')}, given {was_given}, ordered {told.get('order')}",
+            topic=self._topic,
+        )
+
+    async def _start_in_vain(self, expectations: Expectations) -> None:
+        """Start a member whose expression no broker can parse."""
+        member = self._member(self._slot.next_client())
+        expression = self._rng.choice(WRONG_EXPRESSIONS)
+        member.consumer.subscribe(self._topic, expression, ExpressionType.SQL92)
+        answered: str | None = "started"
+        try:
+            await member.consumer.start()
+            await member.consumer.stop()
+        except InvalidParameterError:
+            answered = "InvalidParameterError"
+        except ClientError:
+            answered = None  # no broker was there to parse it
+        expectations.hold(
+            f"start with the expression {expression}",
+            expected=None if answered is None else "InvalidParameterError",
+            answered=answered,
             topic=self._topic,
         )
 

@@ -145,7 +145,7 @@ class MovingMembers:
         return member
 
     async def _disturb(self, consumer: PushConsumer, over: asyncio.Event) -> None:
-        actions = (self._suspend_all, self._suspend_one, self._unsubscribe)
+        actions = (self._suspend_all, self._suspend_one, self._unsubscribe, self._commit)
         while not await sleep_until_set(over, self._rng.expovariate(1 / ACTION_EVERY_S)):
             await self._rng.choice(actions)(consumer, over)
 
@@ -183,6 +183,10 @@ class MovingMembers:
             newer = self._seen.newer(made_ms, [queue], since)
             self._hold("messages made after their queue was suspended, and given", newer)
         consumer.resume([queue])
+
+    async def _commit(self, consumer: PushConsumer, over: asyncio.Event) -> None:
+        """Commit now; what may be committed is a rule's matter."""
+        await consumer.commit()
 
     async def _unsubscribe(self, consumer: PushConsumer, over: asyncio.Event) -> None:
         consumer.unsubscribe(self._topic)

@@ -28,7 +28,7 @@ from chaos.workload.pace import Pace
 from chaos.workload.same_loop import through_blocking
 from client.administer.admin import Admin, AdminSettings
 from client.blocking.sync_clients import SyncAdmin, SyncProducer
-from client.errors import ClientError
+from client.errors import ClientClosedError, ClientError
 from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.produce.batches import split_batches
 from client.produce.producer import Producer, ProducerSettings
@@ -40,6 +40,8 @@ GROUP: Final = "calls-producers"
 BATCH_MAX: Final = 5
 BATCH_BYTES: Final = (1_500, 20_000)
 VIEW_SHARE: Final = 0.3
+IN_FLIGHT_MAX: Final = 4
+UNDER_WAY: Final = 3  # of the last sends, at the stop of their producer
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 TOPIC_SIZE_MAX: Final = 127
 _RESERVED: Final = ("KEYS", "TAGS", "UNIQ_KEY")
@@ -95,6 +97,7 @@ class CallsSender:
             slot.dial,
             settings=ProducerSettings(
                 timeout_ms=settings.send_timeout_ms,
+                in_flight_max=IN_FLIGHT_MAX,
                 compression=slot.compression(),
                 instance=slot.instance_settings(),
                 trace=TraceSettings(),
@@ -121,9 +124,14 @@ class CallsSender:
             self._send_split,
             self._be_refused,
         ]
-        async with self._admin, self._producer:
+        begun = asyncio.Semaphore(0)
+        async with asyncio.TaskGroup() as lasts, self._admin, self._producer:
             while await self._pace.wait(stop):
                 await self._rng.choice(calls)()
+            for number in range(UNDER_WAY):
+                lasts.create_task(self._send_last(number, begun))
+            for _ in range(UNDER_WAY):
+                await begun.acquire()
 
     def _message(self) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
@@ -181,6 +189,36 @@ class CallsSender:
 
         await self._record([message], sent(), queue)
 
+    async def _send_last(self, number: int, begun: asyncio.Semaphore) -> None:
+        """Send by a process of its own, while the producer is stopped; `begun` is released then."""
+        message = self._message()
+        actor = Actor(
+            self._context.history,
+            root=f"{self._client}.last-{number}",
+            client=self._client,
+            client_group=GROUP,
+        )
+
+        async def sent() -> SendResult:
+            try:
+                future = await self._producer.send_async(message)
+            finally:
+                begun.release()
+            answered = "ended"
+            try:
+                return await future
+            except ClientClosedError:
+                answered = "cut short"
+                raise
+            finally:
+                self._expectations.hold(
+                    "send that was under way at its producer's stop",
+                    expected="ended",
+                    answered=answered,
+                )
+
+        await self._record([message], sent(), None, actor)
+
     async def _send_split(self) -> None:
         """Split messages into batches and send each as an operation."""
         messages = [self._message() for _ in range(self._rng.randint(2, BATCH_MAX * 2))]
@@ -237,6 +275,7 @@ class CallsSender:
         messages: Sequence[Message],
         sent: Awaitable[SendResult],
         queue: MessageQueue | None,
+        actor: Actor | None = None,
     ) -> SendResult | None:
         """Record a send as one operation; return its result where it was acknowledged."""
         rows = [
@@ -248,7 +287,7 @@ class CallsSender:
             for message in messages
         ]
         began_ms = wall_ms()
-        with self._actor.operation(
+        with (actor or self._actor).operation(
             "send",
             topic=messages[0].topic,
             broker_group=None if queue is None else queue.broker_name,
@@ -283,7 +322,7 @@ class CallsSender:
                     result=result,
                 )
             )
-        if self._rng.random() < VIEW_SHARE:
+        if actor is None and self._rng.random() < VIEW_SHARE:
             await self._view(messages, result)
         return result
 
