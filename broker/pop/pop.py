@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from broker.entry.payload import ClearResetCommand, Command
@@ -219,7 +218,7 @@ class PopProcessor:
             pop.request,
             commands,
             answer=lambda: self._guarded(pop, lambda: self._answer(pop, catch)),
-            ended=partial(self._landed, catch),
+            ended=lambda _: self._landed(catch),
         )
 
     def _queues(self, pop: _Pop) -> list[tuple[str, int]]:

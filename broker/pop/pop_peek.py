@@ -133,6 +133,7 @@ class PopPeekProcessor:
                     wake_ms=None,
                     run_again=attempt,
                     is_closed=lambda: request.connection.closed,
+                    is_query=True,
                 )
             ):
                 answer(False, is_full=True)

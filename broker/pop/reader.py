@@ -18,6 +18,7 @@ from broker.state.pop_state import QueueKey
 from remoting.errors import RecordError
 from remoting.protocol.pop_handle import PopHandle
 from remoting.records.message import decode_record, encode_properties, encode_record
+from remoting.records.property_names import PropertyName
 
 __all__ = ["Slice", "as_first_sent", "read_slice", "start_of"]
 
@@ -90,7 +91,7 @@ def as_first_sent(record: bytes, topic: str, handle: PopHandle) -> bytes:
     """
     found = decode_record(record, check_crc=False)
     properties = found.property_map()
-    properties.setdefault("POP_CK", handle.text())
+    properties.setdefault(PropertyName.POP_CK, handle.text())
     try:
         encoded = encode_properties(properties)
     except RecordError:

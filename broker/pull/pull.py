@@ -22,12 +22,11 @@ from typing import Final
 
 from broker.entry.payload import ClearResetCommand, OffsetCommand
 from broker.entry.topics import PERM_READ, Topic, is_group_name
-from broker.leader.proposer import BusyError, Proposal
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.queue_reader import read_matching
 from broker.queues.sql import filter_of
 from broker.request.clients import Subscription
-from broker.request.commit import commit
+from broker.request.commit import commit, propose
 from broker.request.deleted_topics import RetryFilter
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
@@ -271,15 +270,8 @@ class PullProcessor:
             return
         if known is None and len(offsets) >= replica.state.limits.consumer_offsets_max:
             return
-        try:
-            leadership.proposer.submit(
-                Proposal(
-                    commands=[OffsetCommand(group, pull.topic, pull.queue_id, offset)],
-                    on_done=lambda _: None,
-                )
-            )
-        except BusyError:
-            return  # the consumer commits again with its next pull
+        # Where too many proposals wait, the consumer commits again with its next pull.
+        propose(leadership, [OffsetCommand(group, pull.topic, pull.queue_id, offset)])
 
     # Reading -----------------------------------------------------------------------------------
 

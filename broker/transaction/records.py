@@ -19,27 +19,28 @@ from broker.request.deleted_topics import is_of_deleted_topic
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
+from broker.request.stored_topic import real_place
 from broker.state.half_table import Half
 from remoting.protocol.codes import ResponseCode
 from remoting.records import sys_flag as flags
-from remoting.records.message import MessageRecord, append_properties, tags_code
+from remoting.records.message import (
+    MessageRecord,
+    append_properties,
+    encode_properties,
+    tags_code,
+)
+from remoting.records.property_names import PropertyName
 
 __all__ = [
     "discarded_record",
     "final_record",
     "is_for_deleted_topic",
     "op_record",
-    "real_place",
     "resumed_record",
 ]
 
 _OP_TAG: Final = "d"
-_OP_PROPERTIES: Final = b"TAGS\x01d\x02"
-
-
-def real_place(properties: dict[str, str]) -> tuple[str, int]:
-    """Return the (topic, queue id) that a half message was sent to."""
-    return properties["REAL_TOPIC"], int(properties["REAL_QID"])
+_OP_PROPERTIES: Final = encode_properties({PropertyName.TAGS: _OP_TAG})
 
 
 def is_for_deleted_topic(
@@ -70,10 +71,10 @@ def final_record(
         properties=record.properties
         if waiting is None
         else append_properties(record.properties, waiting.properties),
-        tags=properties.get("TAGS"),
+        tags=properties.get(PropertyName.TAGS),
         sys_flag=flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_COMMIT),
         prepared_position=half.position,
-        dedupe_key=properties.get("UNIQ_KEY") if dedupes else None,
+        dedupe_key=properties.get(PropertyName.UNIQ_KEY) if dedupes else None,
     )
     if waiting is not None and waiting.deliver_ms is not None:
         pending.tags_code = waiting.deliver_ms
@@ -128,7 +129,7 @@ def resumed_record(replica: Replica, record: MessageRecord) -> PendingRecord:
         queue_id=0,
         store_host_size=len(replica.store_host),
         properties=record.properties,
-        tags=record.property_map().get("TAGS"),
+        tags=record.property_map().get(PropertyName.TAGS),
         dedupe_key=f"resumed {record.queue_offset}",
     )
 
@@ -141,5 +142,5 @@ def discarded_record(replica: Replica, record: MessageRecord) -> PendingRecord:
         queue_id=0,
         store_host_size=len(replica.store_host),
         properties=record.properties,
-        tags=record.property_map().get("TAGS"),
+        tags=record.property_map().get(PropertyName.TAGS),
     )

@@ -13,7 +13,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
+
+from remoting.connections.config_values import number
 
 __all__ = [
     "PART_SECTIONS",
@@ -22,10 +24,12 @@ __all__ = [
     "BroadcastSection",
     "DeletionsSection",
     "DisputesSection",
+    "DrillsSection",
     "FiltersSection",
     "GroupsSection",
     "LitePullSection",
     "LongPollsSection",
+    "OperatorSection",
     "OrderlySection",
     "PartSection",
     "PopsSection",
@@ -37,7 +41,6 @@ __all__ = [
     "SendsSection",
     "TimersSection",
     "number",
-    "part_problems",
     "part_settings",
 ]
 
@@ -49,11 +52,6 @@ class PartSection:
     def broker_settings(self) -> dict[str, int]:
         """Return what brokers have to be told of the part, where it is not their default."""
         return {}
-
-
-def number(default: float, low: float, high: float) -> Any:
-    """Return a dataclass field with a default and the legal range, both ends included."""
-    return dataclasses.field(default=default, metadata={"range": (low, high)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +102,10 @@ class SendsSection(PartSection):
     """Sends that are not plain; `rate` operations per second, over all clients.
 
     Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
-    batches of up to `batch_count_max`, batches that mix new messages with stored ones, hasty ones,
-    which are attempted anew every `hasty_ms` and given up after a few attempts, single-attempt
-    ones, which the application repeats by itself; of the other single messages `big_share` are near
+    batches of up to `batch_count_max`, batches that mix new messages with stored ones, twins, which
+    are sent twice at one time through different connections, hasty ones, which are attempted anew
+    every `hasty_ms` and given up after a few attempts, single-attempt ones, which the application
+    repeats by itself; of the other single messages `big_share` are near
     the size limit or beyond it, `compressed_share` compressed, `properties_share` full of
     properties.
     """
@@ -120,6 +119,7 @@ class SendsSection(PartSection):
     batch_share: float = number(0.05, 0, 1)
     batch_count_max: int = number(100, 2, 1000)
     mixed_batch_share: float = number(0.1, 0, 1)
+    twin_share: float = number(0.1, 0, 1)
     hasty_share: float = number(0.1, 0, 1)
     hasty_ms: int = number(1, 1, 1000)
     one_attempt_share: float = number(0.2, 0, 1)
@@ -347,6 +347,20 @@ class AssignmentsSection(PartSection):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DrillsSection(PartSection):
+    """`runners`, each with a queue of its own, ask questions of which they know the answers, with
+    `pause_ms` between two series of them. Brokers drop a client `silence_ms` behind its last
+    heartbeat (0: as they are set), of which all clients of the run then send enough."""
+
+    runners: int = number(1, 1, 64)
+    pause_ms: int = number(40, 0, 60_000)
+    silence_ms: int = number(0, 0, 600_000)
+
+    def broker_settings(self) -> dict[str, int]:
+        return {"client_silence_ms_max": self.silence_ms} if self.silence_ms else {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CallsSection(PartSection):
     """`rate`: calls per second of one producer that sends in every way. `clients` members suspend,
     unsubscribe and hold little, each for `restart_s` on average; three groups start at the
@@ -355,6 +369,21 @@ class CallsSection(PartSection):
     rate: float = number(10.0, 0.001, 10_000)
     clients: int = number(2, 1, 64)
     restart_s: float = number(8.0, 0, 86_400)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSection(PartSection):
+    """What an operator changes, each thing every `change_s` on average, `topics` topics per broker
+    group among them, until `calm_s` after the senders have stopped.
+
+    With `takes_write` 1 the right to write is taken from each broker group at the end, for as long
+    as a broker's periodic registration takes.
+    """
+
+    topics: int = number(2, 1, 64)
+    change_s: float = number(1.5, 0.05, 3600)
+    calm_s: float = number(10.0, 0, 3600)
+    takes_write: int = number(1, 0, 1)
 
 
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
@@ -377,7 +406,9 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,
+        "drills": DrillsSection,
         "calls": CallsSection,
+        "operator": OperatorSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,
@@ -389,16 +420,3 @@ def part_settings(parts: Mapping[str, PartSection]) -> dict[str, int]:
     return {
         key: value for section in parts.values() for key, value in section.broker_settings().items()
     }
-
-
-def part_problems(name: str, section: PartSection) -> list[str]:
-    """Return which numbers of the section are out of their range."""
-    problems = []
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        low, high = field.metadata["range"]
-        if not low <= value <= high:  # NaN is in no range
-            problems.append(f"workload.{name}.{field.name} must be {low:g}..{high:.15g}")
-    return problems

@@ -52,7 +52,6 @@ _TEXTS: Final = (
     "long " * 200,
 )
 _TEXT_NAMES: Final = (f"{USER_PREFIX}text", f"{USER_PREFIX}a name", f"{USER_PREFIX}größe")
-_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 _BARE_SHARE: Final = 0.25  # of the messages have no key
 _KEYS_SHARE: Final = 0.3  # have several words as keys, one of which they share with others
 _NEIGHBOURS: Final = 4  # messages of one process have a key in common
@@ -203,7 +202,7 @@ def _origin_of(message: DeliveredMessage) -> str:
     if not message.queue.topic.startswith(DLQ_PREFIX):
         return message.topic
     again = message.properties.get(PropertyName.RETRY_TOPIC, message.topic)
-    return message.properties.get(_DLQ_ORIGIN_TOPIC, again)
+    return message.properties.get(PropertyName.DLQ_ORIGIN_TOPIC, again)
 
 
 def _as_properties(message: Message) -> dict[str, str]:

@@ -25,21 +25,15 @@ _T = TypeVar("_T")
 
 
 class _SameLoop(LoopThread):
-    """Stands for the thread: holds the coroutine for whoever awaits it."""
+    """Stands for the thread: hands the coroutine back to the caller."""
 
     def __init__(self) -> None:
         """Start no thread."""
-        self._asked: Coroutine[Any, Any, Any] | None = None
+        self.begun: Coroutine[Any, Any, Any] | None = None
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        assert self._asked is None, "a blocking call makes one asyncio call"
-        self._asked = coroutine
+        self.begun = coroutine
         return cast("_T", coroutine)
-
-    def take(self) -> Coroutine[Any, Any, Any] | None:
-        """Return what the last call of the blocking client asked for, once."""
-        asked, self._asked = self._asked, None
-        return asked
 
     def close(self) -> None:
         """End no thread."""
@@ -59,12 +53,12 @@ class _Through:
             return getattr(self._client, name)
 
         async def call(*args: Any, **named: Any) -> Any:
-            returned = passed_on(self._blocking, *args, **named)
-            asked = self._loop.take()
-            if asked is None:
-                return returned
-            result = await asked
-            return result if returned is asked else returned
+            result = passed_on(self._blocking, *args, **named)
+            begun, self._loop.begun = self._loop.begun, None
+            if begun is None:
+                return result
+            answer = await begun  # also where the blocking method returns nothing
+            return answer if result is begun else result
 
         return call
 

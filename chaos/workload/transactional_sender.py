@@ -17,14 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
+import itertools
 import random
+from collections import deque
 from typing import Final
 
 from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
-from chaos.workload.decisions import DecisionSender, LateDecisions
+from chaos.workload.decisions import (
+    ACKED_MAX,
+    AckedDecision,
+    DecisionSender,
+    LateDecisions,
+    RepeatedDecisions,
+)
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
     PROPERTY_TX,
@@ -47,20 +56,20 @@ from client.produce.transaction_producer import (
     TransactionSettings,
     half_message,
 )
+from remoting.records.property_names import PropertyName
 
 __all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient"]
 
 UNKNOWN_ANSWERS_MAX: Final = 2
 TELL_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
-_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 CHECK_WORKERS: Final = 2
 ONEWAY_SHARE: Final = 0.2  # of the clients
 CRASH_WAIT_S: Final = 3.0
+TWIN_SHARE: Final = 0.15  # of halves are sent twice at one time
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
 IMMUNITY_BEYOND_S_MAX: Final = 3
 """How many seconds beyond the broker's timeout a producer may ask it to wait with its check."""
-_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 class CheckLog(TransactionObserver):
@@ -89,7 +98,7 @@ class CheckLog(TransactionObserver):
             queue=message.queue.queue_id,
             offset=half.offset,
             tx=message.properties.get(PROPERTY_TX),
-            status=message.properties.get(_CHECK_TIMES),
+            status=message.properties.get(PropertyName.TRANSACTION_CHECK_TIMES),
             node=None if address is None else self._node(address),
         )
         self.last_ns = self._history.now_ns()
@@ -155,6 +164,7 @@ class TransactionalClient:
         self._group = group
         self._database = database
         self._rng = rng
+        self._acked: deque[AckedDecision] = deque(maxlen=ACKED_MAX)  # by any of its clients
         self.checks: list[CheckLog] = []
         self._idle = asyncio.Event()
 
@@ -178,8 +188,16 @@ class TransactionalClient:
             crashed = False
             try:
                 await self._introduce(producer)
-                crashed = await self._work(producer, listener, client, stop)
+                again = RepeatedDecisions(
+                    self._context,
+                    producer,
+                    client=client,
+                    rng=random.Random(self._rng.getrandbits(64)),
+                    acked=self._acked,
+                )
+                crashed = await self._work(producer, listener, client, again, stop)
                 if not crashed:
+                    await again.finish()
                     self._idle.set()
                     await end.wait()
             finally:
@@ -206,6 +224,7 @@ class TransactionalClient:
         producer: TransactionProducer,
         listener: DatabaseListener,
         client: str,
+        again: RepeatedDecisions,
         stop: asyncio.Event,
     ) -> bool:
         """Run the processes of one client; return True if it is to crash: they were cancelled."""
@@ -221,8 +240,10 @@ class TransactionalClient:
                 client=client,
                 rng=random.Random(self._rng.getrandbits(64)),
                 stop=stop,
+                acked=self._acked,
             )
             tasks.append(group.create_task(late.run()))
+            tasks.append(group.create_task(again.run(stop)))
             for number in range(settings.transaction_processes):
                 process = _Process(
                     self._context,
@@ -235,6 +256,7 @@ class TransactionalClient:
                     rng=random.Random(self._rng.getrandbits(64)),
                     crash=crash,
                     late=late,
+                    acked=self._acked,
                 )
                 tasks.append(group.create_task(process.run(stop)))
             if settings.transaction_crash_s <= 0:
@@ -289,6 +311,7 @@ class _Process:
         rng: random.Random,
         crash: _Crash,
         late: LateDecisions,
+        acked: deque[AckedDecision],
     ) -> None:
         self._context = context
         self._producer = producer
@@ -299,8 +322,9 @@ class _Process:
         self._rng = rng
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
-        self._decisions = DecisionSender(context, producer, self._actor, rng=rng)
+        self._decisions = DecisionSender(context, producer, self._actor, rng=rng, acked=acked)
         self._whole = WholeTransactions(context, producer, listener, database, self._actor, rng=rng)
+        self._twins = itertools.count()
         self._maker = MessageMaker(
             prefix=root,
             body_bytes=self._settings.body_bytes,
@@ -319,7 +343,10 @@ class _Process:
                 continue
             immunity_s = self._draw_immunity()
             if immunity_s:
-                message.properties = {**message.properties, _IMMUNITY: str(immunity_s)}
+                message.properties = {
+                    **message.properties,
+                    PropertyName.CHECK_IMMUNITY_TIME: str(immunity_s),
+                }
             half = await self._send_half(message, queue, immunity_s)
             if half is None:
                 continue
@@ -355,10 +382,33 @@ class _Process:
     async def _send_half(
         self, message: Message, queue: MessageQueue, immunity_s: int
     ) -> HalfMessage | None:
-        """Return the half if it was acknowledged; only then does the transaction go on."""
+        """Return the half if it was acknowledged; only then does the transaction go on.
+
+        Some are sent by two processes at one time: they are one half all the same (T16).
+        """
         due = self._context.history.now_ns() + immunity_s * 1_000_000_000 if immunity_s else None
+        timeout_ms = impatience(self._settings, self._rng)
+        actors = [self._actor]
+        if self._rng.random() < TWIN_SHARE:
+            actors.append(self._actor.other(f"twin-{next(self._twins)}"))
+        halves = await asyncio.gather(
+            *(
+                self._send_half_as(actor, dataclasses.replace(message), queue, due, timeout_ms)
+                for actor in actors
+            )
+        )
+        return next((half for half in halves if half is not None), None)
+
+    async def _send_half_as(
+        self,
+        actor: Actor,
+        message: Message,
+        queue: MessageQueue,
+        due: int | None,
+        timeout_ms: int,
+    ) -> HalfMessage | None:
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
-        with self._actor.operation(
+        with actor.operation(
             "half",
             broker_group=queue.broker_name,
             topic=queue.topic,
@@ -368,9 +418,7 @@ class _Process:
             due=due,
         ) as operation:
             try:
-                result = await self._producer.send_half(
-                    message, timeout_ms=impatience(self._settings, self._rng), queue=queue
-                )
+                result = await self._producer.send_half(message, timeout_ms=timeout_ms, queue=queue)
                 half = half_message(result)
             except ClientError as error:
                 operation.failed(error)

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from campaigns.rig.waiting import until
+from chaos.cluster.layout import NameServerPlace
 from chaos.experiment.load import part_manifest, part_topics, slot_names
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.part_sections import PART_SECTIONS
@@ -61,13 +62,25 @@ def test_values_are_awaited_until_they_come_or_are_overdue() -> None:
     awaited.expect("a", 5.0)
     assert awaited.outstanding(6.9)
     assert not awaited.outstanding(7.1), "what never comes does not hold the run up for ever"
-    awaited.seen(["a", "b"])
+    awaited.seen(["a", "b"], 7.2)
     assert not awaited.outstanding(0.0)
     awaited.expect("b", 9.0)
     assert not awaited.outstanding(0.0), "it came before its acknowledgement"
     awaited.expect("c", 5.0)
     awaited.forget("c")
     assert not awaited.outstanding(0.0)
+
+
+def test_a_reader_that_has_fallen_behind_is_waited_for_while_it_comes_nearer() -> None:
+    awaited = AwaitedValues(patience_s=2.0)
+    for value in ("a", "b", "last"):
+        awaited.expect(value, 5.0)
+    awaited.seen(["a"], 6.5)
+    assert awaited.outstanding(8.4), "it is long overdue, and others of its queue come"
+    awaited.seen(["b"], 8.4)
+    assert awaited.outstanding(10.3)
+    awaited.seen(["a"], 10.3)
+    assert not awaited.outstanding(10.5), "what came a second time brings nobody nearer"
 
 
 @contextlib.asynccontextmanager
@@ -80,7 +93,12 @@ async def _part_at_work(
     async with real_broker(tmp_path) as broker:
         (topic,) = part_topics(scenario)[name]
         await make_topic(broker, topic, 2)
-        layout = SimpleNamespace(name_server_addresses=tuple(broker.name_servers))
+        layout = SimpleNamespace(
+            cluster="DefaultCluster",
+            groups={"broker-a": (SimpleNamespace(address=broker.address),)},
+            name_servers=(NameServerPlace(name="ns", address=broker.name_server.address),),
+            name_server_addresses=tuple(broker.name_servers),
+        )
         world = cast(World, SimpleNamespace(layout=layout, dial_table=lambda slot: {}))
         with HistoryWriter(tmp_path / "history", started_ns=0) as history:
             context = WorkContext(
@@ -269,3 +287,54 @@ async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path
     assert min(row["t_complete"] for row in kinds["lock"]) <= min(
         row["t_invoke"] for row in kinds["deliver"]
     )
+
+
+@pytest.mark.timeout(60)
+async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
+    def asked() -> set[str]:
+        rows = _by_kind(tmp_path / "history")["ask"]
+        return {row["key"].partition(" ")[0] for row in rows if row["type"] == "ok"}
+
+    wanted = {"pop", "ack", "change", "peek", "would", "reset", "offset", "pull", "commit", "at"}
+    wanted |= {"message", "send", "recall", "lock", "heartbeat", "members"}
+    async with _part_at_work(tmp_path, "drills", "runners = 2\npause_ms = 1\n", load_s=2):
+        await until(lambda: wanted <= asked())
+    rows = _by_kind(tmp_path / "history")["ask"]
+    wrong = [row for row in rows if row["type"] == "ok" and row["status"] != row["ref"]]
+    assert not wrong
+
+
+@pytest.mark.timeout(60)
+async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
+    def shown() -> set[str]:
+        return {
+            f"{row['key'].split()[0]}, {row['ref']}"
+            for row in _by_kind(tmp_path / "history")["get"]
+            if row["type"] == "ok"
+        }
+
+    wanted = {
+        "topic, topic", "topic, among all topics", "route, route", "order, route",
+        "lists, lists of topics", "offset, query", "offset, progress", "offset, progress of all",
+        "offset, all offsets", "entry, entry", "entry, list of a namespace",
+        "waitSecondsForService, settings", "members, connections", "kind, connections",
+        "subscription, query_subscription_by_consumer", "known, query_topic_consume_by_who",
+        "members, get_consumer_list_by_group", "asked, get_consumer_running_info",
+        "status, invoke_broker_to_get_consumer_status",
+    }  # fmt: skip
+    keys = "change_s = 0.05\ncalm_s = 0\ntakes_write = 0\n"
+    async with _part_at_work(tmp_path, "operator", keys, load_s=1):
+        await until(lambda: wanted <= shown())
+    kinds = _by_kind(tmp_path / "history")
+    # Brokers hear of members by heartbeats, so that answers about these may be late.
+    by_heartbeats = {"members", "kind", "subscription", "known", "asked", "status"}
+    for key in {row["key"] for row in kinds["get"]}:
+        if key.split()[0] in by_heartbeats:
+            continue
+        rows = [row for row in (*kinds["set"], *kinds["get"]) if row["key"] == key]
+        value = None
+        for row in sorted(rows, key=lambda row: row["t_invoke"]):
+            if row["f"] == "set":
+                value = row["status"] if row["type"] == "ok" else value
+            elif row["type"] == "ok" and value is not None:
+                assert row["status"] == value, (row, value)

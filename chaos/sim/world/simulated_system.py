@@ -174,6 +174,10 @@ class _Processes:
     def pid(self, node: str) -> int | None:
         return None  # no process of this host
 
+    def has_opened_store(self, node: str) -> bool | None:
+        machine = self._system.machine(node)
+        return machine.alive and machine.disk.opened if isinstance(machine, _Broker) else None
+
     def _alive(self, node: str) -> Machine:
         machine = self._system.machine(node)
         if not machine.alive:
@@ -187,26 +191,21 @@ class _Stores:
         self._counts = site.coverage.counts
 
     def files(self, node: str) -> _DiskFiles:
-        machine = self._dead(node)
-        return _DiskFiles(machine)
+        return _DiskFiles(self._brokers[node])
 
     async def lose_unsynced(self, node: str) -> str | None:
-        machine = self._dead(node)
+        machine = self._brokers[node]
+        if machine.alive:
+            raise SystemFailedError(f"{node} runs: its store is in use")
         survival = machine.draw_survival()
         unsettled = sorted(machine.disk.unsettled())
         fail_power(machine.disk, survival, self._counts)
         machine.derived.power_failure(survival)
         return f"un-fsynced writes of {', '.join(unsettled) or 'no file'}: {survival.value} left"
 
-    def _dead(self, node: str) -> _Broker:
-        machine = self._brokers[node]
-        if machine.alive:
-            raise SystemFailedError(f"{node} runs: its store is in use")
-        return machine
-
 
 class _DiskFiles:
-    """The files of one simulated disk."""
+    """The files of one simulated disk. While its process runs they are read only."""
 
     def __init__(self, machine: _Broker) -> None:
         self._machine = machine
@@ -221,21 +220,25 @@ class _DiskFiles:
         return self._machine.disk.content(name)[offset : offset + size]
 
     def write(self, name: str, offset: int, data: bytes) -> None:
+        self._require_dead()
         content = bytearray(self._machine.disk.content(name))
         content[offset : offset + len(data)] = data
         self._machine.disk.spoil(name, bytes(content))
 
     def truncate(self, name: str, size: int) -> None:
+        self._require_dead()
         content = self._machine.disk.content(name)
         self._machine.disk.spoil(name, content[:size].ljust(size, b"\0"))
 
     def remove(self, name: str) -> None:
+        self._require_dead()
         self._machine.disk.lose(name)
 
     def copy_all(self) -> dict[str, bytes]:
         return {name: self._machine.disk.content(name) for name in self.names()}
 
     def restore_all(self, files: Mapping[str, bytes]) -> None:
+        self._require_dead()
         self._machine.new_disk()
         disk = self._machine.disk
         for name, content in files.items():
@@ -247,6 +250,10 @@ class _DiskFiles:
             file.sync()
             disk.sync_directory(folder)
         disk.sync_directory("")
+
+    def _require_dead(self) -> None:
+        if self._machine.alive:
+            raise SystemFailedError(f"{self._machine.name} runs: its store is in use")
 
 
 class _Clocks:
@@ -294,6 +301,7 @@ class _Broker(BrokerMachine):
     def equip(self, process: VirtualProcess) -> None:
         super().equip(process)
         self.points.disarm()
+        self.disk.opened = False
         self.sync_slow_us = 0
         folder = self.config.store / "trace"
         process.open_trace = lambda number: RaftTrace(folder, number)

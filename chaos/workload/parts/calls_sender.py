@@ -33,6 +33,7 @@ from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.produce.batches import split_batches
 from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TraceSettings
+from remoting.records.property_names import PropertyName
 
 __all__ = ["CallsSender", "Sent"]
 
@@ -44,7 +45,7 @@ IN_FLIGHT_MAX: Final = 4
 UNDER_WAY: Final = 3  # of the last sends, at the stop of their producer
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 TOPIC_SIZE_MAX: Final = 127
-_RESERVED: Final = ("KEYS", "TAGS", "UNIQ_KEY")
+_RESERVED: Final = (PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNIQ_KEY)
 
 Call = Callable[[Actor], Awaitable[None]]
 

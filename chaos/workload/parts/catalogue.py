@@ -14,10 +14,12 @@ from chaos.workload.parts import (
     broadcast,
     calls,
     disputes,
+    drills,
     filters,
     groups,
     litepull,
     longpolls,
+    operator,
     orderly,
     pops,
     requests,
@@ -53,6 +55,8 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     filters.SPEC,
     longpolls.SPEC,
     assignments.SPEC,
+    drills.SPEC,
     calls.SPEC,
+    operator.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

@@ -19,6 +19,7 @@ from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored,
 from client.errors import BrokerRefusedError, ClientError
 from client.message import Message, MessageQueue, SendStatus
 from client.produce.producer import Producer
+from remoting.records.property_names import PropertyName
 
 __all__ = ["PartSender"]
 
@@ -53,7 +54,7 @@ class PartSender:
     async def send_later(self, message: Message, queue: MessageQueue, delay_ms: int) -> bool:
         """Send to be delivered `delay_ms` later, as one operation; return whether it was
         acknowledged."""
-        message.properties = {**message.properties, "TIMER_DELAY_MS": str(delay_ms)}
+        message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(delay_ms)}
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
             "delay",

@@ -375,10 +375,11 @@ class _Listener:
             # Who asked may be gone, or have given up: the request is consumed all the same.
             error = await self._reply(message, row.value, answer)
             operation.complete(outcome, error=error)
+        now_s = asyncio.get_running_loop().time()
         if outcome == "fail":
-            responder._awaited.expect(row.value, asyncio.get_running_loop().time())
+            responder._awaited.expect(row.value, now_s)
             return ConsumeStatus.RECONSUME_LATER
-        responder._awaited.seen([message.properties.get(PROPERTY_VALUE, "")])
+        responder._awaited.seen([message.properties.get(PROPERTY_VALUE, "")], now_s)
         return ConsumeStatus.CONSUME_SUCCESS
 
     async def _reply(self, message: DeliveredMessage, asked: str, answer: str) -> str | None:
