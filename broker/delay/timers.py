@@ -14,10 +14,11 @@ Rules: RocketMQ TimerMessageStore (TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS on what
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.delay.records import delivered_record
+from broker.delay.waiting import DelayError, Waiting, waiting_of
 from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
 from broker.entry.record import PendingRecord
 from broker.request.commit import commit, propose
@@ -30,7 +31,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.records.message import MessageRecord
 from remoting.records.property_names import PropertyName
 
-__all__ = ["Timers", "check_timers"]
+__all__ = ["Timers", "checked_waiting"]
 
 _log = logging.getLogger(__name__)
 _COUNT_MAX: Final = 256
@@ -39,7 +40,23 @@ _UNDER_WAY_MAX: Final = 4 * _COUNT_MAX
 _DAMAGED_WAIT_MS: Final = 1_000
 
 
-def check_timers(replica: Replica) -> None:
+def checked_waiting(replica: Replica, properties: Mapping[str, str]) -> Waiting | None:
+    """Return where a message with a delaying property waits; None: nowhere, its time has come.
+    Raises RefusedError where it may not wait."""
+    try:
+        waiting = waiting_of(
+            properties,
+            now_ms=replica.clock_ms(),
+            delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
+        )
+    except DelayError as error:
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+    if waiting is not None and waiting.deliver_ms is not None:
+        _check_timers(replica)
+    return waiting
+
+
+def _check_timers(replica: Replica) -> None:
     """Raise RefusedError where no more messages may wait for a time of their own."""
     if not replica.config.timer_wheel_enable:
         raise RefusedError(

@@ -82,7 +82,7 @@ class PullProcessor:
         self._desk = desk
         self._tasks = tasks
         self._too_early = 0  # pulls that wait for what their replica lacks
-        self._told: dict[tuple[str, str, int], int] = {}  # pending resets that a pull was told of
+        self._resets_shown: dict[tuple[str, str, int], int] = {}  # pending; a pull was answered so
 
     def handle(self, header: PullMessageRequestHeader, request: Request) -> None:
         """Answer with messages, at once or after having been held. Raises RefusedError."""
@@ -132,9 +132,7 @@ class PullProcessor:
                 await asyncio.sleep(_RETRY_S)
             while not self._knows_topic(header.topic):
                 if replica.monotonic_ms() >= until_ms or request.connection.closed:
-                    raise RefusedError(
-                        ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark()
-                    )
+                    raise self._leadership.not_leader()
                 await asyncio.sleep(_RETRY_S)
         finally:
             self._too_early -= 1
@@ -280,8 +278,8 @@ class PullProcessor:
         if replica.state.resets:
             if self._is_reset(pull, may_hold=may_hold):
                 return
-        elif self._told:
-            self._told.clear()
+        elif self._resets_shown:
+            self._resets_shown.clear()
         queue = replica.queues.get(pull.topic, pull.queue_id)
         if queue.min_offset <= pull.offset < queue.next_offset:
             self._answer_found(pull)
@@ -309,14 +307,12 @@ class PullProcessor:
         key = (pull.group, pull.topic, pull.queue_id)
         offset = self._replica.state.resets.get(*key)
         if offset is None:
-            self._told.pop(key, None)
+            self._resets_shown.pop(key, None)
             return False
         if not leadership.ready:  # from here it would get what the leader sends it back for
-            pull.request.refuse(
-                RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, leadership.not_leader_remark())
-            )
-        elif pull.offset != offset or self._told.get(key) != offset:
-            self._told[key] = offset
+            pull.request.refuse(leadership.not_leader())
+        elif pull.offset != offset or self._resets_shown.get(key) != offset:
+            self._resets_shown[key] = offset
             self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
         else:
             self._clear_reset(pull, may_hold=may_hold)

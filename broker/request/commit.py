@@ -71,7 +71,7 @@ def commit(
     def done(status: ProposalStatus | None) -> None:
         if ended is not None:
             ended(status)
-        refused = refused_of(status, leadership.not_leader_remark)
+        refused = refused_of(status, leadership.not_leader)
         if refused is not None:
             request.refuse(refused)
         elif answer is not None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.delay.timers import check_timers
-from broker.delay.waiting import ADDED_SIZE_MAX, DelayError, Waiting, waiting_of
+from broker.delay.timers import checked_waiting
+from broker.delay.waiting import ADDED_SIZE_MAX
 from broker.entry.payload import Command
 from broker.entry.record import PendingRecord, RecordTemplate
 from broker.entry.topics import (
@@ -188,7 +188,11 @@ class SendProcessor:
         if len(text) > PROPERTIES_SIZE_MAX:
             raise self._illegal()  # before anything reads all of it
         envelope = Envelope(text)
-        waiting = None if envelope.delay is None or is_dead else self._waiting(envelope)
+        waiting = (
+            None
+            if envelope.delay is None or is_dead
+            else checked_waiting(self._replica, envelope.pairs())
+        )
         is_half = envelope.is_half and not (
             # A retry that an old client sends by itself, with every property of the message.
             envelope.delay == PropertyName.DELAY and request.integer_or(names.reconsume, 0) > 0
@@ -246,21 +250,6 @@ class SendProcessor:
         if place[0] == TIMER_TOPIC and waiting is not None and waiting.deliver_ms is not None:
             record.tags_code = waiting.deliver_ms  # the time of delivery stands there
         return record, key
-
-    def _waiting(self, envelope: Envelope) -> Waiting | None:
-        """Return where a message with a delaying property waits. Raises RefusedError."""
-        replica = self._replica
-        try:
-            waiting = waiting_of(
-                envelope.pairs(),
-                now_ms=replica.clock_ms(),
-                delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
-            )
-        except DelayError as error:
-            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        if waiting is not None and waiting.deliver_ms is not None:
-            check_timers(replica)
-        return waiting
 
     def _batch_records(
         self, request: Request, names: SendNames, topic: Topic, queue_id: int

@@ -25,7 +25,7 @@ from chaos.links.base import (
     PacketCount,
     Shaping,
 )
-from chaos.links.link_probe import OpenConnection, probe_links
+from chaos.links.link_probe import open_link, probe_links
 from chaos.links.proxy_plan import plan_proxies
 from chaos.sim.machine.tcp import SimTcp
 
@@ -105,16 +105,7 @@ class SimulatedLinks:
         return None  # simulated links carry bytes, not packets
 
     async def open(self, link: Link) -> OpenLink:
-        for pair in self._pairs:
-            if (pair.dialer, pair.target) == (link.who, link.whom):
-                host, _, port = self._addresses[pair.name].rpartition(":")
-                try:
-                    return await OpenConnection.make(
-                        host, int(port), pair.protocol, timeout_s=_OPEN_TIMEOUT_S
-                    )
-                except (OSError, TimeoutError) as error:
-                    raise LinksError(f"no connection over {link}: {error}") from error
-        raise LinksError(f"no pair carries connections of {link.who} to {link.whom}")
+        return await open_link(link, self._pairs, self._addresses, timeout_s=_OPEN_TIMEOUT_S)
 
     async def probe(
         self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
