@@ -53,7 +53,7 @@ SLOW_S: Final = 0.4
 DESCRIBED_SHARE: Final = 0.2
 ACTION_EVERY_S: Final = 1.5
 QUIET_S: Final = (0.3, 1.5)
-RELEASE_S_MAX: Final = 15.0
+RELEASE_S_MAX: Final = 6.0  # a rebalance may wait that long for servers that are gone
 LOOK_S: Final = 0.1
 MARGIN_MS: Final = 1_000
 BACK_MS_MAX: Final = 2_000
@@ -193,7 +193,10 @@ class MovingMembers:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + RELEASE_S_MAX
         while any(queue.topic == self._topic for queue in consumer.queues):
-            if loop.time() > end_s or await sleep_until_set(over, LOOK_S):
+            if loop.time() > end_s:
+                self._hold("topics that are still owned long after their subscription's end", 1)
+                break
+            if await sleep_until_set(over, LOOK_S):
                 break
         else:
             made_ms, since = wall_ms(), len(self._seen.rows)
