@@ -1,8 +1,8 @@
 """Pending offset resets, which consumers have not followed yet: (group, topic, queue) -> offset.
 
-Place in the data path: INVOKE_BROKER_TO_RESET_OFFSET proposes them; a pull of such a queue from
-another offset is answered with PULL_OFFSET_MOVED and this one; the first pull from it, or pop of
-the queue, clears it, and is answered once that is committed: a group is sent back once per reset,
+Place in the data path: INVOKE_BROKER_TO_RESET_OFFSET proposes them; the first pull of such a queue,
+and each from another offset, is answered with PULL_OFFSET_MOVED and this one; the next from it, or
+pop of the queue, clears it, and is answered once that is committed: a group is sent back once,
 whoever leads, or once more where a follower that has not heard of the reset yet answers in between.
 Pure part of the replicated state.
 

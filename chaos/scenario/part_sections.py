@@ -369,7 +369,7 @@ class CallsSection(PartSection):
     unsubscribe and hold little, each for `restart_s` on average; three groups start at the
     beginning, at a time and at the end."""
 
-    rate: float = number(4.0, 0.001, 10_000)
+    rate: float = number(10.0, 0.001, 10_000)
     clients: int = number(2, 1, 64)
     restart_s: float = number(8.0, 0, 86_400)
 

@@ -40,13 +40,16 @@ class QueueChoice:
         self, queues: Sequence[MessageQueue], avoid: str | None, now_ms: float
     ) -> MessageQueue:
         """Return one of `queues` (not empty); not of group `avoid` where there is another."""
-        fallback: MessageQueue | None = None
-        for _ in queues:
-            self._turn = (self._turn + 1) & 0x7FFF_FFFF
-            chosen = queues[self._turn % len(queues)]
-            if chosen.broker_name == avoid:
+        fallback: int | None = None
+        for turn in range(self._turn + 1, self._turn + 1 + len(queues)):
+            broker_name = queues[turn % len(queues)].broker_name
+            if broker_name == avoid:
                 continue
-            if self._faults is None or self._faults.is_available(chosen.broker_name, now_ms):
-                return chosen
-            fallback = fallback or chosen
-        return fallback or queues[self._turn % len(queues)]
+            if self._faults is None or self._faults.is_available(broker_name, now_ms):
+                break
+            fallback = turn if fallback is None else fallback
+        else:
+            # Not where the search has ended: the next one would begin at the same queue.
+            turn = self._turn + 1 if fallback is None else fallback
+        self._turn = turn & 0x7FFF_FFFF
+        return queues[turn % len(queues)]

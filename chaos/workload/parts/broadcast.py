@@ -13,6 +13,7 @@ Source: RocketMQ's MessageModel.BROADCASTING; rules C5, C14, A5, A12, M12.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import tempfile
 import zlib
@@ -39,7 +40,10 @@ from chaos.workload.parts.push_members import (
 )
 from chaos.workload.parts.redeliveries import Redeliveries, hold_counts, hold_overdue
 from client.connection.heartbeat import MessageModel
+from client.connection.instance import InstanceSettings
 from client.consume.listener import ConsumeStatus
+from client.consume.local_offsets import OffsetFileError
+from client.consume.push_consumer import PushConsumer
 from client.message import DeliveredMessage
 
 __all__ = ["SPEC"]
@@ -160,13 +164,42 @@ class BroadcastPart(FedPart):
                 on_end=lambda: hold_overdue(member.expectations, model),
             )
 
+        async def disturb(consumer: PushConsumer, over: asyncio.Event) -> None:
+            await self._use_file_twice(consumer, member)
+
         return PushMembers(
             slot,
             make,
+            disturb=disturb,
             restart_s=self._section.restart_s,
             crash=lambda: rng.random() < CRASH_SHARE,
             rng=rng,
             next_client=next_client,
+        )
+
+    async def _use_file_twice(self, consumer: PushConsumer, member: _SlotMember) -> None:
+        """Start another member with the offset file of one that is at work."""
+
+        async def listen(_: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            return ConsumeStatus.RECONSUME_LATER
+
+        another = PushConsumer(
+            GROUP,
+            self._kit.context.name_servers,
+            listen,
+            settings=dataclasses.replace(consumer.settings, instance=InstanceSettings()),
+        )
+        answered = "started"
+        try:
+            await another.start()
+            await another.stop()
+        except OffsetFileError:
+            answered = "OffsetFileError"
+        member.expectations.hold(
+            "start with an offset file that is in use",
+            expected="OffsetFileError",
+            answered=answered,
+            topic=NAME,
         )
 
     def _consume(

@@ -2,7 +2,8 @@
 
 Place in the data path: a producer that sends in every way, directly and through the blocking
 client, and is traced; members that suspend, unsubscribe and hold little; groups that start at the
-beginning, at a time, or at the end; the trace topic, read at the end.
+beginning, at a time, or at the end; one member that changes its expression and is asked to consume
+single messages; the trace topic, read at the end.
 
 Invariants: every send and delivery is an operation as any other part's; what the client promises
 beyond that is held against what it did, as an expectation.
@@ -19,6 +20,7 @@ from typing import Final
 
 from chaos.scenario.part_sections import CallsSection
 from chaos.workload.expectations import Expectations
+from chaos.workload.parts.calls_asked import AskedMember
 from chaos.workload.parts.calls_members import GROUP, START_GROUPS, MovingMembers, StartingGroup
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
@@ -73,6 +75,7 @@ class CallsPart:
             )
             for group in START_GROUPS
         ]
+        self._asked = AskedMember(kit, kit.slots[f"{NAME}-asked"], self._sent, topic=NAME)
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -84,6 +87,7 @@ class CallsPart:
                 group: {**common, "at_least_once": group.endswith("first")}
                 for group in START_GROUPS
             },
+            **self._asked.consumer_groups(),
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
@@ -91,6 +95,7 @@ class CallsPart:
             tasks.create_task(self._send(stop))
             for members in self._members:
                 tasks.create_task(members.members.run(stop, drained))
+            tasks.create_task(self._asked.run(stop, drained))
             for starting in self._starts:
                 tasks.create_task(starting.run(stop, drained))
         await _Traces(self._kit, self._sent).hold()
@@ -102,7 +107,8 @@ class CallsPart:
         return True
 
     def has_read(self) -> bool:
-        return self._owed.is_empty and not any(each.missing() for each in self._starts)
+        missing = self._asked.missing().union(*(each.missing() for each in self._starts))
+        return self._owed.is_empty and not missing
 
     async def _send(self, stop: asyncio.Event) -> None:
         try:
@@ -200,7 +206,7 @@ class _Traces:
 
 def _slots(section: CallsSection) -> Sequence[str]:
     members = [f"{NAME}-{number}" for number in range(int(section.clients))]
-    return [f"{NAME}-sender", f"{NAME}-traces", *members, *START_GROUPS]
+    return [f"{NAME}-sender", f"{NAME}-traces", f"{NAME}-asked", *members, *START_GROUPS]
 
 
 SPEC: Final = PartSpec(

@@ -48,12 +48,15 @@ START_GROUPS: Final = {
 }
 CRASH_SHARE: Final = 0.5
 REFUSE_SHARE: Final = 0.05
+SLOW_SHARE: Final = 0.15
+SLOW_S: Final = 0.4
+DESCRIBED_SHARE: Final = 0.2
 ACTION_EVERY_S: Final = 1.5
 QUIET_S: Final = (0.3, 1.5)
-RELEASE_S_MAX: Final = 15.0
+RELEASE_S_MAX: Final = 6.0  # a rebalance may wait that long for servers that are gone
 LOOK_S: Final = 0.1
 MARGIN_MS: Final = 1_000
-BACK_MS_MAX: Final = 4_000
+BACK_MS_MAX: Final = 2_000
 
 
 class _Seen:
@@ -107,6 +110,9 @@ class MovingMembers:
             rows, queue = rows_of(messages), messages[0].queue
             if queue.topic == self._topic:
                 seen.rows += [(queue, message.born_timestamp_ms) for message in messages]
+            if rng.random() < SLOW_SHARE:
+                await asyncio.sleep(SLOW_S)
+                self._hold_bounds(member.consumer)
             refused = rng.random() < REFUSE_SHARE and messages[0].reconsume_times == 0
             with deliveries.delivery(queue, rows) as operation:
                 operation.complete("fail" if refused else "ok")
@@ -118,7 +124,7 @@ class MovingMembers:
         def count(_: Sequence[MessageQueue]) -> None:
             self._changes += 1
 
-        return make_member(
+        member = make_member(
             self._kit,
             self._slot,
             listen,
@@ -136,11 +142,27 @@ class MovingMembers:
             },
             on_assigned=count,
         )
+        return member
 
     async def _disturb(self, consumer: PushConsumer, over: asyncio.Event) -> None:
-        actions = (self._suspend_all, self._suspend_one, self._unsubscribe)
+        actions = (self._suspend_all, self._suspend_one, self._unsubscribe, self._commit)
         while not await sleep_until_set(over, self._rng.expovariate(1 / ACTION_EVERY_S)):
             await self._rng.choice(actions)(consumer, over)
+
+    def _hold_bounds(self, consumer: PushConsumer) -> None:
+        """Hold what each queue holds against its bounds, beyond which one pull may go."""
+        settings = consumer.settings
+        beyond = settings.pull_batch_max - 1
+        over = [
+            state.queue
+            for state in consumer.states()
+            if state.held > settings.held_count_max + beyond
+            or (
+                state.held
+                and state.next_offset - state.commit_offset > settings.held_span_max + beyond
+            )
+        ]
+        self._hold("queues that hold more than they may", len(over))
 
     async def _suspend_all(self, consumer: PushConsumer, over: asyncio.Event) -> None:
         made_ms, since = wall_ms(), len(self._seen.rows)
@@ -162,12 +184,19 @@ class MovingMembers:
             self._hold("messages made after their queue was suspended, and given", newer)
         consumer.resume([queue])
 
+    async def _commit(self, consumer: PushConsumer, over: asyncio.Event) -> None:
+        """Commit now; what may be committed is a rule's matter."""
+        await consumer.commit()
+
     async def _unsubscribe(self, consumer: PushConsumer, over: asyncio.Event) -> None:
         consumer.unsubscribe(self._topic)
         loop = asyncio.get_running_loop()
         end_s = loop.time() + RELEASE_S_MAX
         while any(queue.topic == self._topic for queue in consumer.queues):
-            if loop.time() > end_s or await sleep_until_set(over, LOOK_S):
+            if loop.time() > end_s:
+                self._hold("topics that are still owned long after their subscription's end", 1)
+                break
+            if await sleep_until_set(over, LOOK_S):
                 break
         else:
             made_ms, since = wall_ms(), len(self._seen.rows)
@@ -219,7 +248,7 @@ class StartingGroup:
             with member.actor.operation("assign") as operation:
                 operation.complete("ok", assigned=[])
         expectations = Expectations(
-            self._kit.context.history, client=client, client_group=self._group
+            self._kit.context.history, client=f"{client}.end", client_group=self._group
         )
         for question, values in (
             ("sent behind the start of a group, and not given to it", sorted(self.missing())),
@@ -264,11 +293,19 @@ class StartingGroup:
 
     def _member(self, client: str) -> Member:
         deliveries = Deliveries(self._kit, client=client, group=self._group)
+        expectations = Expectations(
+            self._kit.context.history, client=client, client_group=self._group
+        )
+        rng = self._rng
 
         async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
             rows = rows_of(messages)
             with deliveries.delivery(messages[0].queue, rows) as operation:
                 operation.complete("ok")
+            for row, message in zip(rows, messages, strict=True):
+                sent = self._sent.get(row.value)
+                if sent is not None and rng.random() < DESCRIBED_SHARE:
+                    _hold_description(expectations, sent, message)
             self._given.update(row.value for row in rows)
             return ConsumeStatus.CONSUME_SUCCESS
 
@@ -285,3 +322,18 @@ class StartingGroup:
                 "consume_batch_max": 16,
             },
         )
+
+
+def _hold_description(expectations: Expectations, sent: Sent, message: DeliveredMessage) -> None:
+    """Hold what a delivery says of itself against what its sender was told."""
+    result = sent.result
+    if result.attempts > 1 or "," in result.offset_msg_id or message.reconsume_times:
+        return  # an earlier attempt, or a batch's first message, may have stored it
+    expectations.hold(
+        "what a delivery says of itself",
+        expected=f"made {sent.message.born_timestamp_ms}, id {result.offset_msg_id}, "
+        f"stored at {int(result.offset_msg_id[-16:], 16)}",
+        answered=f"made {message.born_timestamp_ms}, id {message.offset_msg_id}, "
+        f"stored at {message.physical_offset}",
+        queue=message.queue,
+    )

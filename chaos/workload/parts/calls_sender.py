@@ -28,7 +28,7 @@ from chaos.workload.pace import Pace
 from chaos.workload.same_loop import through_blocking
 from client.administer.admin import Admin, AdminSettings
 from client.blocking.sync_clients import SyncAdmin, SyncProducer
-from client.errors import ClientError
+from client.errors import ClientClosedError, ClientError
 from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.produce.batches import split_batches
 from client.produce.producer import Producer, ProducerSettings
@@ -39,8 +39,10 @@ __all__ = ["CallsSender", "Sent"]
 
 GROUP: Final = "calls-producers"
 BATCH_MAX: Final = 5
-BATCH_BYTES_MAX: Final = 2_500
+BATCH_BYTES: Final = (1_500, 20_000)
 VIEW_SHARE: Final = 0.3
+IN_FLIGHT_MAX: Final = 4
+UNDER_WAY: Final = 3  # of the last sends, at the stop of their producer
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 TOPIC_SIZE_MAX: Final = 127
 _RESERVED: Final = (PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNIQ_KEY)
@@ -96,9 +98,11 @@ class CallsSender:
             slot.dial,
             settings=ProducerSettings(
                 timeout_ms=settings.send_timeout_ms,
+                in_flight_max=IN_FLIGHT_MAX,
                 compression=slot.compression(),
                 instance=slot.instance_settings(),
                 trace=TraceSettings(),
+                latency_faults=True,
             ),
         )
         admin = Admin(
@@ -121,9 +125,14 @@ class CallsSender:
             self._send_split,
             self._be_refused,
         ]
-        async with self._admin, self._producer:
+        begun = asyncio.Semaphore(0)
+        async with asyncio.TaskGroup() as lasts, self._admin, self._producer:
             while await self._pace.wait(stop):
                 await self._rng.choice(calls)()
+            for number in range(UNDER_WAY):
+                lasts.create_task(self._send_last(number, begun))
+            for _ in range(UNDER_WAY):
+                await begun.acquire()
 
     def _message(self) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
@@ -181,10 +190,41 @@ class CallsSender:
 
         await self._record([message], sent(), queue)
 
+    async def _send_last(self, number: int, begun: asyncio.Semaphore) -> None:
+        """Send by a process of its own, while the producer is stopped; `begun` is released then."""
+        message = self._message()
+        actor = Actor(
+            self._context.history,
+            root=f"{self._client}.last-{number}",
+            client=self._client,
+            client_group=GROUP,
+        )
+
+        async def sent() -> SendResult:
+            try:
+                future = await self._producer.send_async(message)
+            finally:
+                begun.release()
+            answered = "ended"
+            try:
+                return await future
+            except ClientClosedError:
+                answered = "cut short"
+                raise
+            finally:
+                self._expectations.hold(
+                    "send that was under way at its producer's stop",
+                    expected="ended",
+                    answered=answered,
+                )
+
+        await self._record([message], sent(), None, actor)
+
     async def _send_split(self) -> None:
         """Split messages into batches and send each as an operation."""
         messages = [self._message() for _ in range(self._rng.randint(2, BATCH_MAX * 2))]
-        pieces = list(split_batches(messages, size_bytes_max=BATCH_BYTES_MAX, count_max=BATCH_MAX))
+        bytes_max = self._rng.choice(BATCH_BYTES)
+        pieces = list(split_batches(messages, size_bytes_max=bytes_max, count_max=BATCH_MAX))
         self._expectations.hold(
             "messages of the batches that a list is split into",
             expected=[each.uniq_key for each in messages],
@@ -194,7 +234,7 @@ class CallsSender:
             len(piece)
             for piece in pieces
             if len(piece) > BATCH_MAX
-            or (len(piece) > 1 and sum(len(each.body) for each in piece) > BATCH_BYTES_MAX)
+            or (len(piece) > 1 and sum(len(each.body) for each in piece) > bytes_max)
         ]
         self._expectations.hold("batches beyond their limit", expected=[], answered=wrong)
         for piece in pieces:
@@ -236,6 +276,7 @@ class CallsSender:
         messages: Sequence[Message],
         sent: Awaitable[SendResult],
         queue: MessageQueue | None,
+        actor: Actor | None = None,
     ) -> SendResult | None:
         """Record a send as one operation; return its result where it was acknowledged."""
         rows = [
@@ -247,7 +288,7 @@ class CallsSender:
             for message in messages
         ]
         began_ms = wall_ms()
-        with self._actor.operation(
+        with (actor or self._actor).operation(
             "send",
             topic=messages[0].topic,
             broker_group=None if queue is None else queue.broker_name,
@@ -282,7 +323,7 @@ class CallsSender:
                     result=result,
                 )
             )
-        if self._rng.random() < VIEW_SHARE:
+        if actor is None and self._rng.random() < VIEW_SHARE:
             await self._view(messages, result)
         return result
 

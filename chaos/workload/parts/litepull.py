@@ -21,9 +21,11 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from chaos.recording.history import HistoryWriter
 from chaos.scenario.part_sections import LitePullSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
+from chaos.workload.expectations import Expectations
 from chaos.workload.member_observer import MemberObserver
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.fed_part import FedPart
@@ -35,6 +37,7 @@ from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
 from client.blocking.sync_clients import SyncLitePullConsumer
 from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
 
 __all__ = ["SPEC"]
@@ -48,6 +51,7 @@ POLL_MS: Final = 500
 POLL_BATCH_MAX: Final = 8
 ACTION_EVERY_S: Final = 2.0  # commits and pauses
 PAUSE_S_MAX: Final = 1.5
+EARLY_MS: Final = 50  # by which a loop may count otherwise than the client's clock
 LAZY_SHARE: Final = 0.1  # of the actions: the application is at work elsewhere and polls nothing
 LAZY_END_SHARE: Final = 0.6  # of the ends, which are no crashes then
 LAZY_S: Final = (0.3, 2.0)
@@ -107,6 +111,7 @@ class _LitePullMembers:
             client = self._slot.next_client()
             history = self._kit.context.history
             actor = Actor(history, root=client, client=client, client_group=GROUP)
+            commits = _Commits(history, actor, client)
             consumer = LitePullConsumer(
                 GROUP,
                 self._kit.context.name_servers,
@@ -118,7 +123,7 @@ class _LitePullMembers:
                         **{**COMMON_SETTINGS, "instance": self._slot.instance_settings()}
                     ),
                 ),
-                observer=MemberObserver(history, actor, group=GROUP, client=client),
+                observer=commits,
             )
             if self._rng.random() < BLOCKING_SHARE:
                 consumer = through_blocking(consumer, SyncLitePullConsumer)
@@ -131,6 +136,7 @@ class _LitePullMembers:
                     consumer,
                     client=client,
                     owed=self._owed,
+                    commits=commits,
                     rng=self._rng,
                 )
                 if await member.work(stop, drained):
@@ -146,6 +152,63 @@ class _LitePullMembers:
             await sleep_until_set(drained, RESTART_PAUSE_S)
 
 
+class _Commits(MemberObserver):
+    """Records what a member does, and knows what is committed beside where its polls have come."""
+
+    def __init__(self, history: HistoryWriter, actor: Actor, client: str) -> None:
+        super().__init__(
+            history, actor, group=GROUP, client=client, on_assigned=self._forget_changed
+        )
+        self.failures = 0
+        self.changes = 0  # of the queues that it owns
+        self.places: dict[MessageQueue, int] = {}
+        self._offsets: dict[MessageQueue, int] = {}
+        self._owned: set[MessageQueue] = set()
+
+    def committed(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        super().committed(queue, offset, error, t_invoke=t_invoke, t_complete=t_complete)
+        if error is None:
+            self._offsets[queue] = offset
+        else:
+            self.failures += 1
+
+    def offset_fetched(
+        self,
+        queue: MessageQueue,
+        offset: int | None,
+        error: ClientError | None,
+        *,
+        t_invoke: int,
+        t_complete: int,
+    ) -> None:
+        super().offset_fetched(queue, offset, error, t_invoke=t_invoke, t_complete=t_complete)
+        if error is None:
+            self._offsets[queue] = offset or 0  # the beginning need not be committed
+
+    def missing(self) -> list[str]:
+        """Return the queues whose place is not what was committed last."""
+        return [
+            f"{queue.queue_id} at {place}: {self._offsets.get(queue)}"
+            for queue, place in sorted(self.places.items())
+            if self._offsets.get(queue) != place
+        ]
+
+    def _forget_changed(self, queues: Sequence[MessageQueue]) -> None:
+        """Forget queues that went or came: they begin anew."""
+        self.changes += 1
+        for queue in self._owned.symmetric_difference(queues):
+            self.places.pop(queue, None)
+        self._owned = set(queues)
+
+
 class _LitePullMember:
     """One member at work. Its polls, seeks and commits come one after another."""
 
@@ -156,10 +219,13 @@ class _LitePullMember:
         *,
         client: str,
         owed: Owed,
+        commits: _Commits,
         rng: random.Random,
     ) -> None:
         self._section: LitePullSection = kit.section
         self._consumer = consumer
+        self._commits = commits
+        self._expectations = Expectations(kit.context.history, client=client, client_group=GROUP)
         self._deliveries = Deliveries(kit, client=client, group=GROUP)
         self._owed = owed
         self._rng = rng
@@ -178,7 +244,7 @@ class _LitePullMember:
             now = loop.time()
             if not stop.is_set() and now >= end:
                 return True
-            self._consume(await self._consumer.poll())
+            self._consume(await self._poll())
             if paused is not None and now >= paused[1]:
                 self._consumer.resume([paused[0]])
                 paused = None
@@ -191,7 +257,7 @@ class _LitePullMember:
                 next_action = self._next(now, ACTION_EVERY_S)
                 await self.be_lazy(stop, LAZY_SHARE)
                 if self._rng.random() < 0.5:
-                    await self._consumer.commit()
+                    await self._commit()
                 elif paused is None and self._consumer.queues:
                     queue = self._rng.choice(self._consumer.queues)
                     self._consumer.pause([queue])
@@ -206,6 +272,34 @@ class _LitePullMember:
         await sleep_until_set(stop, self._rng.uniform(*LAZY_S))
         return True
 
+    async def _poll(self) -> list[DeliveredMessage]:
+        """Poll, and hold that an empty answer took its time."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        messages = await self._consumer.poll()
+        waited_ms = (loop.time() - began_s) * 1000
+        if not messages:
+            self._expectations.hold(
+                "time of a poll that returned nothing",
+                expected="all",
+                answered="all" if waited_ms > POLL_MS - EARLY_MS else waited_ms,
+                topic=NAME,
+            )
+        return messages
+
+    async def _commit(self) -> None:
+        """Commit what was polled, and hold what was committed against it."""
+        commits = self._commits
+        before = (commits.failures, commits.changes)
+        await self._consumer.commit()
+        if before == (commits.failures, commits.changes):
+            self._expectations.hold(
+                "places of a commit that are not committed",
+                expected=[],
+                answered=commits.missing(),
+                topic=NAME,
+            )
+
     def _next(self, now: float, mean_s: float) -> float:
         return now + (self._rng.expovariate(1 / mean_s) if mean_s > 0 else 1e9)
 
@@ -217,6 +311,7 @@ class _LitePullMember:
             self._owed.consumed(row.value for row in rows)
             offsets = [row.offset for row in rows if row.offset is not None]
             self._given[queue] = max(offsets)
+            self._commits.places[queue] = max(offsets) + 1
             self._first[queue] = min(*offsets, self._first.get(queue, offsets[0]))
 
     async def _seek(self) -> None:
@@ -230,6 +325,7 @@ class _LitePullMember:
         with self._deliveries.seek(queue, offset) as operation:
             await self._consumer.seek(queue, offset)
             operation.complete("ok")
+        self._commits.places[queue] = offset
 
 
 def _slots(section: LitePullSection) -> Sequence[str]:
@@ -242,5 +338,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=LitePullPart,
-    judged_by=("C9", "C19", "A5", "A12", "A22"),
+    judged_by=("C9", "C19", "M12", "A5", "A12", "A22"),
 )

@@ -25,10 +25,11 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from chaos.recording.history import Outcome
+from chaos.recording.history import HistoryWriter, Outcome
 from chaos.scenario.part_sections import RequestsSection
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
+from chaos.workload.expectations import Expectations
 from chaos.workload.member_observer import MemberObserver
 from chaos.workload.messages import (
     PROPERTY_VALUE,
@@ -74,18 +75,21 @@ ANSWER_SLACK_MS: Final = 1_500
 COMMIT_INTERVAL_MS: Final = 1_000
 REBALANCE_INTERVAL_MS: Final = 1_000
 REDELIVERY_MS: Final = 500
+EARLY_MS: Final = 50  # by which a loop may count otherwise than the client's clock
 _GARBLED_MAX: Final = 100  # bytes that are told of a body that is no answer's
 
 
 class _Asker:
     """One requesting client: how many of its requests wait, and whether it is gone."""
 
-    def __init__(self, producer: Producer, client: str) -> None:
+    def __init__(self, history: HistoryWriter, producer: Producer, client: str) -> None:
         self.producer = producer
         self.client = client
         self.waiting = 0
         self.ends = False
         self.gone = asyncio.Event()
+        self.timeout_ms = producer.settings.timeout_ms
+        self.expectations = Expectations(history, client=client, client_group=REQUESTERS)
 
 
 class RequestsPart:
@@ -147,7 +151,7 @@ class RequestsPart:
                     instance=slot.instance_settings(),
                 ),
             )
-            asker = _Asker(producer, client)
+            asker = _Asker(self._context.history, producer, client)
             await producer.start()
             async with asyncio.TaskGroup() as processes:
                 tasks = [
@@ -211,10 +215,19 @@ class RequestsPart:
             messages=[row],
         ) as operation:
             asker.waiting += 1
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
             try:
                 reply = await asker.producer.request(message, queue=queue)
             except NoReplyError as error:
                 operation.complete("info", status=NO_REPLY, error=error_text(error))
+                waited_ms = (loop.time() - began_s) * 1000
+                asker.expectations.hold(
+                    "time for which a reply was awaited",
+                    expected="all",
+                    answered="all" if waited_ms > asker.timeout_ms - EARLY_MS else waited_ms,
+                    topic=TOPIC,
+                )
                 self._expect(row.value)
                 return
             except ClientError as error:
@@ -424,5 +437,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: (*_asker_slots(section), *_responder_slots(section)),
     make=RequestsPart,
-    judged_by=("C11", "C16", "A5", "A11", "A18", "A19"),
+    judged_by=("C11", "C16", "M12", "A5", "A11", "A18", "A19"),
 )
