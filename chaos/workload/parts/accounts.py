@@ -1,7 +1,8 @@
 """The part `accounts`: users made, changed and removed under load, and requests that they sign.
 
 Place in the data path: AUTH_CREATE_USER and the like at one group's leader, signed by the
-laboratory's account; beside them each user's own producer. The cluster needs `access = true`.
+laboratory's account; beside them each user's own producer. The cluster needs `access = true`. When
+the users have ended, the file of accounts is rewritten (`chaos.workload.parts.account_file`).
 
 Invariants: a user's changes come one after the other, each recorded with what holds after it; after
 one of unknown outcome the user is given up and another takes its place, so that what is known of a
@@ -23,6 +24,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.account_file import AccountFile
 from chaos.workload.parts.account_model import (
     TOPIC,
     Account,
@@ -63,7 +65,6 @@ class _Accounts:
             group: [queue for queue in queues if queue.broker_name == group] for group in groups
         }
         self._groups = groups
-        self._working = section.users
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -81,6 +82,19 @@ class _Accounts:
                     client_group=TOOLS,
                 )
                 tasks.create_task(self._users(number, tool.instance, admin, stop))
+        if self._section.file:
+            record = SettingsRecord(
+                context, root=f"{client}.file", client=client, client_group=TOOLS
+            )
+            file = AccountFile(
+                context,
+                self._kit.slots["accounts-users"],
+                record,
+                queues=context.part_queues[TOPIC],
+                rng=random.Random(self._kit.rng.getrandbits(64)),
+            )
+            await file.work()
+        self._idle.set()
 
     async def idle(self) -> None:
         await self._idle.wait()
@@ -111,9 +125,6 @@ class _Accounts:
                 await user.change(instance, self._section.change_s, stop)
                 given_up.set()
             turn += 1
-        self._working -= 1
-        if not self._working:
-            self._idle.set()
 
 
 class _User:
