@@ -2,8 +2,9 @@
 
 Place in the data path: topics with all their settings, routes and lists of name servers
 (`chaos.workload.parts.operator_topics`), offsets of groups without members (`operator_offsets`), a
-member that comes and goes (`operator_members`), entries and settings of name servers and the right
-to write (`operator_servers`). All changes go into the history as `set`, all answers as `get`.
+member that comes and goes (`operator_members`), subscription groups (`operator_groups`), settings
+of brokers and who leads (`operator_brokers`), entries and settings of name servers and the right to
+write (`operator_servers`). All changes go into the history as `set`, all answers as `get`.
 
 Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
 stopped, since what other replicas and name servers answer is compared only in calm times; the right
@@ -22,6 +23,8 @@ from typing import Final
 from chaos.scenario.part_sections import OperatorSection
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.operator_brokers import BrokerKeeper
+from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
 from chaos.workload.parts.operator_requests import OperatorRequests
@@ -101,6 +104,21 @@ class _Operator:
                 rng=self._child(),
             )
             steps.append(offsets.step)
+            configured = GroupKeeper(
+                context,
+                requests,
+                self._record(f"{client}.groups.{group}", client),
+                queue=queues[0],
+                rng=self._child(),
+            )
+            brokers = BrokerKeeper(
+                context,
+                requests,
+                self._record(f"{client}.brokers.{group}", client),
+                group=group,
+                rng=self._child(),
+            )
+            steps += [configured.step, brokers.step]
         for place in context.world.layout.name_servers:
             server = ServerKeeper(
                 requests,
