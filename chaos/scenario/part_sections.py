@@ -357,7 +357,7 @@ class OperatorSection(PartSection):
 
     topics: int = number(2, 1, 64)
     change_s: float = number(1.5, 0.05, 3600)
-    calm_s: float = number(10.0, 0, 3600)
+    calm_s: float = number(13.0, 0, 3600)
     takes_write: int = number(1, 0, 1)
 
 

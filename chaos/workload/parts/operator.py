@@ -40,6 +40,7 @@ __all__ = ["SPEC"]
 NAME: Final = "operator"
 TOOLS: Final = "operator-tools"
 OTHERS_END_S: Final = 3.0
+MEMBERS: Final = 2
 _Step = Callable[[], Awaitable[None]]
 
 
@@ -134,12 +135,14 @@ class _Operator:
             MemberKeeper(
                 self._kit.context,
                 OperatorRequests(instance),
-                self._record(f"{client}.member.{group}", client),
+                self._record(f"{client}.member.{group}.{number}", client),
                 self._kit.slots[NAME],
+                name=f"{NAME}-members-{group}-{number}",
                 queues=queues,
                 rng=self._child(),
             )
             for group, queues in self._queues().items()
+            for number in range(MEMBERS)
         ]
 
     async def _keep(self, step: _Step, stop: asyncio.Event, drained: asyncio.Event) -> None:
@@ -192,5 +195,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (NAME,),
     slots=lambda section: (NAME,),
     make=_Operator,
-    judged_by=("M14", "A15"),
+    judged_by=("M14", "A15", "M5"),
 )
