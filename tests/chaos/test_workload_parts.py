@@ -305,6 +305,8 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
     kinds = _by_kind(tmp_path / "history")
     # Brokers hear of members by heartbeats, so that answers about these may be late.
     by_heartbeats = {"members", "kind", "subscription", "known", "asked", "status"}
+    refusals = [row["status"] for row in kinds["get"] if row["key"].startswith("refusal ")]
+    assert set(refusals) == {"refused"}
     for key in {row["key"] for row in kinds["get"]}:
         if key.split()[0] in by_heartbeats:
             continue

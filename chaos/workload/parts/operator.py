@@ -3,8 +3,9 @@
 Place in the data path: topics with all their settings, routes and lists of name servers
 (`chaos.workload.parts.operator_topics`), offsets of groups without members (`operator_offsets`), a
 member that comes and goes (`operator_members`), subscription groups (`operator_groups`), settings
-of brokers and who leads (`operator_brokers`), entries and settings of name servers and the right to
-write (`operator_servers`). All changes go into the history as `set`, all answers as `get`.
+of brokers and who leads (`operator_brokers`), what is to be refused (`operator_refusals`), entries
+and settings of name servers and the right to write (`operator_servers`). All changes go into the
+history as `set`, all answers as `get`.
 
 Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
 stopped, since what other replicas and name servers answer is compared only in calm times; the right
@@ -27,6 +28,7 @@ from chaos.workload.parts.operator_brokers import BrokerKeeper
 from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
+from chaos.workload.parts.operator_refusals import RefusalKeeper
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_servers import ServerKeeper, WriteRight
 from chaos.workload.parts.operator_topics import TopicKeeper
@@ -119,7 +121,15 @@ class _Operator:
                 group=group,
                 rng=self._child(),
             )
-            steps += [configured.step, brokers.step]
+            refusals = RefusalKeeper(
+                context,
+                requests,
+                self._record(f"{client}.refusals.{group}", client),
+                topic=queues[0].topic,
+                group=group,
+                rng=self._child(),
+            )
+            steps += [configured.step, brokers.step, refusals.step]
         for place in context.world.layout.name_servers:
             server = ServerKeeper(
                 requests,
