@@ -67,14 +67,14 @@ def _topic(name: str, **fields: str) -> _Illegal:
 
 def illegal_at_brokers(topic: str, cluster: str) -> list[_Illegal]:
     """Return the requests for a broker group's leader. `topic`: one that is there."""
-    code = RequestCode
-    offset = {"consumerGroup": "operator-nobody", "queueId": "0", "commitOffset": "7"}
-    clone = {"srcGroup": _MISSING, "destGroup": "operator-nobody"}
+    return [*_illegal_topics(cluster), *_illegal_offsets(topic), *_illegal_settings()]
+
+
+def _illegal_topics(cluster: str) -> list[_Illegal]:
     two = [
         {"topicName": _HALF, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6},
         {"topicName": "with a blank", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6},
     ]
-    groups = [{"groupName": "operator-nobody"}, {"groupName": "with a blank"}]
     return [
         _topic("topic with a blank in its name", topic="with a blank"),
         _topic("topic with too long a name", topic="t" * 128),
@@ -88,15 +88,23 @@ def illegal_at_brokers(topic: str, cluster: str) -> list[_Illegal]:
         _topic("topic that loses what it has not", attributes="-dedupe"),
         _Illegal(
             name="list with an illegal topic",
-            code=code.UPDATE_AND_CREATE_TOPIC_LIST,
+            code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
             fields={},
             body=json.dumps({"topicConfigList": two}),
         ),
         _Illegal(
             name="deletion of a topic of the system",
-            code=code.DELETE_TOPIC_IN_BROKER,
+            code=RequestCode.DELETE_TOPIC_IN_BROKER,
             fields={"topic": "RMQ_SYS_TRANS_HALF_TOPIC"},
         ),
+    ]
+
+
+def _illegal_offsets(topic: str) -> list[_Illegal]:
+    code = RequestCode
+    offset = {"consumerGroup": "operator-nobody", "queueId": "0", "commitOffset": "7"}
+    clone = {"srcGroup": _MISSING, "destGroup": "operator-nobody"}
+    return [
         _Illegal(
             name="commit in a topic that is not there",
             code=code.UPDATE_CONSUMER_OFFSET,
@@ -113,6 +121,13 @@ def illegal_at_brokers(topic: str, cluster: str) -> list[_Illegal]:
             code=code.INVOKE_BROKER_TO_RESET_OFFSET,
             fields={"topic": topic, "group": _MISSING, "timestamp": "0", "isForce": "true"},
         ),
+    ]
+
+
+def _illegal_settings() -> list[_Illegal]:
+    code = RequestCode
+    groups = [{"groupName": "operator-nobody"}, {"groupName": "with a blank"}]
+    return [
         _Illegal(
             name="list with an illegal group",
             code=code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
