@@ -19,7 +19,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+
+from remoting.records.property_names import PropertyName
 
 __all__ = [
     "DeliveredMessage",
@@ -29,28 +30,6 @@ __all__ = [
     "SendResult",
     "SendStatus",
 ]
-
-
-class PropertyName:
-    """Names of the message properties that this package reads or writes."""
-
-    KEYS: Final = "KEYS"
-    TAGS: Final = "TAGS"
-    UNIQ_KEY: Final = "UNIQ_KEY"
-    WAIT: Final = "WAIT"
-    TRAN_MSG: Final = "TRAN_MSG"
-    PGROUP: Final = "PGROUP"
-    DELAY: Final = "DELAY"
-    RETRY_TOPIC: Final = "RETRY_TOPIC"
-    SHARDING_KEY: Final = "__SHARDINGKEY"
-    ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
-    MSG_REGION: Final = "MSG_REGION"
-    TRACE_ON: Final = "TRACE_ON"
-    CLUSTER: Final = "CLUSTER"
-    MSG_TYPE: Final = "MSG_TYPE"
-    CORRELATION_ID: Final = "CORRELATION_ID"
-    REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
-    TTL: Final = "TTL"
 
 
 @dataclass(frozen=True, slots=True, order=True)

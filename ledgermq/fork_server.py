@@ -12,8 +12,9 @@ none yet.
 
 from __future__ import annotations
 
-import verify.export.run_export
-import verify.report.build
+from importlib import import_module
+from typing import Final
+
 import verify.run
 from chaos.campaign.fork_server import serve
 from ledgermq.__main__ import main
@@ -21,8 +22,18 @@ from verify.catalogue.translated import translate
 
 __all__: list[str] = []
 
+_IMPORTED_LATE: Final = (  # by commands that import what they need when they run
+    "chaos.experiment.experiment",
+    "ledgermq.campaign_commands",
+    "ledgermq.cli",
+    "ledgermq.laboratory",
+    "verify.export.run_export",
+    "verify.report.build",
+)
 
 if __name__ == "__main__":
+    for name in _IMPORTED_LATE:
+        import_module(name)
     known = verify.run.load_rules()
     translate(known.rules, known.stages.values())
     serve(main)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from remoting.records.property_names import PropertyName
+
 ROOT = Path(__file__).resolve().parent.parent
 # What is shipped, so that no package is forgotten here.
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"][
@@ -20,6 +22,14 @@ MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 UNFINISHED = ("TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error")
 SHADOWS = {"types.py", "queue.py", "codecs.py", "select.py", "signal.py"}
+
+# Those that can't be mistaken; these two are fields of answers, too.
+PROPERTY_NAMES = {
+    value for name, value in vars(PropertyName).items() if name.isupper() and "_" in value
+} - {"MSG_REGION", "TRACE_ON"}
+
+# Everything else proposes by `broker.request.commit`: one place says what comes of a proposal.
+PROPOSING = {"commit.py", "store_send.py", "plain_send.py"}
 
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
@@ -42,7 +52,17 @@ def faults_of(path: Path) -> list[str]:
     if path.name in SHADOWS:
         faults.append("shadows a module of the standard library")
     faults += [f"unfinished: {word}" for word in UNFINISHED if word in text]
+    knows_names = path.name != "property_names.py" and "verify" not in path.parts
     for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and knows_names and node.value in PROPERTY_NAMES:
+            faults.append(f"line {node.lineno}: {node.value} is a name of PropertyName")
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "submit"
+            and path.name not in PROPOSING
+            and ast.unparse(node).endswith("proposer.submit")
+        ):
+            faults.append(f"line {node.lineno}: proposes, but by `broker.request.commit`")
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
@@ -94,8 +114,8 @@ def test_tests_are_tidy(path):
 
 def test_the_rules_can_say_no(tmp_path):
     bad = tmp_path / "queue.py"
-    bad.write_text("try:\n    pass\nexcept:\n    pass\n")
-    assert len(faults_of(bad)) == 3
+    bad.write_text("try:\n    a.proposer.submit(b)\nexcept:\n    'UNIQ_KEY'\n")
+    assert len(faults_of(bad)) == 5
     rig = tmp_path / "rig.py"
     rig.write_text(
         "from tests.a.test_b import c\nasync def test_d():\n    await asyncio.sleep(0)\n"

@@ -56,7 +56,7 @@ class AccessChanges:
         Raises RefusedError where too many proposals wait.
         """
         assert not self._in_flight
-        commit(self._leadership, request, commands, ended=self._ended)
+        commit(self._leadership, request, commands, ended=lambda _: self._ended())
         self._in_flight = not request.answered
 
     def _ended(self) -> None:

@@ -87,11 +87,11 @@ class RaftMembersProcessor:
         try:
             result = await self._replica.log.change_membership(change)
         except NotLeaderError:
-            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark())
+            request.refuse(self._leadership.not_leader())
         except ChangeRefusedError as error:
             request.reply(_CODES[error.refused.reason], str(error))
         else:
-            refused = refused_of(result.status, self._leadership.not_leader_remark)
+            refused = refused_of(result.status, self._leadership.not_leader)
             if refused is None:
                 request.reply(ResponseCode.SUCCESS)
             else:
@@ -101,7 +101,7 @@ class RaftMembersProcessor:
         try:
             await self._replica.log.transfer_leadership(target)
         except NotLeaderError:
-            request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark())
+            request.refuse(self._leadership.not_leader())
         except ValueError as error:
             request.reply(ResponseCode.INVALID_PARAMETER, str(error))
         except TimeoutError:
@@ -115,9 +115,7 @@ class RaftMembersProcessor:
         """Raises RefusedError (14) unless this node leads. Unlike `Leadership.require_leader`
         a full disk does not matter: removing a member may be the cure."""
         if not self._leadership.ready:
-            raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark()
-            )
+            raise self._leadership.not_leader()
 
 
 def _change_of(header: ChangeMemberRequestHeader) -> MembershipChange:

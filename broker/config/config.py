@@ -12,18 +12,27 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Final
 
 from broker.config.retention import RetentionPolicy, hours_of_day
 from broker.leader.proposer import ProposerLimits
 from broker.state.state import StateLimits
 from raft.profiles import PROFILES
-from remoting.connections.config_values import near_matches, typed
-from remoting.connections.security_config import SECURITY_KEYS, SecurityConfig, SecurityConfigError
+from remoting.connections.config_values import (
+    near_matches,
+    number,
+    range_problems,
+    section,
+    section_values,
+    typed,
+)
+from remoting.connections.security_config import SecurityConfig, SecurityConfigError
 
 __all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config", "parse_config"]
 
 ENGINES = ("raft", "pysyncobj")
+MESSAGE_SIZE_MAX = 6 << 20
+"""Records of a batch, their properties and keys fit one entry of the log, which has 8 MiB."""
 
 
 class ConfigError(ValueError):
@@ -51,34 +60,34 @@ class BrokerConfig:
     region: str = "DefaultRegion"
 
     profile: str = "lan"  # times of the Raft group; times given here override it
-    heartbeat_ms: int | None = None
-    election_timeout_ms_min: int | None = None
-    election_timeout_ms_max: int | None = None
-    segment_size_bytes_max: int = 64 << 20
+    heartbeat_ms: int | None = number(None, 1)
+    election_timeout_ms_min: int | None = number(None, 1)
+    election_timeout_ms_max: int | None = number(None, 1)
+    segment_size_bytes_max: int = number(64 << 20, 1)
     log_cached_size_bytes: int = 128 << 20  # left in the page cache; 0: as the kernel likes
-    snapshot_interval_size_bytes: int = 1 << 30  # of log between two snapshots of the state
+    snapshot_interval_size_bytes: int = number(1 << 30, 1)  # of log between two snapshots
     pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not
     pysyncobj_batch: bool = True  # commands leave once per heartbeat, as by its own default
     pysyncobj_password: bool = False  # the secret encrypts; needs the package cryptography
 
-    message_size_max: int = 4 << 20
+    message_size_max: int = number(4 << 20, 1, MESSAGE_SIZE_MAX)
     store_reply_message_enable: bool = True  # replies are stored as well as pushed
     trace_topic_enable: bool = False  # the leader creates RMQ_SYS_TRACE_TOPIC
     broker_permission: int = 6  # what clients may do here: 4 pull, 2 send
     use_server_side_reset_offset: bool = True  # pulls are answered with offset resets
     auto_create_topic: bool = True
     reject_transactions: bool = False
-    transaction_timeout_ms: int = 6_000
-    transaction_check_interval_ms: int = 30_000
-    transaction_check_max: int = 15
+    transaction_timeout_ms: int = number(6_000, 1)
+    transaction_check_interval_ms: int = number(30_000, 1)
+    transaction_check_max: int = number(15, 1)
     transaction_retention_ms: int = 72 * 3_600_000
-    registration_interval_ms: int = 30_000
-    connections_max: int = 4_096  # to clients; no more than half of the files it may open
+    registration_interval_ms: int = number(30_000, 1)
+    connections_max: int = number(4_096, 1)  # to clients; at most half of the files it may open
     connections_reserved: int = 64  # beyond: for operators and members alone
-    client_silence_ms_max: int = 120_000
+    client_silence_ms_max: int = number(120_000, 1)
     clients_per_group_max: int = 10_000
     held_pulls_max: int = 100_000
-    lock_lease_ms: int = 60_000  # of orderly consumers' queues; their clients believe in half of it
+    lock_lease_ms: int = number(60_000, 1)  # of ordered queues; their clients believe in half of it
     pull_count_max: int = 1_024
     pull_size_max: int = 8 << 20
     enable_property_filter: bool = True  # SQL92 expressions in subscriptions
@@ -92,16 +101,16 @@ class BrokerConfig:
     disk_max_used_space_ratio: int = 75  # more than this, and expired messages are deleted at once
     disk_space_clean_forcibly_ratio: int = 85  # more than this, and the oldest goes
     clean_file_forcibly_enable: bool = True
-    file_reserved_time_hours: int = 72
+    file_reserved_time_hours: int = number(72, 1)
     delete_when: str = "04"  # hours of the day at which expired messages are deleted
     log_size_bytes_max: int = 0  # more than this, and the oldest goes; 0: not bounded
     timer_wheel_enable: bool = True
-    timer_max_delay_sec: int = 3 * 86_400
+    timer_max_delay_sec: int = number(3 * 86_400, 1)
     recall_message_enable: bool = True
     # The index by key, RocketMQ's names; an index file takes 40 + 4 slots + 20 units, sparse.
     message_index_enable: bool = True
-    max_hash_slot_num: int = 5_000_000
-    max_index_num: int = 20_000_000
+    max_hash_slot_num: int = number(5_000_000, 1, (1 << 31) - 1)
+    max_index_num: int = number(20_000_000, 2, (1 << 31) - 1)
     limits: StateLimits = field(default_factory=StateLimits)
     proposer: ProposerLimits = field(default_factory=ProposerLimits)
     security: SecurityConfig = field(default_factory=SecurityConfig)  # TLS, PROXY preambles
@@ -127,21 +136,17 @@ class BrokerConfig:
             split_address(name, address)
         for address in self.name_servers:
             split_address("name_servers", address)
-        if self.message_size_max > MESSAGE_SIZE_MAX:
-            raise ConfigError(
-                f"message_size_max: {self.message_size_max} is above {MESSAGE_SIZE_MAX}"
-            )
         try:
             hours_of_day(self.delete_when)
         except ValueError as error:
             raise ConfigError(f"delete_when: {error}") from error
-        if not 2 <= self.max_index_num < 1 << 31 or self.max_hash_slot_num >= 1 << 31:
-            raise ConfigError("max_index_num, max_hash_slot_num: not within 2 (or 1) and 2^31")
-        for owner, keys in ((self, _POSITIVE), (self.limits, None), (self.proposer, None)):
-            for key in keys or sorted(_fields_of(type(owner)) - _MAY_BE_ZERO):
-                value = getattr(owner, key)
-                if value is not None and value <= 0:
-                    raise ConfigError(f"{key}: {value} is not above 0")
+        problems = range_problems("", self)
+        for limits in (self.limits, self.proposer):
+            for key in sorted(_fields_of(type(limits)) - _MAY_BE_ZERO):
+                if getattr(limits, key) < 1:
+                    problems.append(f"{key} must be at least 1, not {getattr(limits, key)}")
+        if problems:
+            raise ConfigError("; ".join(problems))
 
     @property
     def in_memory_size(self) -> int:
@@ -170,29 +175,13 @@ class BrokerConfig:
         )
 
 
-MESSAGE_SIZE_MAX = 6 << 20
-"""Records of a batch, their properties and keys fit one entry of the log, which has 8 MiB."""
-_POSITIVE = (
-    "heartbeat_ms",
-    "election_timeout_ms_min",
-    "election_timeout_ms_max",
-    "segment_size_bytes_max",
-    "snapshot_interval_size_bytes",
-    "message_size_max",
-    "transaction_timeout_ms",
-    "transaction_check_interval_ms",
-    "transaction_check_max",
-    "registration_interval_ms",
-    "client_silence_ms_max",
-    "lock_lease_ms",
-    "connections_max",
-    "file_reserved_time_hours",
-    "timer_max_delay_sec",
-    "max_hash_slot_num",
-    "max_index_num",
-)
 _MAY_BE_ZERO = frozenset({"dedupe_evicted_keys_max"})
 _SECTIONS = ("raft", "broker")
+_PARTS: Final[Mapping[str, type[Any]]] = {
+    "limits": StateLimits,
+    "proposer": ProposerLimits,
+    "security": SecurityConfig,
+}
 
 
 def split_address(key: str, address: str) -> tuple[str, int]:
@@ -228,42 +217,25 @@ def parse_config(text: str) -> BrokerConfig:
 
 
 def _config_of(values: dict[str, Any]) -> BrokerConfig:
-    hints = get_type_hints(BrokerConfig)
-    arguments: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {"limits": {}, "proposer": {}}
-    nested_types = {"limits": StateLimits, "proposer": ProposerLimits}
-    security: dict[str, object] = {}
+    """Make the configuration of all tables' keys together; some of them are of parts of it."""
+    owners = {key: part for part, kind in _PARTS.items() for key in _fields_of(kind)}
+    own = _fields_of(BrokerConfig) - _PARTS.keys()
+    tables: dict[str, dict[str, object]] = {part: {} for part in ("", *_PARTS)}
     for key, value in values.items():
-        owner = next((name for name, kind in nested_types.items() if key in _fields_of(kind)), None)
-        if owner is not None:
-            nested[owner][key] = _converted(key, value, int)
-        elif key in SECURITY_KEYS:
-            security[key] = value
-        elif key in hints and key not in {*nested_types, "security"}:
-            arguments[key] = _converted(key, value, hints[key])
-        else:
-            known = (hints.keys() - nested_types.keys() - {"security"}) | set(_SECTIONS)
-            known |= SECURITY_KEYS
-            known |= {name for kind in nested_types.values() for name in _fields_of(kind)}
+        if key not in own and key not in owners:
+            known = {*own, *owners, *_SECTIONS}
             raise ConfigError(f"{key}: there is no such setting{near_matches(key, known)}")
-    for name, kind in nested_types.items():
-        arguments[name] = kind(**nested[name])
-    try:
-        arguments["security"] = SecurityConfig.of(security)
-    except SecurityConfigError as error:
-        raise ConfigError(str(error)) from error
-    for key in ("group", "node"):
-        if key not in arguments:
-            raise ConfigError(f"{key}: is missing")
+        if isinstance(value, int) and value < 0:
+            raise ConfigError(f"{key} must be at least 0, not {value}")
+        tables[owners.get(key, "")][key] = value
+    arguments = section_values(BrokerConfig, "", tables[""], ConfigError)
+    for part, kind in _PARTS.items():
+        try:
+            arguments[part] = section(kind, "", tables[part], ConfigError)
+        except SecurityConfigError as error:
+            raise ConfigError(str(error)) from error
     return BrokerConfig(**arguments)
 
 
-def _fields_of(kind: type[BrokerConfig] | type[StateLimits] | type[ProposerLimits]) -> set[str]:
+def _fields_of(kind: type[Any]) -> set[str]:
     return {field_.name for field_ in dataclasses.fields(kind)}
-
-
-def _converted(key: str, value: object, hint: Any) -> Any:
-    converted = typed(key, value, hint, ConfigError)
-    if isinstance(converted, int) and converted < 0:
-        raise ConfigError(f"{key}: {value} is not a whole number of at least 0")
-    return converted

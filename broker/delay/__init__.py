@@ -7,5 +7,5 @@ Deliveries and recalls are proposals of the leader.
 
 The room never delivers before the time, and stores no progress outside of the log.
 
-May import: `broker.entry`, `broker.leader`, `broker.request`, `raft`, `remoting`.
+May import: `broker.entry`, `broker.request`, `raft`, `remoting`.
 """

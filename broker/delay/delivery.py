@@ -17,15 +17,15 @@ import logging
 from typing import Final
 
 from broker.delay.records import delivered_record
+from broker.delay.waiting import DELAYING
 from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT, DeliverCommand
 from broker.entry.record import PendingRecord
 from broker.entry.topics import SCHEDULE_TOPIC
-from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import propose
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
-from raft.replicated_log import ProposalStatus
 from remoting.records.message import MessageRecord
 
 __all__ = ["DelayDelivery"]
@@ -76,20 +76,12 @@ class DelayDelivery:
         if not count:
             return
         self._under_way.add(queue_id)
-
-        def done(_: ProposalStatus | None) -> None:
-            self._under_way.discard(queue_id)
-
-        try:
-            self._leadership.proposer.submit(
-                Proposal(
-                    records=records,
-                    commands=[DeliverCommand(queue_id, first, first + count)],
-                    on_done=done,
-                )
-            )
-        except BusyError:
-            self._under_way.discard(queue_id)
+        if not propose(
+            self._leadership,
+            [DeliverCommand(queue_id, first, first + count)],
+            records=records,
+            ended=lambda _: self._under_way.discard(queue_id),
+        ):
             _log.info("the delivery of delayed messages waits: too many proposals are pending")
 
     def _final_record(self, stored: bytes) -> PendingRecord | None:
@@ -97,5 +89,5 @@ class DelayDelivery:
 
 
 def _without_delay(_: MessageRecord, properties: dict[str, str]) -> None:
-    for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"):
+    for name in DELAYING:
         properties.pop(name, None)

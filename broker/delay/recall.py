@@ -26,6 +26,7 @@ from broker.request.tasks import TaskOwner
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import RecallMessageRequestHeader
 from remoting.records.message import decode_record
+from remoting.records.property_names import PropertyName
 
 __all__ = ["RecallProcessor"]
 
@@ -107,8 +108,8 @@ class RecallProcessor:
         record = decode_record(replica.read(timer.position, timer.size), check_crc=False)
         properties = record.property_map()
         return (
-            properties.get("UNIQ_KEY") == handle.uniq_key
-            and properties.get("REAL_TOPIC") == handle.topic
+            properties.get(PropertyName.UNIQ_KEY) == handle.uniq_key
+            and properties.get(PropertyName.REAL_TOPIC) == handle.topic
         )
 
     def _answer(self, request: Request, handle: RecallHandle, remark: str | None) -> None:

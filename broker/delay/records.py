@@ -15,7 +15,9 @@ from broker.entry.record_copy import copied_record
 from broker.request.deleted_topics import is_of_deleted_topic
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
+from broker.request.stored_topic import real_place
 from remoting.records.message import MessageRecord, decode_record, encode_properties
+from remoting.records.property_names import PropertyName
 
 __all__ = ["delivered_record"]
 
@@ -30,7 +32,7 @@ def delivered_record(
     deleted. Raises RefusedError while that is being deleted."""
     record = decode_record(stored)
     properties = record.property_map()
-    topic, queue_id = properties["REAL_TOPIC"], int(properties["REAL_QID"])
+    topic, queue_id = real_place(properties)
     if is_of_deleted_topic(replica, leadership, topic, record.physical_offset, properties):
         return None
     change(record, properties)
@@ -40,5 +42,5 @@ def delivered_record(
         queue_id=queue_id,
         store_host_size=len(replica.store_host),
         properties=encode_properties(properties),
-        tags=properties.get("TAGS"),
+        tags=properties.get(PropertyName.TAGS),
     )

@@ -14,15 +14,14 @@ Rules: RocketMQ TimerMessageStore (TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS on what
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.delay.records import delivered_record
+from broker.delay.waiting import DelayError, Waiting, waiting_of
 from broker.entry.payload import DeliverTimersCommand, RecallTimerCommand
 from broker.entry.record import PendingRecord
-from broker.leader.proposer import BusyError, Proposal
-from broker.request.commit import commit
+from broker.request.commit import commit, propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
@@ -30,8 +29,9 @@ from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message import MessageRecord
+from remoting.records.property_names import PropertyName
 
-__all__ = ["Timers", "check_timers"]
+__all__ = ["Timers", "checked_waiting"]
 
 _log = logging.getLogger(__name__)
 _COUNT_MAX: Final = 256
@@ -40,7 +40,23 @@ _UNDER_WAY_MAX: Final = 4 * _COUNT_MAX
 _DAMAGED_WAIT_MS: Final = 1_000
 
 
-def check_timers(replica: Replica) -> None:
+def checked_waiting(replica: Replica, properties: Mapping[str, str]) -> Waiting | None:
+    """Return where a message with a delaying property waits; None: nowhere, its time has come.
+    Raises RefusedError where it may not wait."""
+    try:
+        waiting = waiting_of(
+            properties,
+            now_ms=replica.clock_ms(),
+            delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
+        )
+    except DelayError as error:
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+    if waiting is not None and waiting.deliver_ms is not None:
+        _check_timers(replica)
+    return waiting
+
+
+def _check_timers(replica: Replica) -> None:
     """Raise RefusedError where no more messages may wait for a time of their own."""
     if not replica.config.timer_wheel_enable:
         raise RefusedError(
@@ -87,7 +103,7 @@ class Timers:
             request,
             [RecallTimerCommand(queue_offset)],
             answer=answer,
-            ended=partial(self._under_way.discard, queue_offset),
+            ended=lambda _: self._under_way.discard(queue_offset),
         )
 
     def _deliver_some(self, now_ms: int) -> bool:
@@ -117,20 +133,16 @@ class Timers:
         if not offsets:
             return False
 
-        def done(status: ProposalStatus | None) -> None:
+        def ended(status: ProposalStatus | None) -> None:
             self._under_way.difference_update(offsets)
             if status is ProposalStatus.COMMITTED:
                 self._desk.stats.timers_delivered(len(records))
 
-        try:
-            self._leadership.proposer.submit(
-                Proposal(records=records, commands=[DeliverTimersCommand(offsets)], on_done=done)
-            )
-        except BusyError:
-            _log.info("the delivery of timer messages waits: too many proposals are pending")
-            return False
         self._under_way.update(offsets)
-        return True
+        if propose(self._leadership, [DeliverTimersCommand(offsets)], records=records, ended=ended):
+            return True
+        _log.info("the delivery of timer messages waits: too many proposals are pending")
+        return False
 
     def _final_record(self, queue_offset: int, now_ms: int) -> PendingRecord | None:
         """Build the message to deliver; None where its topic was deleted. Raises RefusedError where
@@ -139,9 +151,9 @@ class Timers:
         assert timer is not None
 
         def change(record: MessageRecord, properties: dict[str, str]) -> None:
-            del properties["REAL_TOPIC"], properties["REAL_QID"]
-            properties["TIMER_ENQUEUE_MS"] = str(record.store_timestamp_ms)
-            properties["TIMER_DEQUEUE_MS"] = str(now_ms)
+            del properties[PropertyName.REAL_TOPIC], properties[PropertyName.REAL_QUEUE_ID]
+            properties[PropertyName.TIMER_ENQUEUE_MS] = str(record.store_timestamp_ms)
+            properties[PropertyName.TIMER_DEQUEUE_MS] = str(now_ms)
 
         stored = self._replica.read(timer.position, timer.size)
         return delivered_record(self._replica, self._leadership, stored, change)

@@ -18,12 +18,18 @@ from typing import Final
 
 from broker.entry.levels import delay_level_of, schedule_queue_id
 from broker.entry.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from remoting.records.property_names import PropertyName
 
 __all__ = ["ADDED_SIZE_MAX", "DELAYING", "DelayError", "Waiting", "waiting_of"]
 
 ADDED_SIZE_MAX: Final = 128
 """Bytes that a delay adds to a message's properties on its way; room must be left for them."""
-DELAYING: Final = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+DELAYING: Final = (
+    PropertyName.DELAY,
+    PropertyName.TIMER_DELAY_SEC,
+    PropertyName.TIMER_DELAY_MS,
+    PropertyName.TIMER_DELIVER_MS,
+)
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -43,19 +49,21 @@ class Waiting:
     @property
     def properties(self) -> dict[str, str]:
         """Return the properties that are added to the waiting message."""
-        return {} if self.deliver_ms is None else {"TIMER_OUT_MS": str(self.deliver_ms - 1)}
+        return (
+            {} if self.deliver_ms is None else {PropertyName.TIMER_OUT_MS: str(self.deliver_ms - 1)}
+        )
 
 
 def waiting_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> Waiting | None:
     """Return where the message waits; None where it is not delayed. Raises DelayError."""
-    text = properties.get("DELAY")
+    text = properties.get(PropertyName.DELAY)
     if text is not None:
         level = delay_level_of(text)
         if level is None:
             raise DelayError(f"property DELAY is {text[:40]!r}, not a number")
         if level:
             return Waiting(topic=SCHEDULE_TOPIC, queue_id=schedule_queue_id(level))
-    if "TIMER_OUT_MS" in properties:
+    if PropertyName.TIMER_OUT_MS in properties:
         return None
     deliver_ms = _deliver_ms(properties, now_ms)
     if deliver_ms is None or deliver_ms <= now_ms:
@@ -72,9 +80,9 @@ def waiting_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int)
 def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     """Return the time of delivery by the first timer property. Raises DelayError."""
     for name, unit_ms, begin_ms in (
-        ("TIMER_DELAY_SEC", 1_000, now_ms),
-        ("TIMER_DELAY_MS", 1, now_ms),
-        ("TIMER_DELIVER_MS", 1, 0),
+        (PropertyName.TIMER_DELAY_SEC, 1_000, now_ms),
+        (PropertyName.TIMER_DELAY_MS, 1, now_ms),
+        (PropertyName.TIMER_DELIVER_MS, 1, 0),
     ):
         text = properties.get(name)
         if text is not None:

@@ -4,6 +4,6 @@
 `locks` an orderly consumer's claims on its queues. Owners of queues are replicated
 (`broker.state.queue_owners`), their leases are in `broker.leader.rebalance_lock` (decision 18).
 
-May import: `broker.entry`, `broker.leader`, `broker.queues`, `broker.request`, `broker.send`,
+May import: `broker.entry`, `broker.queues`, `broker.request`, `broker.send`,
   `broker.state`, `raft`, `remoting`.
 """

@@ -7,8 +7,6 @@ Rules: RocketMQ ClientManageProcessor, HeartbeatData.
 
 from __future__ import annotations
 
-import contextlib
-
 import msgspec
 
 from broker.entry.topics import (
@@ -17,10 +15,10 @@ from broker.entry.topics import (
     TopicNameError,
     check_group_name,
 )
-from broker.leader.proposer import BusyError, Proposal
 from broker.queues.message_filter import EXPRESSION_SIZE_MAX, TAG, FilterError
 from broker.queues.sql import filter_of
 from broker.request.clients import ClientsFullError, Subscription
+from broker.request.commit import propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
@@ -202,11 +200,8 @@ class ClientProcessor:
 
     def _make_topics(self, topics: dict[str, Topic]) -> None:
         """Create the topics, in one proposal: how many may wait is limited."""
-        commands = [topic.command() for topic in topics.values()]
-        if not commands:
-            return
-        with contextlib.suppress(BusyError):  # the next heartbeat creates them
-            self._leadership.proposer.submit(Proposal(commands=[*commands], on_done=lambda _: None))
+        if topics:  # where too many proposals wait, the next heartbeat creates them
+            propose(self._leadership, [topic.command() for topic in topics.values()])
 
 
 def _check_names(heartbeat: _Heartbeat) -> None:

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Final
 
 import msgspec
 
 from broker.entry.payload import LockCommand, UnlockCommand
 from broker.entry.topics import TopicNameError, check_group_name
-from broker.leader.proposer import BusyError, Proposal
-from broker.request.commit import commit
+from broker.request.commit import commit, propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
-from broker.request.proposal_answers import refused_of
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.queue_owners import Owner, Queue
@@ -92,22 +89,18 @@ class LockProcessor:
             answer(claims.held)
             return
 
-        def done(status: ProposalStatus | None) -> None:
-            refused = refused_of(status, leadership.not_leader_remark)
-            now_ms = replica.monotonic_ms() if refused is None else None
+        def ended(status: ProposalStatus | None) -> None:
+            is_owner = status is ProposalStatus.COMMITTED
+            now_ms = replica.monotonic_ms() if is_owner else None
             self._locks.end_change(group, claims.free, now_ms)
-            if refused is None:
-                answer(claims.held + claims.free)
-            else:
-                request.refuse(refused)
 
-        try:
-            leadership.proposer.submit(
-                Proposal(commands=[lock_command(group, wanted.owner, claims.free)], on_done=done)
-            )
-        except BusyError as error:
-            self._locks.end_change(group, claims.free, None)
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        commit(
+            leadership,
+            request,
+            [lock_command(group, wanted.owner, claims.free)],
+            answer=lambda: answer(claims.held + claims.free),
+            ended=ended,
+        )
 
     def unlock(self, request: Request) -> None:
         """Unlock queues, and answer once they are free (UNLOCK_BATCH_MQ). Raises RefusedError."""
@@ -125,8 +118,12 @@ class LockProcessor:
 
         commands = [unlock_command(group, wanted.owner, queues)]
         self._locks.change(group, queues)
-        ended = partial(self._locks.end_change, group, queues, None)
-        commit(self._leadership, request, commands, ended=ended)
+        commit(
+            self._leadership,
+            request,
+            commands,
+            ended=lambda _: self._locks.end_change(group, queues, None),
+        )
 
     def sweep(self) -> None:
         """Remove owners whose leases are over. Called by the shell now and then."""
@@ -140,16 +137,11 @@ class LockProcessor:
         for group, _, queues in expired:
             self._locks.change(group, queues)
 
-        def done(status: ProposalStatus | None) -> None:
+        def ended(status: ProposalStatus | None) -> None:
             for group, _, queues in expired:
                 self._locks.end_change(group, queues, None)
 
-        try:
-            leadership.proposer.submit(
-                Proposal(commands=[unlock_command(*row) for row in expired], on_done=done)
-            )
-        except BusyError:
-            done(None)
+        if not propose(leadership, [unlock_command(*row) for row in expired], ended=ended):
             _log.info("expired locks wait: too many proposals are pending")
 
     def _is_here(self, queue: _Queue) -> bool:

@@ -21,11 +21,12 @@ from broker.index.key_hashes import IndexedKeys, hash_keys, topic_hash
 from remoting.errors import RecordError
 from remoting.records import sys_flag as flags
 from remoting.records.message import MAGIC_V1
-from remoting.records.properties import find_property
+from remoting.records.properties import find_property, property_mark
+from remoting.records.property_names import PropertyName
 
 __all__ = ["KeyCollector", "record_keys"]
 
-_KEYS: Final = b"KEYS\x01"
+_KEYS: Final = property_mark(PropertyName.KEYS)
 _UNIT_FIELDS: Final = np.dtype([("position", ">u8"), ("size", ">u4"), ("tags_code", ">i8")])
 assert _UNIT_FIELDS.itemsize == UNIT_SIZE
 _LENGTH: Final = struct.Struct(">I")
@@ -109,8 +110,8 @@ class KeyCollector:
 def record_keys(properties: bytes) -> list[str]:
     """Return UNIQ_KEY first, then the words of KEYS; none where a value is invalid UTF-8."""
     try:
-        uniq_key = find_property(properties, b"UNIQ_KEY")
-        words = find_property(properties, b"KEYS")
+        uniq_key = find_property(properties, PropertyName.UNIQ_KEY)
+        words = find_property(properties, PropertyName.KEYS)
     except RecordError:
         return []
     keys = [] if uniq_key is None else [uniq_key]

@@ -6,5 +6,5 @@ the leases of queue owners, `busy` the popped messages about which something is 
 
 Nothing here survives a loss of leadership, and no lease goes by a clock that can jump.
 
-May import: `broker.entry`, `broker.state`, `raft`.
+May import: `broker.entry`, `broker.state`, `raft`, `remoting`.
 """

@@ -51,10 +51,12 @@ from raft.replicated_log import (
     ReplicatedLog,
     Slot,
 )
+from remoting.records.properties import property_mark
+from remoting.records.property_names import PropertyName
 
 __all__ = ["BusyError", "Proposal", "Proposer", "ProposerLimits"]
 
-_KEYS: Final = b"KEYS\x01"
+_KEYS: Final = property_mark(PropertyName.KEYS)
 _WAITING_PER_KEY_MAX = 1_000
 
 

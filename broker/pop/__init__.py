@@ -7,6 +7,6 @@ there is in a queue, `assignment` assigns queues to consumers. Who holds what is
 
 It never delivers a message before the entry that holds it is committed.
 
-May import: `broker.entry`, `broker.leader`, `broker.queues`, `broker.request`, `broker.state`,
+May import: `broker.entry`, `broker.queues`, `broker.request`, `broker.state`,
   `raft`, `remoting`.
 """

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from broker.entry.payload import ClearResetCommand, Command
 from broker.entry.pop_commands import PopCommand, PopOrderCommand
 from broker.entry.topics import Topic, TopicNameError, check_group_name
-from broker.pop.reader import Slice, as_first_sent, read_slice, start_of
+from broker.pop.reader import Slice, as_first_sent, read_slice, readable_topic, start_of
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.sql import filter_of
 from broker.request.commit import commit
@@ -142,28 +141,9 @@ class PopProcessor:
     def _readable(self, header: PopMessageRequestHeader, request: Request) -> Topic:
         """Return the topic. Raises RefusedError where the group may not pop the queue."""
         replica = self._replica
-        group, name, queue_id = header.consumer_group, header.topic, header.queue_id
-        topic = replica.state.topics.get(name)
-        if topic is None:
-            raise RefusedError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
-            )
-        if not topic.readable:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
-            )
-        if not -1 <= queue_id < topic.read_queue_count:
-            raise RefusedError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
-                f"consumer:[{request.connection.peer}]",
-            )
-        config = replica.state.groups.get(group)
-        if config is not None and config.get("consumeEnable") is False:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
-            )
+        group, name = header.consumer_group, header.topic
+        whose = f" consumer:[{request.connection.peer}]"
+        topic = readable_topic(replica, group, name, header.queue_id, whose)
         try:
             check_group_name(group)
         except TopicNameError as error:
@@ -219,7 +199,7 @@ class PopProcessor:
             pop.request,
             commands,
             answer=lambda: self._guarded(pop, lambda: self._answer(pop, catch)),
-            ended=partial(self._landed, catch),
+            ended=lambda _: self._landed(catch),
         )
 
     def _queues(self, pop: _Pop) -> list[tuple[str, int]]:

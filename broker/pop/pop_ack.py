@@ -224,7 +224,7 @@ class PopAckProcessor:
             request,
             commands,
             answer=answer,
-            ended=lambda: leadership.pop_busy.end(mine),
+            ended=lambda _: leadership.pop_busy.end(mine),
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from broker.entry.topics import Topic
-from broker.pop.reader import read_slice, start_of
+from broker.pop.reader import read_slice, readable_topic, start_of
 from broker.queues.message_filter import EVERYTHING
 from broker.request.deleted_topics import first_of_living_topic
 from broker.request.desk import Desk
@@ -110,7 +110,7 @@ class PopPeekProcessor:
             if request.connection.closed:
                 return
             if not leadership.ready:
-                request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, leadership.not_leader_remark())
+                request.refuse(leadership.not_leader())
                 return
             now_ms = replica.clock_ms()
             try:
@@ -133,6 +133,7 @@ class PopPeekProcessor:
                     wake_ms=None,
                     run_again=attempt,
                     is_closed=lambda: request.connection.closed,
+                    is_query=True,
                 )
             ):
                 answer(False, is_full=True)
@@ -158,28 +159,7 @@ class PopPeekProcessor:
 
     def _check(self, header: _QueueHeader) -> Topic:
         """Return the topic. Raises RefusedError where the group may not read the queue."""
-        state = self._replica.state
-        group, name, queue_id = header.consumer_group, header.topic, header.queue_id
-        topic = state.topics.get(name)
-        if topic is None:
-            raise RefusedError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
-            )
-        if not topic.readable:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
-            )
-        if not -1 <= queue_id < topic.read_queue_count:
-            raise RefusedError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_count}]",
-            )
-        if state.groups.get(group, {}).get("consumeEnable") is False:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
-            )
-        return topic
+        return readable_topic(self._replica, header.consumer_group, header.topic, header.queue_id)
 
     def _start(self, key: QueueKey) -> int:
         stored = self._replica.state.consumer_offsets.get(key)

@@ -9,17 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.entry.topics import RETRY_PREFIX
+from broker.entry.topics import RETRY_PREFIX, Topic
 from broker.queues.message_filter import MessageFilter
 from broker.queues.queue_reader import offset_in_queue, read_matching
 from broker.request.replica import Replica
+from broker.request.request import RefusedError
 from broker.request.start_position import is_young
 from broker.state.pop_state import QueueKey
 from remoting.errors import RecordError
+from remoting.protocol.codes import ResponseCode
 from remoting.protocol.pop_handle import PopHandle
 from remoting.records.message import decode_record, encode_properties, encode_record
+from remoting.records.property_names import PropertyName
 
-__all__ = ["Slice", "as_first_sent", "read_slice", "start_of"]
+__all__ = ["Slice", "as_first_sent", "read_slice", "readable_topic", "start_of"]
 
 _SCAN_MAX: Final = 800  # units read per queue when a filter matches little
 
@@ -32,6 +35,31 @@ class Slice:
     next_offset: int
     offsets: list[int]
     records: list[bytes]
+
+
+def readable_topic(
+    replica: Replica, group: str, name: str, queue_id: int, whose: str = ""
+) -> Topic:
+    """Return the topic; `queue_id` -1: any queue. Raises RefusedError where the group may not read
+    it, or there is no such queue; then `whose` ends the text."""
+    topic = replica.state.topics.get(name)
+    if topic is None:
+        raise RefusedError(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
+        )
+    if not topic.readable:
+        raise RefusedError(
+            ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
+        )
+    if not -1 <= queue_id < topic.read_queue_count:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{queue_id}] is illegal, topic:[{name}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_count}]{whose}",
+        )
+    if replica.state.groups.get(group, {}).get("consumeEnable") is False:
+        raise RefusedError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+    return topic
 
 
 def start_of(replica: Replica, key: QueueKey, *, from_end: bool) -> int:
@@ -90,7 +118,7 @@ def as_first_sent(record: bytes, topic: str, handle: PopHandle) -> bytes:
     """
     found = decode_record(record, check_crc=False)
     properties = found.property_map()
-    properties.setdefault("POP_CK", handle.text())
+    properties.setdefault(PropertyName.POP_CK, handle.text())
     try:
         encoded = encode_properties(properties)
     except RecordError:

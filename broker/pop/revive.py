@@ -21,7 +21,7 @@ from broker.entry.pop_commands import ReviveCommand
 from broker.entry.record import PendingRecord
 from broker.entry.record_copy import copied_record
 from broker.entry.topics import DLQ_PREFIX, RETRY_PREFIX, Topic
-from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import propose
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
@@ -38,6 +38,7 @@ from remoting.records.message import (
     offset_msg_id,
 )
 from remoting.records.message_id import split_host
+from remoting.records.property_names import PropertyName
 
 __all__ = ["PopRevive"]
 
@@ -115,15 +116,12 @@ class PopRevive:
         rows = [[*due.key, due.offset, due.pop_ms] for due in revived]
         self._under_way = True
 
-        def done(_: ProposalStatus | None) -> None:
+        def ended(_: ProposalStatus | None) -> None:
             self._under_way = False
 
-        try:
-            self._leadership.proposer.submit(
-                Proposal(records=records, commands=[*commands, ReviveCommand(rows)], on_done=done)
-            )
-        except BusyError:
-            self._under_way = False
+        if not propose(
+            self._leadership, [*commands, ReviveCommand(rows)], records=records, ended=ended
+        ):
             _log.info("popped messages wait: too many proposals are pending")
 
     def _stored(self, due: Due) -> MessageRecord | None:
@@ -158,15 +156,15 @@ class PopRevive:
         has_room = len(stored.properties) <= PROPERTIES_SIZE_MAX - _HANDLE_SIZE_MAX
         is_dead = attempts > self._retries(group) or not has_room
         properties = stored.property_map()
-        properties.setdefault("1ST_POP_TIME", str(due.pop_ms))
+        properties.setdefault(PropertyName.FIRST_POP_TIME, str(due.pop_ms))
         if is_dead:
             origin = stored.topic.removeprefix(pop_retry_topic("", group))
             message_id = offset_msg_id(*split_host(replica.store_address), stored.physical_offset)
-            properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
+            properties.setdefault(PropertyName.ORIGIN_MESSAGE_ID, message_id)
             properties |= {
-                "RETRY_TOPIC": origin,
-                "DLQ_ORIGIN_TOPIC": origin,
-                "DLQ_ORIGIN_MESSAGE_ID": properties["ORIGIN_MESSAGE_ID"],
+                PropertyName.RETRY_TOPIC: origin,
+                PropertyName.DLQ_ORIGIN_TOPIC: origin,
+                PropertyName.DLQ_ORIGIN_MESSAGE_ID: properties[PropertyName.ORIGIN_MESSAGE_ID],
             }
         is_retry = stored.topic.startswith(RETRY_PREFIX)
         name = stored.topic if is_retry else pop_retry_topic(stored.topic, group)
@@ -185,7 +183,7 @@ class PopRevive:
             queue_id=0,
             store_host_size=len(replica.store_host),
             properties=encoded,
-            tags=properties.get("TAGS"),
+            tags=properties.get(PropertyName.TAGS),
             reconsume_times=attempts,
         )
 

@@ -35,7 +35,7 @@ from broker.entry.topics import TRACE_TOPIC, Topic, system_topics
 from broker.failpoints.orders import Switches
 from broker.index.index_file import IndexShape
 from broker.index.indexer import Indexer
-from broker.leader.proposer import BusyError, Proposal, Proposer
+from broker.leader.proposer import Proposer
 from broker.pop.revive import PopRevive
 from broker.process.housekeeping import Housekeeper
 from broker.process.processors import Processors
@@ -50,6 +50,7 @@ from broker.queues.derived_files import FILES_MAX
 from broker.queues.state_machine import BrokerStateMachine
 from broker.request.clients import Clients
 from broker.request.clock_exchange import ClockExchange
+from broker.request.commit import propose
 from broker.request.desk import Desk
 from broker.request.forwarding import Forwarding
 from broker.request.leadership import Leadership
@@ -394,10 +395,7 @@ class Broker:
         """Create the trace topic if the group has none; on failure the next leader tries again."""
         if self.leadership.ready and self.leadership.proposer.topic(TRACE_TOPIC) is None:
             topic = Topic(name=TRACE_TOPIC, read_queue_count=1, write_queue_count=1)
-            with contextlib.suppress(BusyError):
-                self.leadership.proposer.submit(
-                    Proposal(commands=[topic.command()], on_done=lambda _: None)
-                )
+            propose(self.leadership, [topic.command()])
 
     # Ticks -------------------------------------------------------------------------------------
 

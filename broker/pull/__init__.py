@@ -5,5 +5,5 @@ offsets and the bounds of queues, `queries` questions by time and by message id 
 
 Only a leader that has just proved itself says where a queue ends, or that an offset is wrong.
 
-May import: `broker.entry`, `broker.leader`, `broker.queues`, `broker.request`, `raft`, `remoting`.
+May import: `broker.entry`, `broker.queues`, `broker.request`, `raft`, `remoting`.
 """

@@ -5,6 +5,7 @@ Place in the data path: `broker.process.request_table` joins the rows of all roo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from broker.request.forwarding import Forwarded
@@ -25,6 +26,9 @@ __all__ = ["ROWS"]
 
 _C: Final = RequestCode
 _PULLED: Final = "suggestWhichBrokerId nextBeginOffset minOffset maxOffset"
+
+# What a consumer at work has to know of its queues.
+_question = partial(Row, needs=SIGNATURE, forwarded=Forwarded.FOR_OTHERS, by_clients=True)
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(
@@ -59,41 +63,23 @@ ROWS: Final[tuple[Row, ...]] = (
         needs=READ,
         forwarded=Forwarded.FOR_OTHERS,
     ),
-    Row(
-        _C.GET_MAX_OFFSET,
-        "offsets.maximum",
-        header=GetMaxOffsetRequestHeader,
-        answer="offset",
-        needs=SIGNATURE,
-        forwarded=Forwarded.FOR_OTHERS,
-        by_clients=True,
+    _question(
+        _C.GET_MAX_OFFSET, "offsets.maximum", header=GetMaxOffsetRequestHeader, answer="offset"
     ),
-    Row(
-        _C.GET_MIN_OFFSET,
-        "offsets.minimum",
-        header=GetMinOffsetRequestHeader,
-        answer="offset",
-        needs=SIGNATURE,
-        forwarded=Forwarded.FOR_OTHERS,
-        by_clients=True,
+    _question(
+        _C.GET_MIN_OFFSET, "offsets.minimum", header=GetMinOffsetRequestHeader, answer="offset"
     ),
-    Row(
+    _question(
         _C.SEARCH_OFFSET_BY_TIMESTAMP,
         "queries.search_offset",
         header=SearchOffsetRequestHeader,
         answer="offset",
-        needs=SIGNATURE,
-        forwarded=Forwarded.FOR_OTHERS,
-        by_clients=True,
     ),
-    Row(
+    _question(
         _C.GET_EARLIEST_MSG_STORETIME,
         "queries.earliest_store_time",
         header=GetMinOffsetRequestHeader,
         answer="timestamp",
-        needs=SIGNATURE,
-        forwarded=Forwarded.FOR_OTHERS,
-        by_clients=True,
     ),
     Row(
         _C.VIEW_MESSAGE_BY_ID,

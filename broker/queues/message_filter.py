@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from remoting.records.message import tags_code
+from remoting.records.property_names import PropertyName
 
 __all__ = [
     "EVERYTHING",
@@ -66,7 +67,7 @@ class TagFilter:
         return self.codes is None or code in self.codes
 
     def wants(self, properties: Mapping[str, str]) -> bool:
-        return self.wants_code(tags_code(properties.get("TAGS")))
+        return self.wants_code(tags_code(properties.get(PropertyName.TAGS)))
 
 
 EVERYTHING: Final = TagFilter(codes=None)

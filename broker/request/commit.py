@@ -1,8 +1,9 @@
-"""Commands of a request, proposed to the log, and its answer once their outcome is known.
+"""Proposals to the log: those of a request, answered once their outcome is known, and the broker's
+own.
 
-Place in the data path: every request that changes something, but sends (`broker.send.store_send`).
-The answer follows `broker.request.proposal_answers`: success only for what is committed, and never
-"not stored" for what may be.
+Place in the data path: everything that changes something, but sends, whose answers name a place
+(`broker.send.store_send`). The answer follows `broker.request.proposal_answers`: success only for
+what is committed, and never "not stored" for what may be.
 """
 
 from __future__ import annotations
@@ -18,7 +19,36 @@ from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 
-__all__ = ["commit"]
+__all__ = ["Ended", "commit", "propose"]
+
+Ended = Callable[[ProposalStatus | None], None]
+"""Called with what became of a proposal; None: surely not stored."""
+
+
+def propose(
+    leadership: Leadership,
+    commands: Sequence[Command],
+    *,
+    records: Sequence[PendingRecord] = (),
+    ended: Ended | None = None,
+    half_queue_offset: int | None = None,
+) -> bool:
+    """Propose what no request waits for; False where too many proposals wait, so that whoever
+    calls tries again later. `ended` is called once, in this case too."""
+    try:
+        leadership.proposer.submit(
+            Proposal(
+                commands=list(commands),
+                records=records,
+                on_done=_ignore if ended is None else ended,
+                half_queue_offset=half_queue_offset,
+            )
+        )
+    except BusyError:
+        if ended is not None:
+            ended(None)
+        return False
+    return True
 
 
 def commit(
@@ -30,7 +60,7 @@ def commit(
     answer: Callable[[], None] | None = None,
     ends_batch: bool = False,
     half_queue_offset: int | None = None,
-    ended: Callable[[], None] | None = None,
+    ended: Ended | None = None,
 ) -> None:
     """Propose, and answer the request; `answer` replies where it succeeded and plain 0 won't do.
     `ended` is called before the answer, whatever the outcome, and before this raises.
@@ -40,8 +70,8 @@ def commit(
 
     def done(status: ProposalStatus | None) -> None:
         if ended is not None:
-            ended()
-        refused = refused_of(status, leadership.not_leader_remark)
+            ended(status)
+        refused = refused_of(status, leadership.not_leader)
         if refused is not None:
             request.refuse(refused)
         elif answer is not None:
@@ -61,5 +91,9 @@ def commit(
         )
     except BusyError as error:
         if ended is not None:
-            ended()
+            ended(None)
         raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+
+def _ignore(_: ProposalStatus | None) -> None:
+    pass

@@ -21,6 +21,7 @@ from broker.request.request import RefusedError
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message_id import parse_offset_msg_id, split_host
+from remoting.records.property_names import PropertyName
 
 __all__ = ["RetryFilter", "first_of_living_topic", "is_of_deleted_topic"]
 
@@ -35,7 +36,7 @@ def is_of_deleted_topic(
     """Whether the message at `position`, which is to go to `topic`, was sent to a deleted topic of
     that name. Raises RefusedError (2) while a deletion of it is in flight."""
     deletions = replica.state.deletions
-    origin = properties.get("RETRY_TOPIC") if topic.startswith(RETRY_PREFIX) else None
+    origin = properties.get(PropertyName.RETRY_TOPIC) if topic.startswith(RETRY_PREFIX) else None
     for name in (topic, origin):
         if name is not None and leadership.proposer.is_being_deleted(name):
             raise RefusedError(ResponseCode.SYSTEM_BUSY, f"topic[{name}] is just being deleted")
@@ -88,7 +89,7 @@ class RetryFilter:
         return True
 
     def wants(self, properties: Mapping[str, str]) -> bool:
-        origin = properties.get("RETRY_TOPIC")
+        origin = properties.get(PropertyName.RETRY_TOPIC)
         sent_at = None if origin is None else _origin_position(self._replica, properties)
         if origin is None or sent_at is None:
             return True
@@ -99,7 +100,7 @@ def _origin_position(replica: Replica, properties: Mapping[str, str]) -> int | N
     """Return the position of a retry's original message in this group's log; None if the retry
     doesn't name it, or names another group's: clients may send a retry anywhere."""
     try:
-        ip, port, position = parse_offset_msg_id(properties.get("ORIGIN_MESSAGE_ID", ""))
+        ip, port, position = parse_offset_msg_id(properties.get(PropertyName.ORIGIN_MESSAGE_ID, ""))
     except (RecordError, ValueError):
         return None
     own = (replica.config.advertised, *replica.broker_addresses.values())

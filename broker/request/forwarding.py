@@ -30,7 +30,7 @@ from broker.entry.record import host_bytes
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
-from broker.request.request import RefusedError, Request
+from broker.request.request import Request
 from broker.request.tasks import TaskOwner
 from raft.replicated_log import LogStatus
 from remoting.errors import ConnectError, OverloadedError, RemotingError
@@ -196,9 +196,7 @@ class Forwarding:
         return True
 
     def _refuse(self, request: Request) -> None:
-        request.refuse(
-            RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self._leadership.not_leader_remark())
-        )
+        request.refuse(self._leadership.not_leader())
 
     def _leader_address(self) -> str | None:
         replica = self._replica

@@ -50,7 +50,7 @@ class Leadership:
     def require_leader(self) -> None:
         """Raises RefusedError (14, definite) unless this node may propose now."""
         if not self.ready:
-            raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, self.not_leader_remark())
+            raise self.not_leader()
         if self.want_of_room is not None:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -66,11 +66,10 @@ class Leadership:
         try:
             await self._replica.log.read_index()
         except NotLeaderError as error:
-            raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, self.not_leader_remark()
-            ) from error
+            raise self.not_leader() from error
 
-    def not_leader_remark(self) -> str:
+    def not_leader(self) -> RefusedError:
+        """Return the refusal (14, definite) that names the leader, where one is known."""
         leader = self._replica.log.status().leader_id
         address = None if leader is None else self._replica.broker_addresses.get(leader)
-        return not_leader_remark(address)
+        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, not_leader_remark(address))

@@ -2,11 +2,13 @@
 
 Place in the data path: `broker.pop.pop` holds a pop that found nothing; arrivals in its
 topic or its group's retry topic, and acknowledged order sets, wake it; it is run once more, and
-held again where others were faster. Pure: time is an argument.
+held again where others were faster. `broker.pop.pop_peek` holds queries whether a pop would find
+a message. Pure: time is an argument.
 
 Invariants: a group's pops are woken in the order in which they came, at most as many as messages
-arrived, not counting those whose clients are gone, which take none; their number is bounded.
-Source: RocketMQ PopLongPollingService.
+arrived, not counting those whose clients are gone, which take none; queries take none either: an
+arrival wakes every one of them that it fits; the number of what is held is bounded.
+Source: RocketMQ PopLongPollingService, of which NotificationProcessor has one of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ __all__ = ["HeldPop", "PopPolling"]
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeldPop:
     """Waiting pop; `queue_id` -1: any queue; `wake_ms`: when to run it without an arrival;
-    `is_closed`: whether the connection that asked is gone."""
+    `is_closed`: whether the connection that asked is gone; `is_query`: it takes no message."""
 
     topic: str
     group: str
@@ -33,6 +35,12 @@ class HeldPop:
     wake_ms: int | None
     run_again: Callable[[], None]
     is_closed: Callable[[], bool]
+    is_query: bool = False
+
+    @property
+    def takes(self) -> bool:
+        """Return whether it will take a message if it is woken for one."""
+        return not self.is_query and not self.is_closed()
 
     @property
     def names(self) -> tuple[str, str]:
@@ -51,9 +59,10 @@ class PopPolling:
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """Return how many pops of the group wait for this queue."""
+        """Return how many pops of the group wait for this queue, without queries."""
         return sum(
-            pop.group == group and pop.queue_id == queue_id for pop in self._held.get(topic, ())
+            pop.group == group and pop.queue_id == queue_id and not pop.is_query
+            for pop in self._held.get(topic, ())
         )
 
     def hold(self, pop: HeldPop) -> bool:
@@ -79,8 +88,8 @@ class PopPolling:
                 pop.queue_id in {-1, run.queue_id}
                 and (pop.codes is None or not pop.codes.isdisjoint(codes))
             )
-            if fits and left.setdefault(pop.group, run.count) > 0:
-                left[pop.group] -= not pop.is_closed()
+            if fits and (left.setdefault(pop.group, run.count) > 0 or pop.is_query):
+                left[pop.group] -= pop.takes
                 due.append(pop)
         self._wake(due)
 
@@ -90,7 +99,7 @@ class PopPolling:
         for pop in self._held.get(topic, ()):
             if pop.group == group:
                 due.append(pop)
-                if not pop.is_closed():
+                if pop.takes:
                     break
         self._wake(due)
 

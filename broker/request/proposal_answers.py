@@ -39,7 +39,7 @@ def store_code_of(status: ProposalStatus | None) -> ResponseCode | None:
 
 
 def refused_of(
-    status: ProposalStatus | None, not_leader_remark: Callable[[], str]
+    status: ProposalStatus | None, not_leader: Callable[[], RefusedError]
 ) -> RefusedError | None:
     """Return the refusal of anything not certainly done; None if it is committed.
 
@@ -48,7 +48,7 @@ def refused_of(
     if status is ProposalStatus.COMMITTED:
         return None
     if status is None:
-        return RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, not_leader_remark())
+        return not_leader()
     if status is ProposalStatus.TRUNCATED:
         return RefusedError(
             ResponseCode.SERVICE_NOT_AVAILABLE, "not stored: the log did not keep the entry"

@@ -10,6 +10,7 @@ may consume as one group could have any message sent back to it, and read it the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from broker.entry.topics import (
@@ -20,17 +21,23 @@ from broker.entry.topics import (
 )
 from remoting.protocol.group_topics import retry_topic
 from remoting.records.message import MessageRecord
+from remoting.records.property_names import PropertyName
 
-__all__ = ["topic_of", "topic_sent_back"]
+__all__ = ["real_place", "topic_of", "topic_sent_back"]
 
 _HOLDING_TOPICS: Final = frozenset({HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TOPIC})
+
+
+def real_place(properties: Mapping[str, str]) -> tuple[str, int]:
+    """Return the (topic, queue id) that a message was sent to which waits in another."""
+    return properties[PropertyName.REAL_TOPIC], int(properties[PropertyName.REAL_QUEUE_ID])
 
 
 def topic_of(record: MessageRecord) -> str:
     """Return the topic that a message was sent to, wherever it waits."""
     if record.topic not in _HOLDING_TOPICS:
         return record.topic
-    return record.property_map().get("REAL_TOPIC", record.topic)
+    return record.property_map().get(PropertyName.REAL_TOPIC, record.topic)
 
 
 def topic_sent_back(record: MessageRecord, group: str) -> str | None:

@@ -24,6 +24,7 @@ from broker.request.request import RefusedError
 from broker.state.dedupe import DedupeWindow, Verdict, hash_of
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message import decode_record
+from remoting.records.property_names import PropertyName
 
 __all__ = ["Place", "are_surely_new", "is_surely_new", "maybe_stored", "stored_place"]
 
@@ -97,7 +98,7 @@ def _place_of(replica: Replica, window: DedupeWindow, key: str) -> Place:
         record = decode_record(replica.read_record(position), check_crc=False)
     except LookupError as error:  # retention took it: stored once, but nowhere to be shown
         raise _expired(window, key) from error
-    own_key = record.property_map().get("UNIQ_KEY")
+    own_key = record.property_map().get(PropertyName.UNIQ_KEY)
     # A message of a batch that has no key of its own got the batch's and its number.
     if own_key != key and not (own_key is None and "#" in key):
         raise RefusedError(

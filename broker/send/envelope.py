@@ -13,10 +13,18 @@ from typing import Final
 
 from broker.delay.waiting import DELAYING
 from remoting.records.properties import parse_properties_text
+from remoting.records.property_names import PropertyName
 
 __all__ = ["Envelope", "block_text"]
 
-_RECEIPT: Final = "POP_CK"
+# What is searched for in the text of a block; TIMER_ begins several names.
+_TRAN_MSG: Final = PropertyName.TRAN_MSG
+_DELAY: Final = PropertyName.DELAY
+_RECEIPT: Final = PropertyName.POP_CK
+_UNIQ_KEY: Final = f"{PropertyName.UNIQ_KEY}\x01"
+_UNIQ_KEY_SIZE: Final = len(_UNIQ_KEY)
+_TAGS: Final = f"{PropertyName.TAGS}\x01"
+_TAGS_SIZE: Final = len(_TAGS)
 
 
 class Envelope:
@@ -30,25 +38,25 @@ class Envelope:
         self._has_receipt = False
         self.is_half = False
         self.delay: str | None = None
-        if "TRAN_MSG" in text or "DELAY" in text or "TIMER_" in text or _RECEIPT in text:
+        if _TRAN_MSG in text or _DELAY in text or "TIMER_" in text or _RECEIPT in text:
             self._parse()
             return
-        key_at, tags_at = text.rfind("UNIQ_KEY\x01"), text.rfind("TAGS\x01")
+        key_at, tags_at = text.rfind(_UNIQ_KEY), text.rfind(_TAGS)
         if (key_at > 0 and text[key_at - 1] != "\x02") or (
             tags_at > 0 and text[tags_at - 1] != "\x02"
         ):
             self._parse()
             return
-        self.uniq_key = _value(text, key_at + 9) if key_at >= 0 else None
-        self.tags = _value(text, tags_at + 5) if tags_at >= 0 else None
+        self.uniq_key = _value(text, key_at + _UNIQ_KEY_SIZE) if key_at >= 0 else None
+        self.tags = _value(text, tags_at + _TAGS_SIZE) if tags_at >= 0 else None
         if (key_at >= 0 and self.uniq_key is None) or (tags_at >= 0 and self.tags is None):
             self._parse()  # an empty value is none: an earlier one of that name is in force
 
     def _parse(self) -> None:
         pairs = self.pairs()
-        self.uniq_key = pairs.get("UNIQ_KEY")
-        self.tags = pairs.get("TAGS")
-        self.is_half = pairs.get("TRAN_MSG", "").lower() == "true"
+        self.uniq_key = pairs.get(PropertyName.UNIQ_KEY)
+        self.tags = pairs.get(PropertyName.TAGS)
+        self.is_half = pairs.get(PropertyName.TRAN_MSG, "").lower() == "true"
         self.delay = next((name for name in DELAYING if pairs.get(name, "0") != "0"), None)
         self._has_receipt = _RECEIPT in pairs
 

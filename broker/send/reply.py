@@ -29,13 +29,12 @@ from remoting.errors import FrameError, RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.properties import PROPERTIES_SIZE_MAX, parse_properties_text, properties_text
+from remoting.records.property_names import PropertyName
 
 __all__ = ["ReplyProcessor"]
 
 _PUSHES_MAX: Final = 4_096
 _PUSH_TIMEOUT_MS: Final = 10_000
-_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
-_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 
 
 class ReplyProcessor:
@@ -91,7 +90,7 @@ class ReplyProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, f"{len(text)} characters of properties"
             )
         properties = parse_properties_text(text)
-        properties[_PUSH_REPLY_TIME] = str(now_ms)
+        properties[PropertyName.PUSH_REPLY_TIME] = str(now_ms)
         return {**fields, "properties": properties_text(properties)}
 
     async def _push(self, request: Request, fields: dict[str, str], reply: _Reply) -> None:
@@ -103,9 +102,9 @@ class ReplyProcessor:
     async def _failure_of_push(self, request: Request, fields: dict[str, str]) -> str | None:
         """Push the reply; None once the requesting client has accepted it, else RocketMQ's words
         for the failure."""
-        client_id = parse_properties_text(fields["properties"]).get(_REPLY_TO_CLIENT)
+        client_id = parse_properties_text(fields["properties"]).get(PropertyName.REPLY_TO_CLIENT)
         if client_id is None:
-            return f"reply message properties[{_REPLY_TO_CLIENT}] is null"
+            return f"reply message properties[{PropertyName.REPLY_TO_CLIENT}] is null"
         connection = self._desk.clients.producer_named(client_id)
         if connection is None:
             return f"push reply message fail, channel of <{client_id}> not found."

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.delay.timers import check_timers
-from broker.delay.waiting import ADDED_SIZE_MAX, DelayError, Waiting, waiting_of
+from broker.delay.timers import checked_waiting
+from broker.delay.waiting import ADDED_SIZE_MAX
 from broker.entry.payload import Command
 from broker.entry.record import PendingRecord, RecordTemplate
 from broker.entry.topics import (
@@ -44,6 +44,7 @@ from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records import sys_flag as flags
 from remoting.records.message import PROPERTIES_SIZE_MAX, decode_batch_body, tags_code
+from remoting.records.property_names import PropertyName
 
 __all__ = ["SendProcessor"]
 
@@ -67,9 +68,9 @@ class SendProcessor:
         self._desk = desk
         self._added = block_text(
             {
-                "MSG_REGION": replica.config.region,
-                "TRACE_ON": "true",
-                "CLUSTER": replica.config.cluster,
+                PropertyName.MSG_REGION: replica.config.region,
+                PropertyName.TRACE_ON: "true",
+                PropertyName.CLUSTER: replica.config.cluster,
             }
         )
         self._random = desk.random
@@ -187,16 +188,20 @@ class SendProcessor:
         if len(text) > PROPERTIES_SIZE_MAX:
             raise self._illegal()  # before anything reads all of it
         envelope = Envelope(text)
-        waiting = None if envelope.delay is None or is_dead else self._waiting(envelope)
+        waiting = (
+            None
+            if envelope.delay is None or is_dead
+            else checked_waiting(self._replica, envelope.pairs())
+        )
         is_half = envelope.is_half and not (
             # A retry that an old client sends by itself, with every property of the message.
-            envelope.delay == "DELAY" and request.integer_or(names.reconsume, 0) > 0
+            envelope.delay == PropertyName.DELAY and request.integer_or(names.reconsume, 0) > 0
         )
         envelope.drop_receipt()
         key = envelope.uniq_key
         if key is None:
             key = self._desk.unique_ids.next_id(self._replica.clock_ms())
-            envelope.append(block_text({"UNIQ_KEY": key}))
+            envelope.append(block_text({PropertyName.UNIQ_KEY: key}))
         elif len(key) > _UNIQ_KEY_SIZE_MAX:
             raise _too_long(key)
         envelope.append(self._added)
@@ -204,7 +209,11 @@ class SendProcessor:
         if sys_flag & flags.INNER_BATCH:
             raise self._illegal()  # there are no BatchCQ topics
         if waiting is not None or is_half:
-            envelope.append(block_text({"REAL_TOPIC": topic.name, "REAL_QID": str(queue_id)}))
+            envelope.append(
+                block_text(
+                    {PropertyName.REAL_TOPIC: topic.name, PropertyName.REAL_QUEUE_ID: str(queue_id)}
+                )
+            )
         place = topic.name, queue_id
         if envelope.is_half:
             sys_flag = flags.with_transaction_type(sys_flag, flags.TRANSACTION_NONE)
@@ -241,21 +250,6 @@ class SendProcessor:
         if place[0] == TIMER_TOPIC and waiting is not None and waiting.deliver_ms is not None:
             record.tags_code = waiting.deliver_ms  # the time of delivery stands there
         return record, key
-
-    def _waiting(self, envelope: Envelope) -> Waiting | None:
-        """Return where a message with a delaying property waits. Raises RefusedError."""
-        replica = self._replica
-        try:
-            waiting = waiting_of(
-                envelope.pairs(),
-                now_ms=replica.clock_ms(),
-                delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
-            )
-        except DelayError as error:
-            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        if waiting is not None and waiting.deliver_ms is not None:
-            check_timers(replica)
-        return waiting
 
     def _batch_records(
         self, request: Request, names: SendNames, topic: Topic, queue_id: int

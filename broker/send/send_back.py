@@ -40,6 +40,7 @@ from remoting.records.message import (
     offset_msg_id,
 )
 from remoting.records.message_id import split_host
+from remoting.records.property_names import PropertyName
 
 __all__ = ["SendBackProcessor", "retry_queue_count", "topic_of_retry"]
 
@@ -92,7 +93,7 @@ class SendBackProcessor:
 
         def answer() -> None:
             self._desk.stats.sent_back(
-                group, record.property_map().get("RETRY_TOPIC", record.topic)
+                group, record.property_map().get(PropertyName.RETRY_TOPIC, record.topic)
             )
             request.reply(ResponseCode.SUCCESS)
 
@@ -110,18 +111,29 @@ class SendBackProcessor:
         replica = self._replica
         queue_id = self._desk.random.randrange(topic.write_queue_count)
         properties = record.property_map()
-        for name in ("DELAY", "POP_CK", "REAL_TOPIC", "REAL_QID"):
+        for name in (
+            PropertyName.DELAY,
+            PropertyName.POP_CK,
+            PropertyName.REAL_TOPIC,
+            PropertyName.REAL_QUEUE_ID,
+        ):
             properties.pop(name, None)
-        properties.setdefault("RETRY_TOPIC", record.topic)
+        properties.setdefault(PropertyName.RETRY_TOPIC, record.topic)
         properties.setdefault(
-            "ORIGIN_MESSAGE_ID",
+            PropertyName.ORIGIN_MESSAGE_ID,
             offset_msg_id(*split_host(replica.store_address), record.physical_offset),
         )
         if topic.name.startswith(DLQ_PREFIX):
-            properties["DLQ_ORIGIN_TOPIC"] = properties["RETRY_TOPIC"]
-            properties["DLQ_ORIGIN_MESSAGE_ID"] = properties["ORIGIN_MESSAGE_ID"]
+            properties[PropertyName.DLQ_ORIGIN_TOPIC] = properties[PropertyName.RETRY_TOPIC]
+            properties[PropertyName.DLQ_ORIGIN_MESSAGE_ID] = properties[
+                PropertyName.ORIGIN_MESSAGE_ID
+            ]
         if level:
-            properties |= {"DELAY": str(level), "REAL_TOPIC": topic.name, "REAL_QID": str(queue_id)}
+            properties |= {
+                PropertyName.DELAY: str(level),
+                PropertyName.REAL_TOPIC: topic.name,
+                PropertyName.REAL_QUEUE_ID: str(queue_id),
+            }
         try:
             encoded = encode_properties(properties)
         except RecordError as error:
@@ -132,7 +144,7 @@ class SendBackProcessor:
             queue_id=schedule_queue_id(level) if level else queue_id,
             store_host_size=len(replica.store_host),
             properties=encoded,
-            tags=properties.get("TAGS"),
+            tags=properties.get(PropertyName.TAGS),
             reconsume_times=record.reconsume_times + 1,
         )
 

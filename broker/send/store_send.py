@@ -133,7 +133,7 @@ class StoreSend:
             self._request.refuse(refused)
 
     def _refuse(self, status: ProposalStatus | None) -> None:
-        refused = refused_of(status, self._leadership.not_leader_remark)
+        refused = refused_of(status, self._leadership.not_leader)
         assert refused is not None
         self._request.refuse(refused)
 

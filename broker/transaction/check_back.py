@@ -2,9 +2,10 @@
 
 Place in the data path: runs on the ready leader every `transaction_check_interval_ms`; each check
 is first counted in the log (so that no failover starts the count anew), then sent to a live
-producer of the half's group. After `transaction_check_max` checks, or past its retention, a half
-is discarded into TRANS_CHECK_MAX_TIME_TOPIC. A half whose topic was deleted is not checked: it is
-rolled back.
+producer of the half's group; while that takes longer than the interval, the half is not checked
+again, so that each check has a number of its own. After `transaction_check_max` checks, or past its
+retention, a half is discarded into TRANS_CHECK_MAX_TIME_TOPIC. A half whose topic was deleted is
+not checked: it is rolled back.
 
 Unlike RocketMQ a half is never appended anew, and a check that could be sent to no producer is not
 counted: it waits until one is there. The half queue's progress is committed when it has moved.
@@ -18,17 +19,17 @@ import logging
 
 from broker.entry.payload import CheckCommand, DecideCommand, DiscardCommand, OffsetCommand
 from broker.entry.topics import HALF_TOPIC
-from broker.leader.proposer import BusyError, Proposal
+from broker.request.commit import propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
+from broker.request.stored_topic import real_place
 from broker.state.half_table import Half
 from broker.transaction.records import (
     discarded_record,
     is_for_deleted_topic,
     op_record,
-    real_place,
 )
 from raft.replicated_log import ProposalStatus
 from remoting.connections.connection import Connection
@@ -44,6 +45,7 @@ from remoting.records.message import (
     offset_msg_id,
 )
 from remoting.records.message_id import split_host
+from remoting.records.property_names import PropertyName
 
 __all__ = ["CHECK_GROUP", "CheckBack"]
 
@@ -61,6 +63,7 @@ class CheckBack:
         self._leadership = leadership
         self._desk = desk
         self._last_check_ms: dict[int, int] = {}
+        self._being_counted: set[int] = set()  # halves with a check in flight, of any term
 
     def lost_leadership(self) -> None:
         """Forget when halves were checked last."""
@@ -92,6 +95,8 @@ class CheckBack:
         last_ms = self._last_check_ms.get(half.queue_offset)
         if last_ms is not None and now_ms - last_ms < config.transaction_check_interval_ms:
             return 0
+        if half.queue_offset in self._being_counted:
+            return 0
         try:
             record = decode_record(replica.read(half.position, half.size))
         except RefusedError as refused:  # it waits until it is repaired
@@ -116,32 +121,37 @@ class CheckBack:
         if self._producer(properties) is None:
             return 0
         self._last_check_ms[half.queue_offset] = now_ms
-        self._submit(
-            Proposal(
-                commands=[CheckCommand(half.queue_offset)],
-                on_done=lambda status: self._send_check(half, record, properties, status),
-            )
-        )
+        self._count_check(half, record, properties)
         return 1
+
+    def _count_check(self, half: Half, record: MessageRecord, properties: dict[str, str]) -> None:
+        """Count one more check of the half in the log, and send it once that is committed."""
+
+        def counted(status: ProposalStatus | None) -> None:
+            self._being_counted.discard(half.queue_offset)
+            self._send_check(half, record, properties, status)
+
+        self._being_counted.add(half.queue_offset)
+        _log_if_busy(propose(self._leadership, [CheckCommand(half.queue_offset)], ended=counted))
 
     def _roll_back(self, half: Half) -> None:
         _log.warning("half message %d is rolled back: its topic was deleted", half.queue_offset)
-        self._submit(
-            Proposal(
+        _log_if_busy(
+            propose(
+                self._leadership,
+                [DecideCommand(half.queue_offset, half.position, "rollback", False)],
                 records=[op_record(self._replica, half)],
-                commands=[DecideCommand(half.queue_offset, half.position, "rollback", False)],
-                on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
             )
         )
 
     def _discard(self, half: Half, record: MessageRecord) -> None:
         _log.warning("half message %d is discarded after %d checks", half.queue_offset, half.checks)
-        self._submit(
-            Proposal(
+        _log_if_busy(
+            propose(
+                self._leadership,
+                [DiscardCommand(half.queue_offset)],
                 records=[discarded_record(self._replica, record)],
-                commands=[DiscardCommand(half.queue_offset)],
-                on_done=lambda _: None,
                 half_queue_offset=half.queue_offset,
             )
         )
@@ -167,9 +177,9 @@ class CheckBack:
         record.queue_id = queue_id
         with contextlib.suppress(RecordError):  # producers give up by it; a few bytes may lack room
             record.properties = append_properties(
-                record.properties, {"TRANSACTION_CHECK_TIMES": str(half.checks + 1)}
+                record.properties, {PropertyName.TRANSACTION_CHECK_TIMES: str(half.checks + 1)}
             )
-        key = properties.get("UNIQ_KEY", "")
+        key = properties.get(PropertyName.UNIQ_KEY, "")
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=half.position,
@@ -197,30 +207,27 @@ class CheckBack:
         topic = real_place(properties)[0]
         desk = self._desk
         return desk.clients.producer(
-            properties.get("PGROUP", ""), lambda account: desk.may_publish(account, topic)
+            properties.get(PropertyName.PGROUP, ""),
+            lambda account: desk.may_publish(account, topic),
         )
 
     def _commit_progress(self) -> None:
         state = self._replica.state
         progress = state.halves.progress
         if state.consumer_offsets.get((CHECK_GROUP, HALF_TOPIC, 0), 0) != progress:
-            self._submit(
-                Proposal(
-                    commands=[OffsetCommand(CHECK_GROUP, HALF_TOPIC, 0, progress)],
-                    on_done=lambda _: None,
-                )
+            _log_if_busy(
+                propose(self._leadership, [OffsetCommand(CHECK_GROUP, HALF_TOPIC, 0, progress)])
             )
 
-    def _submit(self, proposal: Proposal) -> None:
-        try:
-            self._leadership.proposer.submit(proposal)
-        except BusyError:
-            _log.info("the check-back waits: too many proposals are pending")
+
+def _log_if_busy(proposed: bool) -> None:
+    if not proposed:
+        _log.info("the check-back waits: too many proposals are pending")
 
 
 def _immunity_ms(properties: dict[str, str]) -> int | None:
     """Return CHECK_IMMUNITY_TIME_IN_SECONDS in milliseconds, where it is a number above 0."""
-    text = properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+    text = properties.get(PropertyName.CHECK_IMMUNITY_TIME, "")
     if not text.isdecimal() or len(text) > _IMMUNITY_DIGITS_MAX:
         return None
     return int(text) * 1000 or None

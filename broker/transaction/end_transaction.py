@@ -23,20 +23,20 @@ from broker.request.leadership import Leadership
 from broker.request.read_point import answer_at_read_point
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
-from broker.request.stored_topic import topic_of
+from broker.request.stored_topic import real_place, topic_of
 from broker.request.tasks import TaskOwner
 from broker.state.half_table import Decision, Half
 from broker.transaction.records import (
     final_record,
     is_for_deleted_topic,
     op_record,
-    real_place,
 )
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import EndTransactionRequestHeader
 from remoting.records import sys_flag as flags
 from remoting.records.message import MessageRecord, decode_record
+from remoting.records.property_names import PropertyName
 
 __all__ = ["EndTransactionProcessor"]
 
@@ -127,7 +127,7 @@ class EndTransactionProcessor:
         assert record.topic == HALF_TOPIC
         request.require(topic_of(record), to_write=True)
         properties = record.property_map()
-        if properties.get("PGROUP") != header.producer_group:
+        if properties.get(PropertyName.PGROUP) != header.producer_group:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != half.queue_offset:
             raise RefusedError(
@@ -135,7 +135,7 @@ class EndTransactionProcessor:
             )
         if header.commit_log_offset != half.position:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
-        if header.msg_id and header.msg_id != properties.get("UNIQ_KEY"):
+        if header.msg_id and header.msg_id != properties.get(PropertyName.UNIQ_KEY):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"The half message there is not {header.msg_id[:64]}"
             )

@@ -10,36 +10,35 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.delay.timers import check_timers
-from broker.delay.waiting import DELAYING, DelayError, Waiting, waiting_of
+from broker.delay.timers import checked_waiting
+from broker.delay.waiting import DELAYING
 from broker.entry.record import PendingRecord, RecordTemplate
 from broker.entry.record_copy import copied_record
 from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
 from broker.request.deleted_topics import is_of_deleted_topic
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
-from broker.request.request import RefusedError
+from broker.request.stored_topic import real_place
 from broker.state.half_table import Half
-from remoting.protocol.codes import ResponseCode
 from remoting.records import sys_flag as flags
-from remoting.records.message import MessageRecord, append_properties, tags_code
+from remoting.records.message import (
+    MessageRecord,
+    append_properties,
+    encode_properties,
+    tags_code,
+)
+from remoting.records.property_names import PropertyName
 
 __all__ = [
     "discarded_record",
     "final_record",
     "is_for_deleted_topic",
     "op_record",
-    "real_place",
     "resumed_record",
 ]
 
 _OP_TAG: Final = "d"
-_OP_PROPERTIES: Final = b"TAGS\x01d\x02"
-
-
-def real_place(properties: dict[str, str]) -> tuple[str, int]:
-    """Return the (topic, queue id) that a half message was sent to."""
-    return properties["REAL_TOPIC"], int(properties["REAL_QID"])
+_OP_PROPERTIES: Final = encode_properties({PropertyName.TAGS: _OP_TAG})
 
 
 def is_for_deleted_topic(
@@ -61,7 +60,9 @@ def final_record(
     real_topic, real_queue_id = real_place(properties)
     topic = leadership.proposer.topic(real_topic)
     dedupes = topic is None or topic.dedupes
-    waiting = _waiting(replica, properties)
+    # The delay was checked when the half was stored.
+    is_delayed = not properties.keys().isdisjoint(DELAYING)
+    waiting = checked_waiting(replica, properties) if is_delayed else None
     pending = copied_record(
         record,
         topic=real_topic if waiting is None else waiting.topic,
@@ -70,32 +71,14 @@ def final_record(
         properties=record.properties
         if waiting is None
         else append_properties(record.properties, waiting.properties),
-        tags=properties.get("TAGS"),
+        tags=properties.get(PropertyName.TAGS),
         sys_flag=flags.with_transaction_type(record.sys_flag, flags.TRANSACTION_COMMIT),
         prepared_position=half.position,
-        dedupe_key=properties.get("UNIQ_KEY") if dedupes else None,
+        dedupe_key=properties.get(PropertyName.UNIQ_KEY) if dedupes else None,
     )
     if waiting is not None and waiting.deliver_ms is not None:
         pending.tags_code = waiting.deliver_ms
     return pending
-
-
-def _waiting(replica: Replica, properties: dict[str, str]) -> Waiting | None:
-    """Return where the message waits, by the delay that was checked when the half was stored.
-    Raises RefusedError."""
-    if properties.keys().isdisjoint(DELAYING):
-        return None
-    try:
-        waiting = waiting_of(
-            properties,
-            now_ms=replica.clock_ms(),
-            delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
-        )
-    except DelayError as error:
-        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-    if waiting is not None and waiting.deliver_ms is not None:
-        check_timers(replica)
-    return waiting
 
 
 def op_record(replica: Replica, half: Half) -> PendingRecord:
@@ -128,7 +111,7 @@ def resumed_record(replica: Replica, record: MessageRecord) -> PendingRecord:
         queue_id=0,
         store_host_size=len(replica.store_host),
         properties=record.properties,
-        tags=record.property_map().get("TAGS"),
+        tags=record.property_map().get(PropertyName.TAGS),
         dedupe_key=f"resumed {record.queue_offset}",
     )
 
@@ -141,5 +124,5 @@ def discarded_record(replica: Replica, record: MessageRecord) -> PendingRecord:
         queue_id=0,
         store_host_size=len(replica.store_host),
         properties=record.properties,
-        tags=record.property_map().get("TAGS"),
+        tags=record.property_map().get(PropertyName.TAGS),
     )

@@ -190,22 +190,16 @@ BROKER_MUTANTS = (
                 module="broker.delay.delivery",
                 within="DelayDelivery._deliver",
                 before="""
-                self._leadership.proposer.submit(
-                    Proposal(
-                        records=records,
-                        commands=[DeliverCommand(queue_id, first, first + count)],
-                        on_done=done,
-                    )
-                )
+                if not propose(
+                    self._leadership,
+                    [DeliverCommand(queue_id, first, first + count)],
+                    records=records,
                 """,
                 after="""
-                self._leadership.proposer.submit(Proposal(records=records, on_done=lambda _: None))
-                self._leadership.proposer.submit(
-                    Proposal(
-                        commands=[DeliverCommand(queue_id, first, first + count)],
-                        on_done=done,
-                    )
-                )
+                propose(self._leadership, [], records=records)
+                if not propose(
+                    self._leadership,
+                    [DeliverCommand(queue_id, first, first + count)],
                 """,
             ),
             SourcePatch(

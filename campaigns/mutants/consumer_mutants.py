@@ -25,7 +25,7 @@ _RESET_MUTANTS = (
                 before="self._clear_reset(pull, may_hold=may_hold)",
                 after="""
                 command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, offset)
-                self._leadership.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
+                propose(self._leadership, [command])
                 return False
                 """,
             ),
@@ -46,7 +46,7 @@ _RESET_MUTANTS = (
                 """,
                 after="""
                 command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, offset)
-                self._leadership.proposer.submit(Proposal(commands=[command], on_done=lambda _: None))
+                propose(self._leadership, [command])
                 self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
                 """,
             ),
@@ -200,13 +200,8 @@ _LOCK_MUTANTS = (
             SourcePatch(
                 module="broker.groups.locks",
                 within="LockProcessor.lock",
-                before="""
-                if refused is None:
-                    answer(claims.held + claims.free)
-                else:
-                    request.refuse(refused)
-                """,
-                after="pass",
+                before="answer=lambda: answer(claims.held + claims.free),",
+                after="answer=lambda: None,",
             ),
         ),
     ),

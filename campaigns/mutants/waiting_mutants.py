@@ -41,15 +41,11 @@ _TIMER_MUTANTS = (
                 module="broker.delay.timers",
                 within="Timers._deliver_some",
                 before="""
-                self._leadership.proposer.submit(
-                    Proposal(records=records, commands=[DeliverTimersCommand(offsets)], on_done=done)
-                )
+                if propose(self._leadership, [DeliverTimersCommand(offsets)], records=records, ended=ended):
                 """,
                 after="""
-                self._leadership.proposer.submit(Proposal(records=records, on_done=lambda _: None))
-                self._leadership.proposer.submit(
-                    Proposal(commands=[DeliverTimersCommand(offsets)], on_done=done)
-                )
+                propose(self._leadership, [], records=records)
+                if propose(self._leadership, [DeliverTimersCommand(offsets)], ended=ended):
                 """,
             ),
             _ONE_PROPOSAL_PER_ENTRY,
@@ -83,7 +79,7 @@ _TIMER_MUTANTS = (
                 after="""
                 landed = lambda _: self._under_way.discard(queue_offset)
                 command = RecallTimerCommand(queue_offset)
-                self._leadership.proposer.submit(Proposal(commands=[command], on_done=landed))
+                propose(self._leadership, [command], ended=landed)
                 answer()
                 return
                 commit(
@@ -213,15 +209,13 @@ _POP_MUTANTS = (
                 module="broker.pop.revive",
                 within="PopRevive._propose",
                 before="""
-                self._leadership.proposer.submit(
-                    Proposal(records=records, commands=[*commands, ReviveCommand(rows)], on_done=done)
-                )
+                if not propose(
+                    self._leadership, [*commands, ReviveCommand(rows)], records=records, ended=ended
+                ):
                 """,
                 after="""
-                self._leadership.proposer.submit(
-                    Proposal(commands=[ReviveCommand(rows)], on_done=lambda _: None)
-                )
-                self._leadership.proposer.submit(Proposal(records=records, commands=commands, on_done=done))
+                propose(self._leadership, [ReviveCommand(rows)])
+                if not propose(self._leadership, commands, records=records, ended=ended):
                 """,
             ),
             _ONE_PROPOSAL_PER_ENTRY,
@@ -363,8 +357,8 @@ _DELETION_MUTANTS = (
             SourcePatch(
                 module="broker.delay.delivery",
                 within="DelayDelivery._deliver",
-                before="commands=[DeliverCommand(queue_id, first, first + count)],",
-                after="commands=[DeliverCommand(queue_id, first, first + max(1, len(records)))],",
+                before="[DeliverCommand(queue_id, first, first + count)],",
+                after="[DeliverCommand(queue_id, first, first + max(1, len(records)))],",
             ),
         ),
     ),

@@ -35,7 +35,6 @@ order follow from the file and its scenarios alone.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import re
 import tomllib
@@ -47,7 +46,14 @@ from typing import Any, Final
 
 from chaos.experiment.world_catalogue import WORLDS, WorldSettingsError
 from chaos.scenario.scenario import Scenario, ScenarioError, load_scenario
-from remoting.connections.config_values import near_matches, typed
+from remoting.connections.config_values import (
+    check_keys,
+    near_matches,
+    number,
+    range_problems,
+    section,
+    typed,
+)
 
 __all__ = [
     "SIMULATED",
@@ -76,40 +82,29 @@ class CampaignError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingSection:
-    spark_every: int = 10
+    spark_every: int = number(10, 0, RUNS_MAX)
     spark_failing: bool = True
-    minutes_max: float = 15.0
+    minutes_max: float = number(15.0, 0.1, 24 * 60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundsSection:
-    whole_runs_max: int = 20
-    whole_megabytes_max: int = 10_000
-    reports_max: int = 200
+    whole_runs_max: int = number(20, 0, 10_000)
+    whole_megabytes_max: int = number(10_000, 0, 10_000_000)
+    reports_max: int = number(200, 0, RUNS_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimiseSection:
-    failures_max: int = 3
-    attempts: int = 100
-    repeats: int = 3
+    failures_max: int = number(3, 0, 1_000)
+    attempts: int = number(100, 1, 10_000)
+    repeats: int = number(3, 1, 100)
 
 
 _SECTIONS: Final[Mapping[str, type[Any]]] = {
     "judging": JudgingSection,
     "bounds": BoundsSection,
     "minimise": MinimiseSection,
-}
-_RANGES: Final[Mapping[str, tuple[float, float]]] = {
-    "jobs": (1, 64),
-    "judging.spark_every": (0, RUNS_MAX),
-    "judging.minutes_max": (0.1, 24 * 60),
-    "bounds.whole_runs_max": (0, 10_000),
-    "bounds.whole_megabytes_max": (0, 10_000_000),
-    "bounds.reports_max": (0, RUNS_MAX),
-    "minimise.failures_max": (0, 1_000),
-    "minimise.attempts": (1, 10_000),
-    "minimise.repeats": (1, 100),
 }
 
 
@@ -164,7 +159,7 @@ class Campaign:
     engines: tuple[str, ...]
     scenarios: Mapping[str, Scenario]
     seeds: range
-    jobs: int = 2
+    jobs: int = number(2, 1, 64)
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     judging: JudgingSection = field(default_factory=JudgingSection)
     bounds: BoundsSection = field(default_factory=BoundsSection)
@@ -218,10 +213,10 @@ def load_campaign(path: Path) -> Campaign:
 def _parse(text: str, *, name: str, folder: Path) -> Campaign:
     data = tomllib.loads(text)
     known = ("name", "worlds", "engines", "scenarios", "seeds", "jobs", "settings", *_SECTIONS)
-    _check_keys("", data, known)
+    check_keys("", data, known, CampaignError)
     sections = {
-        section: _section(kind, section, data.get(section, {}))
-        for section, kind in _SECTIONS.items()
+        place: section(kind, place, data.get(place, {}), CampaignError)
+        for place, kind in _SECTIONS.items()
     }
     worlds = _names("worlds", data, WORLDS)
     campaign = Campaign(
@@ -231,10 +226,15 @@ def _parse(text: str, *, name: str, folder: Path) -> Campaign:
         engines=_engines(data, worlds),
         scenarios=_scenarios(_names("scenarios", data, None), folder),
         seeds=_seeds(_typed("seeds", data.get("seeds", ""), str)),
-        jobs=_in_range("jobs", _typed("jobs", data.get("jobs", 2), int)),
+        jobs=_typed("jobs", data.get("jobs", 2), int),
         settings=_settings(data.get("settings", {}), worlds),
         **sections,
     )
+    problems = range_problems("", campaign)
+    for place, values in sections.items():
+        problems += range_problems(place, values)
+    if problems:
+        raise CampaignError("; ".join(problems))
     if not _NAME.fullmatch(campaign.name):
         raise CampaignError(f"name: {campaign.name!r} is not 1..100 letters, digits, '._-'")
     if not campaign.worlds or not campaign.scenarios:
@@ -247,17 +247,6 @@ def _parse(text: str, *, name: str, folder: Path) -> Campaign:
     if per_seed * len(campaign.seeds) > RUNS_MAX:
         raise CampaignError(f"seeds: more than {RUNS_MAX} runs")
     return campaign
-
-
-def _section(kind: type[Any], name: str, value: object) -> Any:
-    table = _typed(name, value, dict)
-    hints = typing.get_type_hints(kind)
-    _check_keys(name, table, [each.name for each in dataclasses.fields(kind)])
-    values = {key: _typed(f"{name}.{key}", item, hints[key]) for key, item in table.items()}
-    for key, item in values.items():
-        if not isinstance(item, bool):
-            _in_range(f"{name}.{key}", item)
-    return kind(**values)
 
 
 def _names(key: str, data: Mapping[str, object], known: typing.Iterable[str] | None) -> Any:
@@ -283,7 +272,7 @@ def _engines(data: Mapping[str, object], worlds: tuple[str, ...]) -> tuple[str, 
 
 def _settings(value: object, worlds: tuple[str, ...]) -> dict[str, dict[str, str]]:
     tables = _typed("settings", value, dict)
-    _check_keys("settings", tables, worlds)
+    check_keys("settings", tables, worlds, CampaignError)
     settings = {}
     for world, table in tables.items():
         place = f"settings.{world}"
@@ -321,20 +310,5 @@ def _seeds(text: str) -> range:
     return range(first, last + 1)
 
 
-def _in_range(key: str, value: Any) -> Any:
-    low, high = _RANGES[key]
-    if not low <= value <= high:  # NaN is in no range
-        raise CampaignError(f"{key} must be {low:g}..{high:g}, not {value:g}")
-    return value
-
-
 def _typed(where: str, value: object, kind: Any) -> Any:
     return typed(where, value, kind, CampaignError)
-
-
-def _check_keys(where: str, table: Mapping[str, object], known: typing.Iterable[str]) -> None:
-    names = list(known)
-    for key in table:
-        if key not in names:
-            place = f" in {where}" if where else ""
-            raise CampaignError(f"unknown key {key!r}{near_matches(key, names)}{place}")

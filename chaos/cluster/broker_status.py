@@ -12,9 +12,9 @@ Source: the LEDGERMQ_STATUS request of this project's broker.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from chaos.cluster.access import PLAIN, Access
 from remoting.connections.rpc import RemotingClient
@@ -27,8 +27,11 @@ STATUS_CODE = 60001
 TIMEOUT_MS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerStatus:
+class _WrongClock(msgspec.Struct, frozen=True):
+    off_ms: int
+
+
+class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of one broker.
 
     `ready`: leader whose no-op is applied, so it serves. Indexes as in Raft. `voters` and
@@ -51,7 +54,12 @@ class BrokerStatus:
     learners: tuple[str, ...] = ()
     phase: str = "serving"
     release: str | None = None  # version and digest of its code; None: from before it said so
-    clock_off_ms: int | None = None  # how far its wall clock was put wrong; None: nobody can
+    wrong_clock: _WrongClock | None = None  # None: nobody can put it wrong
+
+    @property
+    def clock_off_ms(self) -> int | None:
+        """How far its wall clock was put wrong; None: nobody can."""
+        return None if self.wrong_clock is None else self.wrong_clock.off_ms
 
 
 async def query(
@@ -86,25 +94,6 @@ async def query_all(
 def parse_status(body: bytes) -> BrokerStatus | None:
     """Parse the status; None where the body is not what our brokers answer."""
     try:
-        data = json.loads(body)
-        return BrokerStatus(
-            group=str(data["group"]),
-            node=str(data["node"]),
-            pid=int(data["pid"]),
-            address=str(data["address"]),
-            role=str(data["role"]),
-            term=int(data["term"]),
-            leader=data["leader"],
-            ready=bool(data["ready"]),
-            first_index=int(data["first_index"]),
-            last_index=int(data["last_index"]),
-            commit_index=int(data["commit_index"]),
-            applied_index=int(data["applied_index"]),
-            voters=tuple(data["voters"]),
-            learners=tuple(data["learners"]),
-            phase=str(data["phase"]),
-            release=data.get("release"),
-            clock_off_ms=None if (clock := data.get("wrong_clock")) is None else clock["off_ms"],
-        )
-    except (ValueError, KeyError, TypeError):
+        return msgspec.json.decode(body, type=BrokerStatus)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -25,12 +25,12 @@ import dataclasses
 import json
 import random
 import secrets
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from broker.config.config import load_config
 from chaos.cluster.access import access_of
 from chaos.cluster.broker_status import BrokerStatus, query_all
 from chaos.cluster.cluster import (
@@ -414,7 +414,7 @@ def _former_place(directory: Path, group: str, node: str) -> BrokerPlace:
     """Return the place that the node's configuration names. Raises ClusterError without one."""
     name = _process_name(group, node)
     try:
-        settings = tomllib.loads((directory / "config" / f"{name}.toml").read_text("utf-8"))
+        config = load_config(directory / "config" / f"{name}.toml")
     except FileNotFoundError as error:
         raise ClusterError(
             f"{node} is there already, and no configuration says where: `member remove` takes it"
@@ -423,8 +423,8 @@ def _former_place(directory: Path, group: str, node: str) -> BrokerPlace:
     return BrokerPlace(
         group=group,
         node=node,
-        address=str(settings["listen"]),
-        raft_address=str(settings["raft_listen"]),
+        address=config.listen,
+        raft_address=config.raft_listen,
     )
 
 
@@ -462,8 +462,7 @@ def with_members(layout: ClusterLayout, brokers: tuple[BrokerPlace, ...]) -> Clu
 
 def traces(directory: Path, layout: ClusterLayout) -> bool:
     """Return whether this cluster was started with Raft traces."""
-    config = directory / "config" / f"{layout.brokers[0].name}.toml"
-    return bool(tomllib.loads(config.read_text(encoding="utf-8")).get("trace", False))
+    return load_config(directory / "config" / f"{layout.brokers[0].name}.toml").trace
 
 
 def _pid(table: ProcessTable, name: str) -> int | None:

@@ -201,7 +201,7 @@ class Nemesis:
     async def _await_seen(
         self, probe: Callable[[], Awaitable[Observation]], timeout_s: float
     ) -> tuple[int, Observation]:
-        """Repeat a probe until it sees, or time is up.
+        """Repeat a probe until it sees, can't see any more, or time is up.
 
         Return the start of the last probe: if it saw, the state was reached by then at the latest.
         """
@@ -209,7 +209,8 @@ class Nemesis:
         while True:
             began = self._history.now_ns()
             observation = await probe()
-            if observation.seen or asyncio.get_running_loop().time() >= deadline:
+            is_over = observation.seen or observation.final
+            if is_over or asyncio.get_running_loop().time() >= deadline:
                 return began, observation
             await asyncio.sleep(PROBE_PAUSE_S)
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from chaos.cluster.broker_status import STATUS_CODE
-from chaos.links.base import Link, LinkProbe
+from chaos.links.base import Link, LinkProbe, LinksError
 from chaos.links.proxy_plan import LinkProxy, Protocol, streams_of
 from raft.messages import NodeId
 from raft.peers.handshake import NONCE_SIZE, SECRET_SIZE_MIN, Credentials, Dialler
@@ -35,7 +35,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import encode
 
-__all__ = ["OpenConnection", "ProxyProbe", "probe_links", "probe_proxy"]
+__all__ = ["OpenConnection", "ProxyProbe", "open_link", "probe_links", "probe_proxy"]
 
 ANSWER_SIZE_MAX: Final = 65_536
 STRANGER: Final = Credentials(group="probe", node_id=NodeId("probe"), secret=bytes(SECRET_SIZE_MIN))
@@ -195,6 +195,22 @@ class OpenConnection:
 
     async def close(self) -> None:
         self._writer.transport.abort()
+
+
+async def open_link(
+    link: Link, proxies: Sequence[LinkProxy], addresses: Mapping[str, str], *, timeout_s: float
+) -> OpenConnection:
+    """Connect over the link, by the first of the proxies that carries it. Raises LinksError."""
+    for proxy in proxies:
+        if (proxy.dialer, proxy.target) == (link.who, link.whom):
+            host, _, port = addresses[proxy.name].rpartition(":")
+            try:
+                return await OpenConnection.make(
+                    host, int(port), proxy.protocol, timeout_s=timeout_s
+                )
+            except (OSError, TimeoutError) as error:
+                raise LinksError(f"no connection over {link}: {error}") from error
+    raise LinksError(f"nothing carries connections of {link.who} to {link.whom}")
 
 
 async def _connected(

@@ -36,7 +36,7 @@ from chaos.links.base import (
     PacketCount,
     Shaping,
 )
-from chaos.links.link_probe import OpenConnection, probe_links
+from chaos.links.link_probe import open_link, probe_links
 from chaos.links.proxy_plan import LinkProxy, plan_proxies, streams_of
 from toxiproxy.client import ProxySpec, ProxyState, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
@@ -227,16 +227,7 @@ class ProxyLinks:
         return None  # proxies carry bytes, not packets
 
     async def open(self, link: Link) -> OpenLink:
-        for proxy in self._proxies:
-            if (proxy.dialer, proxy.target) == (link.who, link.whom):
-                host, _, port = self._listens[proxy.name].rpartition(":")
-                try:
-                    return await OpenConnection.make(
-                        host, int(port), proxy.protocol, timeout_s=OPEN_TIMEOUT_S
-                    )
-                except (OSError, TimeoutError) as error:
-                    raise LinksError(f"no connection over {link}: {error}") from error
-        raise LinksError(f"no proxy carries connections of {link.who} to {link.whom}")
+        return await open_link(link, self._proxies, self._listens, timeout_s=OPEN_TIMEOUT_S)
 
     async def probe(
         self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False

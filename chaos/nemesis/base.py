@@ -61,10 +61,11 @@ FAULT_ERRORS: Final = (FaultNotPossibleError, LinksError, SystemFailedError, OSE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The result of a probe. `seen` None: it could not observe."""
+    """The result of a probe. `seen` None: it could not observe. `final`: no later one says more."""
 
     seen: bool | None
     evidence: str
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,23 +10,46 @@ key and its near matches.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.scenario.ranges import fault_number_problem, with_matches
 from chaos.scenario.schedule import FaultStep, SequenceSection, SequenceStep
-from chaos.scenario.values import ScenarioError, check_keys, require, typed_value
+from chaos.scenario.values import ScenarioError, checked_section, require, typed_value
+from remoting.connections.config_values import check_keys, number, section_values
 
 __all__ = ["fault_parameters", "read_faults", "read_sequences"]
 
 FAULTS_MAX: Final = 1000
 _DAY_S: Final = 86_400
-_FAULT_TIMES: Final = ("at_s", "duration_s", "repeat", "every_s")
-_FAULT_KEYS: Final = ("name", *_FAULT_TIMES, "group", "within_majority")
 _ROUNDING_S: Final = 1e-6  # a drawn fault may end with its load, and sums of floats are off
-_SEQUENCE_KEYS: Final = ("at_s", "steps", "group", "repeat", "every_s", "beyond_majority")
-_SEQUENCE_STEP_KEYS: Final = ("name", "duration_s", "wait_s", "hold")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FaultTimes:
+    """What a table of [[faults]] says beside the fault and its parameters."""
+
+    at_s: float = number(0.0, 0)
+    duration_s: float = number(3.0, 0)
+    repeat: int = number(1, 1, FAULTS_MAX)
+    every_s: float = 0.0
+    group: str | None = None
+    within_majority: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepTimes:
+    """What a step of [[sequences]] says beside the fault and its parameters."""
+
+    duration_s: float = number(3.0, 0, _DAY_S)
+    wait_s: float = number(0.0, 0, _DAY_S)
+    hold: bool = False
+
+
+_Times = TypeVar("_Times", _FaultTimes, _StepTimes)
 
 
 def read_faults(items: object, load_s: float) -> tuple[FaultStep, ...]:
@@ -35,21 +58,12 @@ def read_faults(items: object, load_s: float) -> tuple[FaultStep, ...]:
     Raises ScenarioError.
     """
     steps: list[FaultStep] = []
-    for number, item in enumerate(typed_value("faults", items, list)):
-        where = f"faults[{number}]"
-        table = typed_value(where, item, dict)
-        name, params = _fault(where, table, _FAULT_KEYS)
-        at_s = typed_value(f"{where}.at_s", table.get("at_s", 0.0), float)
-        duration_s = typed_value(f"{where}.duration_s", table.get("duration_s", 3.0), float)
-        repeat = typed_value(f"{where}.repeat", table.get("repeat", 1), int)
-        every_s = typed_value(f"{where}.every_s", table.get("every_s", 0.0), float)
-        within = typed_value(f"{where}.within_majority", table.get("within_majority", False), bool)
-        group = table.get("group")
-        require(at_s >= 0, f"{where}.at_s must not be negative")
-        require(duration_s > 0, f"{where}.duration_s must be above 0")
-        require(1 <= repeat <= FAULTS_MAX, f"{where}.repeat must be 1..{FAULTS_MAX}")
-        require(repeat == 1 or every_s > 0, f"{where}.every_s must be above 0 where it repeats")
-        last = at_s + every_s * (repeat - 1) + duration_s
+    for index, item in enumerate(typed_value("faults", items, list)):
+        where = f"faults[{index}]"
+        name, params, times = _fault(_FaultTimes, where, item)
+        repeats = times.repeat > 1
+        require(not repeats or times.every_s > 0, f"{where}.every_s must be above 0: it repeats")
+        last = times.at_s + times.every_s * (times.repeat - 1) + times.duration_s
         require(
             last <= load_s + _ROUNDING_S,
             f"{where}: it would last until {last:g} s, beyond load.seconds = {load_s:g}",
@@ -57,32 +71,37 @@ def read_faults(items: object, load_s: float) -> tuple[FaultStep, ...]:
         steps += [
             FaultStep(
                 name=name,
-                at_s=at_s + every_s * i,
-                duration_s=duration_s,
-                group=None if group is None else typed_value(f"{where}.group", group, str),
+                at_s=times.at_s + times.every_s * i,
+                duration_s=times.duration_s,
+                group=times.group,
                 params=params,
-                within_majority=within,
+                within_majority=times.within_majority,
             )
-            for i in range(repeat)
+            for i in range(times.repeat)
         ]
         require(len(steps) <= FAULTS_MAX, f"more than {FAULTS_MAX} faults")
     return tuple(sorted(steps, key=lambda step: step.at_s))
 
 
 def _fault(
-    where: str, table: Mapping[str, object], keys: tuple[str, ...]
-) -> tuple[str, dict[str, str | int | float | bool]]:
-    """Return the fault's name and its parameters; `keys` are the table's others."""
+    kind: type[_Times], where: str, item: object
+) -> tuple[str, dict[str, str | int | float | bool], _Times]:
+    """Return the fault's name, its parameters, and the table's other keys, those of `kind`."""
+    table = typed_value(where, item, dict)
     if "name" not in table:
         raise ScenarioError(f"{where}.name is missing")
     name: str = typed_value(f"{where}.name", table["name"], str)
     if name not in CATALOGUE:
         raise ScenarioError(f"{where}: unknown fault {with_matches(name, CATALOGUE)}")
-    known = CATALOGUE[name].parameters
-    check_keys(f"{where} ({name})", table, (*keys, *known))
-    given = {key: value for key, value in table.items() if key in known}
+    parameters: Mapping[str, object] = CATALOGUE[name].parameters
+    keys = ("name", *(field.name for field in dataclasses.fields(kind)), *parameters)
+    check_keys(f"{where} ({name})", table, keys, ScenarioError)
+    others = {key: table[key] for key in table if key != "name" and key not in parameters}
+    times = checked_section(kind, where, others)
+    require(times.duration_s > 0, f"{where}.duration_s must be above 0")
+    given = {key: value for key, value in table.items() if key in parameters}
     try:
-        return name, fault_parameters(name, given)
+        return name, fault_parameters(name, given), times
     except ScenarioError as error:
         raise ScenarioError(f"{where}.{error}") from error
 
@@ -90,7 +109,7 @@ def _fault(
 def fault_parameters(name: str, given: Mapping[str, object]) -> dict[str, str | int | float | bool]:
     """Return the parameters of a fault, defaults where none is given. Raises ScenarioError."""
     spec = CATALOGUE[name]
-    check_keys(name, given, spec.parameters)
+    check_keys(name, given, spec.parameters, ScenarioError)
     params = dict(spec.parameters)
     for key, value in given.items():
         params[key] = typed_value(key, value, type(spec.parameters[key]))
@@ -106,39 +125,14 @@ def fault_parameters(name: str, given: Mapping[str, object]) -> dict[str, str | 
 def read_sequences(items: object) -> tuple[SequenceSection, ...]:
     """Return the sections [[sequences]]. Raises ScenarioError."""
     sequences = []
-    for number, item in enumerate(typed_value("sequences", items, list)):
-        where = f"sequences[{number}]"
-        table = typed_value(where, item, dict)
-        check_keys(where, table, _SEQUENCE_KEYS)
+    for index, item in enumerate(typed_value("sequences", items, list)):
+        where = f"sequences[{index}]"
+        table: dict[str, object] = typed_value(where, item, dict)
         steps = []
         for place, each in enumerate(typed_value(f"{where}.steps", table.get("steps", []), list)):
-            at = f"{where}.steps[{place}]"
-            step = typed_value(at, each, dict)
-            name, params = _fault(at, step, _SEQUENCE_STEP_KEYS)
-            duration_s = typed_value(f"{at}.duration_s", step.get("duration_s", 3.0), float)
-            wait_s = typed_value(f"{at}.wait_s", step.get("wait_s", 0.0), float)
-            require(0 < duration_s <= _DAY_S, f"{at}.duration_s must be above 0 and at most a day")
-            require(0 <= wait_s <= _DAY_S, f"{at}.wait_s must be 0 or more and at most a day")
-            steps.append(
-                SequenceStep(
-                    name=name,
-                    duration_s=duration_s,
-                    wait_s=wait_s,
-                    hold=typed_value(f"{at}.hold", step.get("hold", False), bool),
-                    params=params,
-                )
-            )
-        group = table.get("group")
-        sequences.append(
-            SequenceSection(
-                at_s=typed_value(f"{where}.at_s", table.get("at_s", 0.0), float),
-                steps=tuple(steps),
-                group=None if group is None else typed_value(f"{where}.group", group, str),
-                repeat=typed_value(f"{where}.repeat", table.get("repeat", 1), int),
-                every_s=typed_value(f"{where}.every_s", table.get("every_s", 0.0), float),
-                beyond_majority=typed_value(
-                    f"{where}.beyond_majority", table.get("beyond_majority", False), bool
-                ),
-            )
-        )
+            name, params, times = _fault(_StepTimes, f"{where}.steps[{place}]", each)
+            steps.append(SequenceStep(name=name, params=params, **dataclasses.asdict(times)))
+        # The steps are read, and no value of a field by themselves.
+        values = section_values(SequenceSection, where, {**table, "steps": []}, ScenarioError)
+        sequences.append(SequenceSection(**{**values, "steps": tuple(steps)}))
     return tuple(sequences)

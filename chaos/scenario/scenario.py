@@ -15,19 +15,18 @@ from __future__ import annotations
 import dataclasses
 import random
 import tomllib
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from chaos.cluster.layout import GROUPS_MAX, NAME_SERVERS_MAX, REPLICAS_MAX
 from chaos.nemesis.catalogue import CATALOGUE
 from chaos.scenario.fault_tables import read_faults, read_sequences
-from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_problems, part_settings
+from chaos.scenario.part_sections import PART_SECTIONS, PartSection, part_settings
 from chaos.scenario.ranges import (
     group_names,
     layout_problem,
-    number_problems,
     text_problems,
     with_matches,
 )
@@ -39,7 +38,8 @@ from chaos.scenario.schedule import (
     planned,
     schedule_problems,
 )
-from chaos.scenario.values import ScenarioError, check_keys, require, typed_value
+from chaos.scenario.values import ScenarioError, require, typed_value
+from remoting.connections.config_values import check_keys, number, range_problems, section
 
 __all__ = [
     "SECTIONS",
@@ -57,15 +57,29 @@ __all__ = [
     "route_expiry_ms",
 ]
 
+_Section = TypeVar("_Section")
 SCENARIO_SIZE_MAX: Final = 1 << 20
 NAMESPACED: Final = frozenset(
-    {"broadcast", "filters", "litepull", "orderly", "requests", "resets", "retries", "sends"}
+    {
+        "broadcast",
+        "calls",
+        "filters",
+        "litepull",
+        "orderly",
+        "requests",
+        "resets",
+        "retries",
+        "sends",
+    }
 )
 """The parts all of whose requests are made by the client library, which knows namespaces."""
 SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
 # An index file of 8.4 MB in place of 420: a run has few keys, and more files are more to get wrong.
 _SMALL_INDEX: Final = {"max_hash_slot_num": 100_000, "max_index_num": 400_000}
 _OF_FAULTS: Final = ("faults", "schedule", "sequences", "phases")
+_DAY_S: Final = 86_400
+_DAY_MS: Final = 86_400_000
+_RATE_MIN: Final = 0.001  # one in a quarter of an hour; 0 is none at all
 _REGISTRATION_MS: Final = 30_000  # a broker's default
 _REGISTRATION_MARGIN_MS: Final = 5_000  # a request that times out, and the next one
 
@@ -80,10 +94,10 @@ class ClusterSection:
     which faults of points, disks, power and clocks need.
     """
 
-    groups: int = 1
-    replicas: int = 3
-    name_servers: int = 2
-    spares: int = 0
+    groups: int = number(1, 1, GROUPS_MAX)
+    replicas: int = number(3, 1, REPLICAS_MAX)
+    name_servers: int = number(2, 1, NAME_SERVERS_MAX)
+    spares: int = number(0, 0, 2)
     engine: str = "raft"
     failpoints: bool = False
     profile: str = "lan"
@@ -96,9 +110,9 @@ class ClusterSection:
 class LoadSection:
     """Lengths of the phases. Heal and drain end as soon as they are done; these are bounds."""
 
-    seconds: float = 60.0
-    heal_seconds_max: float = 60.0
-    drain_seconds_max: float = 60.0
+    seconds: float = number(60.0, 0.1, _DAY_S)
+    heal_seconds_max: float = number(60.0, 0.1, _DAY_S)
+    drain_seconds_max: float = number(60.0, 0.1, _DAY_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,48 +124,52 @@ class WorkloadSection:
     broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
     them up. `immune_share` of all ask the broker to wait with its first check for a few seconds
     more than its timeout, and after `contrary_share` of the decisions that were acknowledged the
-    contrary one is sent, as by an application whose processes disagree. `impatient_share` of the
-    sends and decisions are given up after `impatient_timeout_ms`, so that outcomes stay unknown and
-    are retried by the application; `batch_share` of the sends are
-    batches of two to four messages, after `repeat_share` of the answers the message is sent again,
-    as by an application that lost the answer, at most as often as a failed one is. A push listener
-    takes `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written
-    as mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
+    contrary one is sent, as by an application whose processes disagree. `whole_share` of the
+    transactions are run by one call of the client, whose listener fails now and then.
+    `impatient_share` of the sends and decisions are given up after `impatient_timeout_ms`, so that
+    outcomes stay unknown and are retried by the application; `batch_share` of the sends are batches
+    of two to four messages, after `repeat_share` of the answers the message is sent again, as by an
+    application that lost the answer, at most as often as a failed one is. Bodies have `body_bytes`;
+    `sizes_share` of them, and of the answers to requests, one byte to 120 KB. A push listener takes
+    `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written as
+    mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
     work in a namespace, each of `NAMESPACED`.
     """
 
     topics: tuple[str, ...] = ("orders", "payments")
     topic_attributes: str = ""
-    queues: int = 4
-    body_bytes: int = 256
-    plain_clients: int = 2
-    plain_processes: int = 4
-    send_rate: float = 180.0
-    shard_share: float = 0.5
-    shards: int = 16
-    send_timeout_ms: int = 3000
-    send_retries_max: int = 3
-    impatient_share: float = 0.2
-    impatient_timeout_ms: int = 150
-    batch_share: float = 0.05
-    repeat_share: float = 0.02
-    transaction_clients: int = 3
-    transaction_processes: int = 4
-    transaction_rate: float = 90.0
-    commit_share: float = 0.75
-    rollback_share: float = 0.15
-    undecided_share: float = 0.0
-    immune_share: float = 0.0
-    contrary_share: float = 0.0
-    transaction_crash_s: float = 20.0
-    push_clients: int = 2
-    push_restart_s: float = 15.0
-    reconsume_share: float = 0.002
-    consume_ms: int = 5
-    pull_clients: int = 1
-    pull_restart_s: float = 20.0
-    offset_reads_rate: float = 5.0
-    key_queries_rate: float = 2.0
+    queues: int = number(4, 1, 64)
+    body_bytes: int = number(256, 0, 1 << 20)
+    sizes_share: float = number(0.0, 0, 1)
+    plain_clients: int = number(2, 0, 64)
+    plain_processes: int = number(4, 1, 256)
+    send_rate: float = number(180.0, 0, 100_000, above_0=_RATE_MIN)
+    shard_share: float = number(0.5, 0, 1)
+    shards: int = number(16, 1, 1_000_000)
+    send_timeout_ms: int = number(3000, 100, 60_000)
+    send_retries_max: int = number(3, 0, 100)
+    impatient_share: float = number(0.2, 0, 1)
+    impatient_timeout_ms: int = number(150, 1, 60_000)
+    batch_share: float = number(0.05, 0, 1)
+    repeat_share: float = number(0.02, 0, 1)
+    transaction_clients: int = number(3, 0, 64)
+    transaction_processes: int = number(4, 1, 256)
+    transaction_rate: float = number(90.0, 0, 100_000, above_0=_RATE_MIN)
+    commit_share: float = number(0.75, 0, 1)
+    rollback_share: float = number(0.15, 0, 1)
+    undecided_share: float = number(0.0, 0, 1)
+    immune_share: float = number(0.0, 0, 1)
+    contrary_share: float = number(0.0, 0, 1)
+    whole_share: float = number(0.0, 0, 1)
+    transaction_crash_s: float = number(20.0, 0, _DAY_S)
+    push_clients: int = number(2, 0, 64)
+    push_restart_s: float = number(15.0, 0, _DAY_S)
+    reconsume_share: float = number(0.002, 0, 1)
+    consume_ms: int = number(5, 0, 10_000)
+    pull_clients: int = number(1, 0, 64)
+    pull_restart_s: float = number(20.0, 0, _DAY_S)
+    offset_reads_rate: float = number(5.0, 0, 10_000, above_0=_RATE_MIN)
+    key_queries_rate: float = number(2.0, 0, 10_000, above_0=_RATE_MIN)
     namespaced: tuple[str, ...] = ()
 
 
@@ -159,16 +177,16 @@ class WorkloadSection:
 class TransactionsSection:
     """The broker's check of undecided halves, for its configuration and the manifest."""
 
-    timeout_ms: int = 3000
-    check_interval_ms: int = 2000
-    check_max: int = 15
+    timeout_ms: int = number(3000, 100, _DAY_MS)
+    check_interval_ms: int = number(2000, 100, _DAY_MS)
+    check_max: int = number(15, 1, 10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupeSection:
     """How long a UNIQ_KEY is remembered; a later retry is rejected."""
 
-    window_ms: int = 600_000
+    window_ms: int = number(600_000, 1, 7 * _DAY_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +197,11 @@ class LimitsSection:
     `late_ms`: how late a delayed message may be outside of them (D5), 0: that is not judged.
     """
 
-    rto_ms: int
-    gap_ms: int
-    lag_ms: int
-    acked_share_min: float = 0.0
-    late_ms: int = 0
+    rto_ms: int = number(dataclasses.MISSING, 1, _DAY_MS)
+    gap_ms: int = number(dataclasses.MISSING, 1, _DAY_MS)
+    lag_ms: int = number(dataclasses.MISSING, 1, _DAY_MS)
+    acked_share_min: float = number(0.0, 0, 1)
+    late_ms: int = number(0, 0, _DAY_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +288,7 @@ def parse_scenario(text: str, *, name: str) -> Scenario:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"not TOML: {error}") from error
-    check_keys("", data, ("name", "description", *_OF_FAULTS, *SECTIONS))
+    check_keys("", data, ("name", "description", *_OF_FAULTS, *SECTIONS), ScenarioError)
     require(
         any(key in data for key in (*SECTIONS, *_OF_FAULTS)),
         "it is empty: no section and no fault, so nothing is asked for",
@@ -314,17 +332,8 @@ def _parts(data: dict[str, Any]) -> dict[str, PartSection]:
     }
 
 
-def _section(kind: type[Any], name: str, data: Mapping[str, object]) -> Any:
-    table = typed_value(name, data.get(name, {}), dict)
-    fields = {each.name: each for each in dataclasses.fields(kind)}
-    check_keys(name, table, fields)
-    hints = typing.get_type_hints(kind)
-    values = {key: typed_value(f"{name}.{key}", value, hints[key]) for key, value in table.items()}
-    for each in fields.values():
-        no_default = each.default is dataclasses.MISSING
-        if no_default and each.default_factory is dataclasses.MISSING and each.name not in values:
-            raise ScenarioError(f"{name}.{each.name} is missing")
-    return kind(**values)
+def _section(kind: type[_Section], name: str, data: Mapping[str, object]) -> _Section:
+    return section(kind, name, data.get(name, {}), ScenarioError)
 
 
 def _check_values(scenario: Scenario) -> None:
@@ -334,12 +343,10 @@ def _check_values(scenario: Scenario) -> None:
         name=scenario.name, topics=work.topics, engine=cluster.engine, profile=cluster.profile
     )
     for name in SECTIONS:
-        section = getattr(scenario, name)
-        if section is not None:
-            fields = dataclasses.fields(section)
-            problems += number_problems(name, {f.name: getattr(section, f.name) for f in fields})
+        if getattr(scenario, name) is not None:
+            problems += range_problems(name, getattr(scenario, name))
     for name, part in scenario.parts.items():
-        problems += part_problems(name, part)
+        problems += range_problems(f"workload.{name}", part)
     if "accounts" in scenario.parts and not cluster.access:
         problems.append("workload.accounts needs cluster.access = true: nobody obeys users else")
     if strange := sorted(set(work.namespaced) - NAMESPACED):

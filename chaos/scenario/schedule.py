@@ -127,8 +127,8 @@ class SequenceStep:
 class SequenceSection:
     """Steps one after the other, `repeat` times, every `every_s`."""
 
-    at_s: float
-    steps: tuple[SequenceStep, ...]
+    at_s: float = 0.0
+    steps: tuple[SequenceStep, ...] = ()
     group: str | None = None
     repeat: int = 1
     every_s: float = 0.0

@@ -6,13 +6,14 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from chaos.scenario.ranges import with_matches
-from remoting.connections.config_values import typed
+from remoting.connections.config_values import range_problems, section, typed
 
-__all__ = ["ScenarioError", "check_keys", "require", "typed_value"]
+__all__ = ["ScenarioError", "checked_section", "require", "typed_value"]
+
+
+_Section = TypeVar("_Section")
 
 
 class ScenarioError(ValueError):
@@ -24,13 +25,12 @@ def typed_value(where: str, value: object, kind: Any) -> Any:
     return typed(where, value, kind, ScenarioError)
 
 
-def check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise ScenarioError for the first key of the table that is not known."""
-    names = list(known)
-    for key in table:
-        if key not in names:
-            place = f" in {where}" if where else ""
-            raise ScenarioError(f"unknown key {with_matches(key, names)}{place}")
+def checked_section(kind: type[_Section], where: str, table: object) -> _Section:
+    """Make a dataclass of a table. Raises ScenarioError, for a number out of its range too."""
+    values = section(kind, where, table, ScenarioError)
+    problems = range_problems(where, values)
+    require(not problems, "; ".join(problems))
+    return values
 
 
 def require(condition: bool, text: str) -> None:

@@ -84,6 +84,9 @@ class Processes(Protocol):
     def pid(self, node: str) -> int | None:
         """Return the process id, None where it is gone or not of this host."""
 
+    def has_opened_store(self, node: str) -> bool | None:
+        """Return whether the process has opened its store; None where it can't be seen."""
+
 
 class StoreFiles(Protocol):
     """The files of one node's store, to be edited while its process is gone.

@@ -118,6 +118,9 @@ class _Processes:
     def pid(self, node: str) -> int | None:
         return None  # no process of this host
 
+    def has_opened_store(self, node: str) -> bool | None:
+        return None
+
     async def _act(self, command: str, node: str, wanted: str | None) -> None:
         """Run the command, then the state command, which alone says what has become of it."""
         places = _places(self._cluster, node)

@@ -107,6 +107,11 @@ class LedgermqProcesses:
             raise SystemFailedError(str(error)) from error
         return None if process is None else process.pid
 
+    def has_opened_store(self, node: str) -> bool | None:
+        """The `lock` of its store is open from before it reads the store on."""
+        pid = self.pid(node)
+        return None if pid is None else _has_open(pid, "lock")
+
     def argv(self, node: str) -> list[str]:
         """Return the command line of the node's process."""
         return self._inside(node, self._of_release(node, self._argv(node)))
@@ -225,3 +230,11 @@ class LedgermqSystem:
     async def status(self, node: str) -> BrokerStatus | None:
         address = self.layout.broker(node).address
         return await query(self._statuses, address, timeout_ms=STATUS_TIMEOUT_MS)
+
+
+def _has_open(pid: int, name: str) -> bool:
+    """Return whether the process has a file of that name open."""
+    try:
+        return any(link.readlink().name == name for link in Path(f"/proc/{pid}/fd").iterdir())
+    except (FileNotFoundError, ProcessLookupError):  # an fd that was closed, a process that ended
+        return False

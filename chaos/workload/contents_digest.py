@@ -16,10 +16,12 @@ from typing import Final
 
 from xxhash import xxh3_64
 
+from remoting.records.property_names import PropertyName
+
 __all__ = ["USER_PREFIX", "contents_digest"]
 
 USER_PREFIX: Final = "u_"
-_COUNTED: Final = frozenset({"TAGS", "KEYS"})
+_COUNTED: Final = frozenset({PropertyName.TAGS, PropertyName.KEYS})
 _SIGN_BIT: Final = 1 << 63
 
 

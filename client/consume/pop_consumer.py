@@ -42,11 +42,11 @@ from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.pop_handle import PopHandle, PopHandleError
 from remoting.records.message import decode_records
+from remoting.records.property_names import PropertyName
 
 __all__ = ["PopConsumer", "PopConsumerSettings", "PoppedMessage"]
 
 _ANY_QUEUE: Final = -1
-_POP_CK: Final = "POP_CK"
 _FOUND_NOTHING: Final = frozenset(
     {
         ResponseCode.PULL_NOT_FOUND.value,
@@ -284,7 +284,7 @@ class PopConsumer(Lifecycle):
             queue = MessageQueue(topic, broker_name, record.queue_id)
             message = delivered_message(record, queue, self.instance.namespace)
             # A record may carry its handle as a property; others get one from the answer's fields.
-            own = message.properties.get(_POP_CK)
+            own = message.properties.get(PropertyName.POP_CK)
             handle = (
                 answered.handle(record.topic, record.queue_id, record.queue_offset)
                 if own is None

@@ -47,14 +47,14 @@ _DROPPED: Final = frozenset(
         PropertyName.KEYS,
         PropertyName.SHARDING_KEY,
         PropertyName.PGROUP,
-        "REAL_TOPIC",
-        "REAL_QID",
-        "MIN_OFFSET",
-        "MAX_OFFSET",
-        "CONSUME_START_TIME",
-        "MSG_REGION",
-        "TRACE_ON",
-        "CLUSTER",
+        PropertyName.REAL_TOPIC,
+        PropertyName.REAL_QUEUE_ID,
+        PropertyName.MIN_OFFSET,
+        PropertyName.MAX_OFFSET,
+        PropertyName.CONSUME_START_TIME,
+        PropertyName.MSG_REGION,
+        PropertyName.TRACE_ON,
+        PropertyName.CLUSTER,
     }
 )
 """Properties that are set anew on the copy, or that it must not have."""

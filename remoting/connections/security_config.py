@@ -13,9 +13,8 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
 
-from remoting.connections.config_values import typed
+from remoting.connections.config_values import section
 from remoting.connections.greeting import Greeting, parse_networks
 from remoting.connections.tls import (
     ClientAuth,
@@ -57,11 +56,7 @@ class SecurityConfig:
     @classmethod
     def of(cls, values: Mapping[str, object]) -> SecurityConfig:
         """Make settings of a file's values, keys of `SECURITY_KEYS`. Raises SecurityConfigError."""
-        hints = get_type_hints(cls)
-        arguments: dict[str, Any] = {
-            key: typed(key, value, hints[key], SecurityConfigError) for key, value in values.items()
-        }
-        return cls(**arguments)
+        return section(cls, "", values, SecurityConfigError)
 
     def __post_init__(self) -> None:
         try:

@@ -175,19 +175,6 @@ class SendMessageResponseHeader(Header, frozen=True, kw_only=True):
     region_id: str = field(name="MSG_REGION", default="DefaultRegion")
     trace_on: bool = field(name="TRACE_ON", default=True)
 
-    def to_ext_fields(self) -> dict[str, str]:
-        # Without the generic loop, since one is made per send.
-        ext_fields = {
-            "msgId": self.msg_id,
-            "queueId": str(self.queue_id),
-            "queueOffset": str(self.queue_offset),
-            "MSG_REGION": self.region_id,
-            "TRACE_ON": "true" if self.trace_on else "false",
-        }
-        if self.transaction_id is not None:
-            ext_fields["transactionId"] = self.transaction_id
-        return ext_fields
-
 
 class ConsumerSendMsgBackRequestHeader(Header, frozen=True, kw_only=True):
     """CONSUMER_SEND_MSG_BACK; `offset` is physical."""
@@ -239,8 +226,6 @@ class CheckTransactionStateRequestHeader(Header, frozen=True, kw_only=True):
 PULL_COMMIT_OFFSET: Final = 1
 PULL_SUSPEND: Final = 2
 PULL_SUBSCRIPTION: Final = 4
-PULL_CLASS_FILTER: Final = 8
-PULL_LITE: Final = 16
 
 
 class PullMessageRequestHeader(Header, frozen=True, kw_only=True):

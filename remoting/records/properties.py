@@ -24,6 +24,7 @@ __all__ = [
     "find_property",
     "parse_properties_text",
     "properties_text",
+    "property_mark",
 ]
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
@@ -87,12 +88,17 @@ def append_properties(encoded: bytes, properties: Mapping[str, str]) -> bytes:
     return joined
 
 
-def find_property(encoded: bytes, name: bytes) -> str | None:
+def property_mark(name: str) -> bytes:
+    """Return the bytes with which a property of that name begins."""
+    return f"{name}\x01".encode()
+
+
+def find_property(encoded: bytes, name: str) -> str | None:
     """Return one value without decoding the rest; the first of two equal names. For hot paths.
 
     Raises RecordError where the value is not UTF-8.
     """
-    needle = name + b"\x01"
+    needle = property_mark(name)
     if encoded.startswith(needle):
         start = len(needle)
     else:

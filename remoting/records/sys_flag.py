@@ -16,8 +16,6 @@ __all__ = [
     "COMPRESSION_ZLIB",
     "COMPRESSION_ZSTD",
     "INNER_BATCH",
-    "MULTI_TAGS",
-    "NEED_UNWRAP",
     "STORE_HOST_IPV6",
     "TRANSACTION_COMMIT",
     "TRANSACTION_MASK",
@@ -28,7 +26,6 @@ __all__ = [
 ]
 
 COMPRESSED: Final = 0x1
-MULTI_TAGS: Final = 0x2
 TRANSACTION_NONE: Final = 0x0
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_COMMIT: Final = 0x8
@@ -36,7 +33,6 @@ TRANSACTION_ROLLBACK: Final = 0xC
 TRANSACTION_MASK: Final = 0xC
 BORN_HOST_IPV6: Final = 0x10
 STORE_HOST_IPV6: Final = 0x20
-NEED_UNWRAP: Final = 0x40
 INNER_BATCH: Final = 0x80
 # No bits at all mean zlib too: clients from before the bits send none.
 COMPRESSION_LZ4: Final = 0x100

@@ -47,12 +47,12 @@ def test_sections_and_nested_limits_are_read(tmp_path):
         (
             "[broker]",
             "[raft]\nsnapshot_interval_size_bytes = 0\n[broker]",
-            "snapshot_interval_size_bytes: 0 is not above 0",
+            "snapshot_interval_size_bytes must be at least 1, not 0",
         ),
         (
             "[broker]",
             "[raft]\nsnapshot_interval_size_bytes = -1\n[broker]",
-            "snapshot_interval_size_bytes: -1 is not a whole number",
+            "snapshot_interval_size_bytes must be at least 0, not -1",
         ),
         ("[peers]", '[peers]\nn1 = "127.0.0.1:1"', "secret_file"),
         ("[broker]", "[broker", "not TOML"),

@@ -9,6 +9,7 @@ from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
 from broker.transaction.check_back import CHECK_GROUP, CheckBack
 from broker.transaction.end_transaction import EndTransactionProcessor
 from campaigns.rig.waiting import turns, until
+from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_record, tags_code
 from tests.broker.rig import FakeConnection, Rig
@@ -140,6 +141,39 @@ async def test_an_undecided_half_is_checked_then_discarded(rig):
     check.round()
     await until(lambda: (CHECK_GROUP, HALF_TOPIC, 0) in rig.state.consumer_offsets)
     assert rig.state.consumer_offsets[CHECK_GROUP, HALF_TOPIC, 0] == 1
+
+
+@pytest.mark.parametrize("is_deposed", [False, True])
+async def test_a_half_whose_check_is_still_being_counted_is_not_checked_again(rig, is_deposed):
+    await half(rig)
+    check = rig.make(CheckBack)
+    producer = FakeConnection()
+    rig.context.clients.producer_seen("PG", "client-1", producer, rig.passed_ms)
+
+    async def next_round() -> None:
+        rig.now_ms += rig.config.transaction_check_interval_ms
+        check.round()
+        await turns(3)
+
+    rig.log.auto_commit = False  # the majority is slower than the interval
+    for _ in range(3):
+        await next_round()
+    assert len(rig.log.open) == 1
+    if is_deposed:
+        rig.log.depose(ProposalStatus.TRUNCATED)
+        check.lost_leadership()
+        rig.log.lead()
+    rig.log.auto_commit = True
+    rig.log.commit()
+    await turns(3)
+    assert len(producer.sent) == (0 if is_deposed else 1)
+    await next_round()
+    asked = [decode_record(command.body).property_map() for command in producer.sent]
+    times = [properties["TRANSACTION_CHECK_TIMES"] for properties in asked]
+    assert times == (["1"] if is_deposed else ["1", "2"]), "each has a number of its own"
+    undecided = rig.state.halves.get(0)
+    assert undecided is not None
+    assert undecided.checks == len(times)
 
 
 async def test_without_a_producer_no_check_is_counted(rig):

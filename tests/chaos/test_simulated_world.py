@@ -47,6 +47,14 @@ at_s = 3.2
 duration_s = 0.5
 """
 
+SEEN_FROM_INSIDE = (
+    "kill-in-recovery",
+    "jitter",
+    "bandwidth-limit",
+    "lost-file",
+    "late-burst",
+)
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
@@ -73,6 +81,35 @@ def test_faults_take_effect_and_heal(runs: list[Path]) -> None:
     assert [row["name"] for row in rows] == ["kill", "partition-leader", "slow-links"]
     assert {row["effect"] for row in rows} == {"taken"}
     assert all(row["t_healed"] is not None for row in rows)
+
+
+def test_what_it_must_do_and_see_by_itself_takes_effect(tmp_path: Path) -> None:
+    """What processes and proxies show on a host is here the simulator's own: that a store was
+    opened, jitter and rates of links, a connection that takes seconds, a file that is gone."""
+    import pyarrow.parquet as pq
+
+    text = """
+[load]
+seconds = 15
+[workload]
+topics = ["orders"]
+queues = 1
+plain_clients = 1
+plain_processes = 1
+send_rate = 5
+transaction_clients = 0
+push_clients = 0
+pull_clients = 0
+"""
+    for number, name in enumerate(SEEN_FROM_INSIDE):
+        text += f'[[faults]]\nname = "{name}"\nat_s = {0.5 + 3 * number}\nduration_s = 0.5\n'
+    run = run_experiment(
+        parse_scenario(text, name="inside"), world="sim", seed=3, out=tmp_path / "run"
+    )
+    rows = {row["name"]: row for row in pq.read_table(run / "faults").to_pylist()}
+    assert rows.keys() == set(SEEN_FROM_INSIDE)
+    assert {name: row["effect"] for name, row in rows.items()} == dict.fromkeys(rows, "taken")
+    assert all(row["t_healed"] is not None for row in rows.values())
 
 
 def test_its_run_is_judged_as_any_other(runs: list[Path]) -> None:

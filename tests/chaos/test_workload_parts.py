@@ -62,13 +62,25 @@ def test_values_are_awaited_until_they_come_or_are_overdue() -> None:
     awaited.expect("a", 5.0)
     assert awaited.outstanding(6.9)
     assert not awaited.outstanding(7.1), "what never comes does not hold the run up for ever"
-    awaited.seen(["a", "b"])
+    awaited.seen(["a", "b"], 7.2)
     assert not awaited.outstanding(0.0)
     awaited.expect("b", 9.0)
     assert not awaited.outstanding(0.0), "it came before its acknowledgement"
     awaited.expect("c", 5.0)
     awaited.forget("c")
     assert not awaited.outstanding(0.0)
+
+
+def test_a_reader_that_has_fallen_behind_is_waited_for_while_it_comes_nearer() -> None:
+    awaited = AwaitedValues(patience_s=2.0)
+    for value in ("a", "b", "last"):
+        awaited.expect(value, 5.0)
+    awaited.seen(["a"], 6.5)
+    assert awaited.outstanding(8.4), "it is long overdue, and others of its queue come"
+    awaited.seen(["b"], 8.4)
+    assert awaited.outstanding(10.3)
+    awaited.seen(["a"], 10.3)
+    assert not awaited.outstanding(10.5), "what came a second time brings nobody nearer"
 
 
 @contextlib.asynccontextmanager
@@ -265,6 +277,17 @@ async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(60)
+async def test_calls_are_answered_as_is_expected(tmp_path: Path) -> None:
+    async with _part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
+        await asyncio.sleep(2.0)
+    expectations = [op for op in ops_of(tmp_path / "history") if op["f"] == "expect"]
+    assert [op for op in expectations if op["ref"] not in (None, op["status"])] == []
+    asked = {op["key"] for op in expectations}
+    for word in ("message id", "start of a group", "traced"):
+        assert any(word in question for question in asked), asked
+
+
+@pytest.mark.timeout(60)
 async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path: Path) -> None:
     keys = "rate = 20\nclients = 1\nrestart_s = 0\nslow_share = 0\n"
     async with _part_at_work(tmp_path, "orderly", keys, load_s=1):
@@ -277,6 +300,21 @@ async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path
     assert min(row["t_complete"] for row in kinds["lock"]) <= min(
         row["t_invoke"] for row in kinds["deliver"]
     )
+
+
+@pytest.mark.timeout(60)
+async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
+    def asked() -> set[str]:
+        rows = _by_kind(tmp_path / "history")["ask"]
+        return {row["key"].partition(" ")[0] for row in rows if row["type"] == "ok"}
+
+    wanted = {"pop", "ack", "change", "peek", "would", "reset", "offset", "pull", "commit", "at"}
+    wanted |= {"message", "send", "recall", "lock", "heartbeat", "members"}
+    async with _part_at_work(tmp_path, "drills", "runners = 2\npause_ms = 1\n", load_s=2):
+        await until(lambda: wanted <= asked())
+    rows = _by_kind(tmp_path / "history")["ask"]
+    wrong = [row for row in rows if row["type"] == "ok" and row["status"] != row["ref"]]
+    assert not wrong
 
 
 @pytest.mark.timeout(60)

@@ -61,14 +61,14 @@ def test_appending_joins_either_dialect(
 def test_one_value_is_found(properties: dict[str, str], name: str) -> None:
     encoded = encode_properties(properties)
     for wanted in [*properties, name]:
-        assert find_property(encoded, wanted.encode()) == properties.get(wanted)
-        assert find_property(encoded[:-1], wanted.encode()) == properties.get(wanted)
+        assert find_property(encoded, wanted) == properties.get(wanted)
+        assert find_property(encoded[:-1], wanted) == properties.get(wanted)
 
 
 def test_a_name_inside_another_is_not_found() -> None:
-    assert find_property(b"XTAGS\x01A\x02", b"TAGS") is None
-    assert find_property(b"A\x01TAGS\x02", b"TAGS") is None
-    assert find_property(b"A\x01\x02", b"A") is None
+    assert find_property(b"XTAGS\x01A\x02", "TAGS") is None
+    assert find_property(b"A\x01TAGS\x02", "TAGS") is None
+    assert find_property(b"A\x01\x02", "A") is None
 
 
 @pytest.mark.parametrize("properties", [{"a\x01": "b"}, {"a": "b\x02"}])
@@ -97,4 +97,4 @@ def test_what_is_not_utf8_is_refused() -> None:
     with pytest.raises(RecordError, match="UTF-8"):
         decode_properties(b"a\x01\xff\x02")
     with pytest.raises(RecordError, match="UTF-8"):
-        find_property(b"a\x01\xff\x02", b"a")
+        find_property(b"a\x01\xff\x02", "a")

@@ -8,7 +8,7 @@ import pytest
 
 from broker.entry.payload import ClearResetCommand, LockCommand, ResetCommand, UnlockCommand
 from broker.entry.pop_commands import AckOrderCommand, ChangeInvisibleCommand, PopOrderCommand
-from chaos.sim.groups.models.asked import Asked
+from chaos.sim.groups.models.answered_requests import AnsweredRequests
 from chaos.sim.groups.models.lock_model import LockModel
 from chaos.sim.groups.models.order_model import OrderModel
 from chaos.sim.groups.models.reset_model import ResetModel
@@ -23,17 +23,17 @@ KEY = ("G", "Q", 0)
 
 
 def test_what_is_told_is_in_the_log() -> None:
-    asked = Asked(Counter())
-    with asked.question("user", "a") as question:
+    asked = AnsweredRequests(Counter())
+    with asked.request("user", "a") as request:
         asked.note("user", "a")
-        question.is_told = True
-    with pytest.raises(Violation, match="answered as done"), asked.question("user", "a") as again:
-        again.is_told = True
+        request.is_done = True
+    with pytest.raises(Violation, match="answered as done"), asked.request("user", "a") as again:
+        again.is_done = True
 
 
 def test_what_was_surely_refused_is_not_in_the_log() -> None:
-    asked = Asked(Counter())
-    with pytest.raises(BrokerBusyError), asked.question("user", "a"):
+    asked = AnsweredRequests(Counter())
+    with pytest.raises(BrokerBusyError), asked.request("user", "a"):
         raise BrokerBusyError(2, "busy", "n0")
     asked.check_final()
     asked.note("user", "a")
@@ -42,28 +42,28 @@ def test_what_was_surely_refused_is_not_in_the_log() -> None:
 
 
 def test_what_nobody_knows_may_be_in_the_log() -> None:
-    asked = Asked(Counter())
-    with pytest.raises(BrokerBusyError), asked.question("user", "a"):
+    asked = AnsweredRequests(Counter())
+    with pytest.raises(BrokerBusyError), asked.request("user", "a"):
         raise BrokerBusyError(2, "busy", "n0")
-    with pytest.raises(UnansweredError), asked.question("user", "a"):
+    with pytest.raises(UnansweredError), asked.request("user", "a"):
         raise UnansweredError("n0")
     asked.note("user", "a")
     asked.check_final()
 
 
 def test_a_request_whose_client_died_may_be_in_the_log() -> None:
-    asked = Asked(Counter())
-    never_ended = asked.question("user", "a")
+    asked = AnsweredRequests(Counter())
+    never_ended = asked.request("user", "a")
     never_ended.__enter__()
-    with pytest.raises(BrokerBusyError), asked.question("user", "a"):
+    with pytest.raises(BrokerBusyError), asked.request("user", "a"):
         raise BrokerBusyError(2, "busy", "n0")
     asked.note("user", "a")
     asked.check_final()
 
 
 def test_what_was_overtaken_never_comes() -> None:
-    asked = Asked(Counter())
-    with asked.question("offset", 7):
+    asked = AnsweredRequests(Counter())
+    with asked.request("offset", 7):
         pass
     asked.overtaken("offset", 7)
     asked.check_final()
@@ -159,13 +159,13 @@ def test_a_pull_that_nobody_answered_does_not_arrive_ages_later(
 def test_a_reset_may_be_followed_before_it_is_committed(resets: ResetModel) -> None:
     """Each try of one request is an entry of its own; none counts from before it was asked for."""
     resets.on_pull(KEY, 9)
-    resets.on_asked(KEY, 5)
+    resets.on_requested(KEY, 5)
     resets.on_pull(KEY, 5)
     resets.on_pull(KEY, 7)
     resets.reset(ResetCommand("G", "Q", [[0, 5]]))
-    resets.on_asked(KEY, 2)  # not committed yet
+    resets.on_requested(KEY, 2)  # not committed yet
     resets.clear(ClearResetCommand(*KEY, 5))
-    resets.on_asked(KEY, 5)
+    resets.on_requested(KEY, 5)
     resets.on_pull(KEY, 8)
     resets.reset(ResetCommand("G", "Q", [[0, 5]]))
     with pytest.raises(Violation, match=r"the consumer has pulled from \[7, 8\] since"):
@@ -173,9 +173,9 @@ def test_a_reset_may_be_followed_before_it_is_committed(resets: ResetModel) -> N
 
 
 def test_a_reset_that_was_told_and_not_made(resets: ResetModel) -> None:
-    resets.on_told(KEY, 5)
+    resets.on_answered(KEY, 5)
     with pytest.raises(Violation, match="a reset to 4"):
-        resets.on_told(KEY, 4)
+        resets.on_answered(KEY, 4)
 
 
 # Locks -------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_a_sound_story_is_not_objected_to(story: _Story) -> None:
     story.one_committed()
     story.commit(_N1, 1, 1)
     story.tell(_N1, "apply", 1, first=1, index=1, entry_term=1, chain=101)
-    story.tell(_N0, "read", 1, index=1, asked_us=story.now_us)
+    story.tell(_N0, "read", 1, index=1, requested_us=story.now_us)
     story.tell(_N1, "start", 1, index=1, entry_term=1, chain=101, voters=_VOTERS)
     story.tell(_N2, "role", 1, role="candidate")
 
@@ -174,7 +174,7 @@ def test_r14_another_state_at_the_same_index(story: _Story) -> None:
 
 def test_r12_a_read_below_what_was_committed_before_it_was_asked(story: _Story) -> None:
     story.one_committed()
-    _expect("R12", story, _N1, "read", 1, index=0, asked_us=story.now_us + 1)
+    _expect("R12", story, _N1, "read", 1, index=0, requested_us=story.now_us + 1)
 
 
 def test_an_unknown_event_is_no_silence(story: _Story) -> None:

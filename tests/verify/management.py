@@ -35,6 +35,8 @@ def manage(run: SyntheticRun) -> None:
     send_as_user(run, "fail")
     search_all(run)
     manage_group(run)
+    ask(run, "0 here")
+    expect(run, "4", "4")
     set_and_show(run)
 
 
@@ -43,6 +45,25 @@ def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **column
     row = run.op(process, f, outcome, **columns)
     row["op"] = len(run.ops) - 1
     return row
+
+
+def ask(run: SyntheticRun, answered: str | None, outcome: str = "ok", **columns: Any) -> Row:
+    """Ask what has to be answered with `0 here`."""
+    asked = {"topic": TOPIC, "queue": 0, "key": "what is known", "ref": "0 here", "node": "n1"}
+    return later(run, "asker", "ask", outcome, **asked | {"status": answered} | columns)
+
+
+def expect(run: SyntheticRun, expected: str | None, answered: str) -> Row:
+    """An answer beside what a model expects."""
+    return later(
+        run,
+        f"e{len(run.ops)}",
+        "expect",
+        client_group="tools",
+        key="number of queues",
+        ref=expected,
+        status=answered,
+    )
 
 
 def change_topic(run: SyntheticRun, f: str, outcome: str = "ok", perm: str = "6") -> Row:

@@ -11,6 +11,7 @@ from tests.verify.management import (
     change_topic,
     delete_route,
     down,
+    expect,
     read_elsewhere,
     search,
     send_as_user,
@@ -323,6 +324,11 @@ def added_queues_are_not_in_a_route(run: SyntheticRun) -> None:
     run.tick(FAULT_OVER_MS)
     change_topic(run, "create_topic")
     view(run, "ns-0", (0,))
+
+
+@plant("M12", witness='"answered": "5"')
+def model_expects_another_answer(run: SyntheticRun) -> None:
+    expect(run, "4", "5")
 
 
 @plant("M17", witness="configured otherwise")

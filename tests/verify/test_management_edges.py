@@ -15,6 +15,7 @@ from tests.verify.management import (
     change_topic,
     delete_route,
     down,
+    expect,
     later,
     managed,
     read_elsewhere,
@@ -51,6 +52,18 @@ def _nothing_is_read_in_the_drain(run: SyntheticRun) -> None:
 def _delete_all(run: SyntheticRun, t_invoke: int, outcome: str = "ok") -> None:
     row = change_topic(run, "delete_topic", outcome)
     row |= {"topic": TOPIC, "t_invoke": t_invoke, "t_complete": t_invoke + 1}
+
+
+@silent("M12")
+def nobody_can_know_the_answer(run: SyntheticRun) -> None:
+    expect(run, None, "5")
+    expect(run, "4", "4")
+
+
+@silent("M12")
+def answer_did_not_come(run: SyntheticRun) -> None:
+    expect(run, "4", "4")
+    expect(run, "4", "5")["type"] = "info"
 
 
 @silent("M1")

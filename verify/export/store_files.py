@@ -26,13 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from verify.export.messages.queue_units import UNIT_SIZE_BYTES, QueueFile
+from verify.export.messages.listed_files import files_by_store, position_of, queue_files_of
+from verify.export.messages.queue_units import QueueFile
 
 __all__ = ["Base", "Checkpoint", "Segment", "Store", "stores"]
 
-_NAME_DIGITS: Final = 20
-_POSITION_MAX: Final = (1 << 63) - 1
-_QUEUE_MAX: Final = (1 << 31) - 1
 _BASE_SLOT: Final = struct.Struct(">4sQQQQII")  # magic, sequence, then the record
 _CRC: Final = struct.Struct(">I")
 _BASE_MAGIC: Final = b"LMQB"
@@ -81,50 +79,25 @@ def stores(run: Path, listed: Iterable[str]) -> list[Store]:
 
     `listed`: names relative to `run`, as in the manifest's table `nodes`.
     """
-    files: dict[tuple[str, str], dict[tuple[str, ...], Path]] = {}
-    for name in sorted(listed):
-        top, *place = name.split("/")
-        if top == "nodes" and len(place) > 2:
-            group, node, *rest = place
-            files.setdefault((group, node), {})[tuple(rest)] = run / name
-    return [_store(group, node, of_store) for (group, node), of_store in sorted(files.items())]
+    return [_store(*store) for store in files_by_store(run, listed)]
 
 
 def _store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> Store:
     base = _base(files.get((name,)) for name in ("commitlog.base", "commitlog.base.copy"))
     segments: list[Segment] = []
-    queue_files: list[QueueFile] = []
     for parts, path in files.items():
         match parts:
-            case ("commitlog", name) if (position := _number(name)) is not None:
+            case ("commitlog", name) if (position := position_of(name)) is not None:
                 if base is None or (not base.emptying and position >= base.position):
                     segments.append(Segment(path=path, position=position))
-            case ("consumequeue", topic, queue, name) if (first := _number(name)) is not None:
-                if queue.isascii() and queue.isdecimal() and int(queue) <= _QUEUE_MAX:
-                    queue_files.append(
-                        QueueFile(
-                            topic=topic,
-                            queue=int(queue),
-                            first_offset=first // UNIT_SIZE_BYTES,
-                            path=path,
-                        )
-                    )
     return Store(
         broker_group=group,
         node=node,
         checkpoint=_checkpoint(files.get(("checkpoint",))),
         base=base,
         segments=tuple(segments),
-        queue_files=tuple(queue_files),
+        queue_files=queue_files_of(files),
     )
-
-
-def _number(name: str) -> int | None:
-    """Parse a file name of 20 digits; None if it is not such a name, or too large."""
-    if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdecimal()):
-        return None
-    number = int(name)
-    return number if number <= _POSITION_MAX else None
 
 
 def _base(paths: Iterable[Path | None]) -> Base | None:

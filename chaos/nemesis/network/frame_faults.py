@@ -12,6 +12,7 @@ Source: the superset of Toxiproxy in `toxiproxy`; IPTables' string matching in J
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -124,54 +125,39 @@ _PARAMETERS: Final[Mapping[str, Parameter]] = {
 }
 _EFFECTS: Final = frozenset({LinkEffect.FRAMES})
 
+_frame_fault = partial(
+    FaultSpec, probe=_PROBE, effects=_EFFECTS, seen_elsewhere="this project", choices=_CHOICES
+)
+
 SPECS: Final[tuple[FaultSpec, ...]] = (
-    FaultSpec(
+    _frame_fault(
         name="drop-frames",
         summary="answers, or requests, of given codes between a node and the clients are lost",
-        probe=_PROBE,
-        effects=_EFFECTS,
         make=_drop,
-        seen_elsewhere="this project",
         parameters=_PARAMETERS,
-        choices=_CHOICES,
     ),
-    FaultSpec(
+    _frame_fault(
         name="delay-frames",
         summary="answers, or requests, of given codes are late; others overtake them",
-        probe=_PROBE,
-        effects=_EFFECTS,
         make=_delay,
-        seen_elsewhere="this project",
         parameters={**_PARAMETERS, "delay_ms": 400},
-        choices=_CHOICES,
     ),
-    FaultSpec(
+    _frame_fault(
         name="duplicate-frames",
         summary="answers, or requests, of given codes arrive twice",
-        probe=_PROBE,
-        effects=_EFFECTS,
         make=_duplicate,
-        seen_elsewhere="this project",
         parameters=_PARAMETERS,
-        choices=_CHOICES,
     ),
-    FaultSpec(
+    _frame_fault(
         name="reorder-frames",
         summary="answers, or requests, of given codes are overtaken by the next frame",
-        probe=_PROBE,
-        effects=_EFFECTS,
         make=_reorder,
-        seen_elsewhere="this project",
         parameters={**_PARAMETERS, "wait_ms": 1000},
-        choices=_CHOICES,
     ),
-    FaultSpec(
+    _frame_fault(
         name="damage-frames",
         summary="bytes of answers, or requests, of given codes are changed",
-        probe=_PROBE,
-        effects=_EFFECTS,
         make=_damage,
-        seen_elsewhere="this project",
         parameters={**_PARAMETERS, "codes": "pull", "part": "body", "bytes": 1},
         choices={**_CHOICES, "part": ("body", "header")},
     ),

@@ -31,6 +31,7 @@ Choose: TypeAlias = Callable[[FaultContext], list[Link]]
 Witnesses: TypeAlias = Callable[[FaultContext, Sequence[Link]], list[Link]]
 WITNESSES_MAX: Final = 6
 SLOW_PROBE_TIMEOUT_S: Final = 4.0
+SLOW_TRIPS: Final = 5  # a connection is made and a request answered: four times the latency
 _CUT_PROBE: Final = "connections through each cut link stay silent that were answered before"
 
 
@@ -102,6 +103,8 @@ class Slowing(LinkFault):
         super().__init__(context, choose, witnesses)
         self._shape = shape
         self._least_ms = least_ms
+        latency_ms = shape.latency_ms if isinstance(shape, LinkShape) else 0
+        self._timeout_s = max(SLOW_PROBE_TIMEOUT_S, SLOW_TRIPS * latency_ms / 1000)
 
     async def inject(self) -> None:
         if isinstance(self._shape, LinkShape):
@@ -124,9 +127,7 @@ class Slowing(LinkFault):
         return Observation(seen=seen, evidence=_grown(slower))
 
     async def _growth(self) -> dict[Link, float]:
-        probes = await self._context.links.probe(
-            list(self._control), timeout_s=SLOW_PROBE_TIMEOUT_S
-        )
+        probes = await self._context.links.probe(list(self._control), timeout_s=self._timeout_s)
         return {
             probe.link: probe.round_trip_ms - self._control[probe.link]
             for probe in probes

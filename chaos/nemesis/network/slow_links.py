@@ -12,6 +12,7 @@ Source: Toxiproxy's latency, bandwidth and slicer toxics; "Gray Failure" (HotOS 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from chaos.links.base import Link, LinkEffect, LinkShape, Shaping, both_ways
@@ -145,78 +146,62 @@ class Jitter(LinkFault):
         return max(spreads, default=None)
 
 
+_slow = partial(FaultSpec, probe=_SLOWER, effects=frozenset({LinkEffect.SLOW}), choices=_TARGET)
+
 SPECS: Final[tuple[FaultSpec, ...]] = (
-    FaultSpec(
+    _slow(
         name="slow-links",
         summary="latency and a bandwidth limit on the links between a node and its peers",
-        probe=_SLOWER,
-        effects=frozenset({LinkEffect.SLOW}),
         make=_slow_peers,
         seen_elsewhere="Toxiproxy, Chaos Mesh, OpenChaos",
         parameters={"target": "leader", "latency_ms": 120, "jitter_ms": 30, "rate_kb_s": 0},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _slow(
         name="slow-clients",
         summary="latency on the links between a node and every client",
-        probe=_SLOWER,
-        effects=frozenset({LinkEffect.SLOW}),
         make=_slow_clients,
         seen_elsewhere="Toxiproxy, Chaos Mesh",
         parameters={"target": "leader", "latency_ms": 300, "jitter_ms": 50, "rate_kb_s": 0},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _slow(
         name="slow-registration",
         summary="latency on the links between a node and every name server",
-        probe=_SLOWER,
-        effects=frozenset({LinkEffect.SLOW}),
         make=_slow_registration,
         seen_elsewhere="this project",
         parameters={"target": "leader", "latency_ms": 200, "jitter_ms": 0, "rate_kb_s": 0},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _slow(
         name="gray-slow",
         summary="one direction between a node and its peers is slow, the other is not",
-        probe=_SLOWER,
-        effects=frozenset({LinkEffect.SLOW}),
         make=_gray,
         seen_elsewhere="TigerBeetle's vortex",
         parameters={"target": "leader", "direction": "from", "latency_ms": 250, "jitter_ms": 50},
         choices={**_TARGET, "direction": ("from", "to")},
     ),
-    FaultSpec(
+    _slow(
         name="late-burst",
         summary="bytes between a node and its peers arrive seconds late, after terms have changed",
-        probe=_SLOWER,
-        effects=frozenset({LinkEffect.SLOW}),
         make=_slow_peers,
         seen_elsewhere="FoundationDB, TigerBeetle's vortex",
         parameters={"target": "leader", "latency_ms": 1500, "jitter_ms": 0},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _slow(
         name="jitter",
         summary="the latency between a node and its peers varies from 0 to twice jitter_ms",
         probe="the round trips through a link differ by half of jitter_ms or more",
-        effects=frozenset({LinkEffect.SLOW}),
         make=lambda context: Jitter(context, _to_peers),
         seen_elsewhere="Toxiproxy, Chaos Mesh",
         parameters={"target": "leader", "jitter_ms": 100},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _slow(
         name="bandwidth-limit",
         summary="few bytes a second between a node and its peers",
         probe="the round trip through each link grows by the time that a probe's bytes take",
-        effects=frozenset({LinkEffect.SLOW}),
         make=_bandwidth,
         seen_elsewhere="Toxiproxy, Chaos Mesh",
         parameters={"target": "follower", "rate_kb_s": 2},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _slow(
         name="sliced-streams",
         summary="bytes between a node and its peers arrive in small pieces with pauses between",
         probe="the round trip through each link grows by half of the pauses in a probe",
@@ -224,6 +209,5 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
         make=_slices,
         seen_elsewhere="Toxiproxy",
         parameters={"target": "any", "slice_bytes": 24, "delay_ms": 20},
-        choices=_TARGET,
     ),
 )

@@ -13,6 +13,7 @@ Source: Toxiproxy's reset_peer, limit_data and slow_close; RFC 9293 section 3.5.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from chaos.links.base import Link, LinkEffect, OpenLink, Shaping, both_ways
@@ -179,65 +180,53 @@ def _late_close(context: FaultContext) -> LateClose:
     return LateClose(context, _between_peers, "slow_close", {"delay": delay})
 
 
+_stream_fault = partial(
+    FaultSpec,
+    effects=frozenset({LinkEffect.STREAM}),
+    seen_elsewhere="Toxiproxy",
+    parameters={"target": "leader"},
+    choices=_TARGET,
+)
+
 SPECS: Final[tuple[FaultSpec, ...]] = (
-    FaultSpec(
+    _stream_fault(
         name="reset-connections",
         summary="every connection between a node and its peers is reset at its first byte",
         probe="own connections that were answered before end with a reset",
-        effects=frozenset({LinkEffect.STREAM}),
         make=_reset,
-        seen_elsewhere="Toxiproxy",
-        parameters={"target": "leader"},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _stream_fault(
         name="reset-clients",
         summary="every connection between a node and the clients is reset at its first byte",
         probe="own connections that were answered before end with a reset",
-        effects=frozenset({LinkEffect.STREAM}),
         make=_reset_clients,
-        seen_elsewhere="Toxiproxy",
-        parameters={"target": "leader"},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _stream_fault(
         name="limited-bytes",
         summary="connections between a node and its peers close after so many bytes",
         probe="own connections are closed before their answer; unknown where bytes is above 29",
-        effects=frozenset({LinkEffect.STREAM}),
         make=_limit,
-        seen_elsewhere="Toxiproxy",
         parameters={"target": "leader", "bytes": 20},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _stream_fault(
         name="slow-close",
         summary="the end of a connection between a node and its peers arrives late",
         probe="connections that the far side closes are closed by half of delay_ms later",
-        effects=frozenset({LinkEffect.STREAM}),
         make=_late_close,
-        seen_elsewhere="Toxiproxy",
         parameters={"target": "any", "delay_ms": 800},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _stream_fault(
         name="half-open",
         summary="clients' connections to a node that are open go silent; new ones pass",
         probe="a connection made before stays silent, and one made now is answered",
-        effects=frozenset({LinkEffect.STREAM}),
         make=lambda context: HalfOpen(context, new=False),
         seen_elsewhere="TigerBeetle's vortex",
-        parameters={"target": "leader"},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _stream_fault(
         name="half-open-new",
         summary="clients' new connections to a node are accepted and silent; open ones go on",
         probe="a connection made before is answered, and one made now stays silent",
-        effects=frozenset({LinkEffect.STREAM}),
         make=lambda context: HalfOpen(context, new=True),
         seen_elsewhere="this project",
-        parameters={"target": "leader"},
-        choices=_TARGET,
     ),
 )

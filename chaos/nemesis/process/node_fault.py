@@ -12,6 +12,7 @@ error is raised by the next probe.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -111,7 +112,7 @@ class Campaign(NodeFault):
             return Observation(seen=False, evidence="it has not begun")
         if self._task.done():
             await self._task  # raises what ended it
-        return self._observed()
+        return dataclasses.replace(self._observed(), final=self._task.done())
 
     async def heal(self) -> None:
         if self._task is not None:

@@ -10,7 +10,6 @@ hammer-time; etcd's robustness tests (kill while recovering); Kubernetes' rollin
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Final
 
 from chaos.nemesis.base import FaultContext, FaultSpec, Observation
@@ -77,21 +76,20 @@ class KillInRecovery(Campaign):
     async def _await_recovery(self, node: str) -> str | None:
         """Wait until the node is between its start and its service; None: it was too quick.
 
-        The `lock` of its store is held from before it reads the store on; of a process that is not
-        of this host only its phase tells.
+        Of a process whose store can't be seen only its phase tells.
         """
         context = self._context
         loop = asyncio.get_running_loop()
         deadline = loop.time() + BACK_TIMEOUT_S
         while loop.time() < deadline:
-            pid = context.processes.pid(node)
-            if pid is not None and _holds_lock(pid):
+            is_open = context.processes.has_opened_store(node)
+            if is_open:
                 return "its store was just opened"
-            if pid is None:
+            if is_open is None:
                 answer = await context.system.status(node)
                 if answer is not None:
                     return answer.phase if answer.phase != "serving" else None
-            await asyncio.sleep(RECOVERY_POLL_S)
+            await asyncio.sleep(context.rng.uniform(0, RECOVERY_POLL_S))
         return None
 
     def _observed(self) -> Observation:
@@ -100,16 +98,6 @@ class KillInRecovery(Campaign):
         if self._task is not None and self._task.done() and not self._phases:
             return Observation(seen=None, evidence=text)
         return Observation(seen=len(self._phases) >= wanted, evidence=text)
-
-
-def _holds_lock(pid: int) -> bool:
-    """Return whether the process has opened the `lock` of its store."""
-    try:
-        return any(
-            str(link.readlink()).endswith("/lock") for link in Path(f"/proc/{pid}/fd").iterdir()
-        )
-    except (FileNotFoundError, ProcessLookupError):  # an fd that was closed, a process that ended
-        return False
 
 
 class RollingRestart(Campaign):

@@ -9,6 +9,7 @@ Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST '18) section
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from chaos.nemesis.base import FaultNotPossibleError, FaultSpec
@@ -123,65 +124,48 @@ _PROBE: Final = "bytes read back differ while the process is gone; healed when i
 _REPAIRED: Final = f"{_PROBE} and the bytes are the former ones"
 _TARGET: Final = {"target": ("leader", "follower", "any")}
 
+_rotten = partial(
+    FaultSpec, probe=_REPAIRED, parts=_PARTS, parameters={"target": "follower"}, choices=_TARGET
+)
+
 SPECS: Final[tuple[FaultSpec, ...]] = (
-    FaultSpec(
+    _rotten(
         name="torn-tail",
         summary="the last bytes of a killed node's log are zeros: a write that was torn",
         probe=_PROBE,
-        parts=_PARTS,
         make=TornTail,
         seen_elsewhere="Jepsen, FoundationDB, TigerBeetle",
         parameters={"target": "follower", "bytes": 100},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _rotten(
         name="bit-rot",
         summary="one bit in the committed part of a killed node's log is flipped",
-        probe=_REPAIRED,
-        parts=_PARTS,
         make=BitRot,
         seen_elsewhere="Jepsen, TigerBeetle",
-        parameters={"target": "follower"},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _rotten(
         name="zeroed-page",
         summary="a page in the committed part of a killed node's log is zeros",
-        probe=_REPAIRED,
-        parts=_PARTS,
         make=ZeroedPage,
         seen_elsewhere="TigerBeetle",
-        parameters={"target": "follower"},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _rotten(
         name="stale-block",
         summary="a page of a killed node's log holds what belongs elsewhere",
-        probe=_REPAIRED,
-        parts=_PARTS,
         make=StaleBlock,
         seen_elsewhere="TigerBeetle",
-        parameters={"target": "follower"},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _rotten(
         name="lost-file",
         summary="a segment of a killed node's log is gone",
-        probe=_REPAIRED,
-        parts=_PARTS,
         make=LostFile,
         seen_elsewhere="Jepsen",
-        parameters={"target": "follower"},
-        choices=_TARGET,
     ),
-    FaultSpec(
+    _rotten(
         name="lost-derived-files",
         summary="ConsumeQueues and indexes of a killed node are gone",
         probe=_PROBE,
-        parts=_PARTS,
         make=LostDerived,
         seen_elsewhere="this project",
-        parameters={"target": "follower"},
-        choices=_TARGET,
     ),
 )

@@ -62,7 +62,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedFailure:
-    """A seed that broke a rule. `nodes` and `asked_kind` are the caller's choices, or None."""
+    """A seed that broke a rule. `nodes` and `kind_option` are the caller's choices, or None."""
 
     seed: int
     nodes: int | None
@@ -70,13 +70,13 @@ class SeedFailure:
     rule: str
     detail: str
     kind: str = "core"
-    asked_kind: str | None = None
+    kind_option: str | None = None
 
     @property
     def command(self) -> str:
         """The command that replays the seed."""
         nodes = "" if self.nodes is None else f" --nodes {self.nodes}"
-        kind = "" if self.asked_kind is None else f" --kind {self.asked_kind}"
+        kind = "" if self.kind_option is None else f" --kind {self.kind_option}"
         return f"ledgermq sim --replay {self.seed}{nodes}{kind}"
 
     def __str__(self) -> str:
@@ -136,14 +136,14 @@ def replay(
 ) -> Replay:
     """Run the seed again with a trace of every step."""
     run = make_run(seed, nodes, kind=kind, parts=parts, traced=True)
-    return _told(run, _outcome(run, seed, nodes, kind))
+    return _replay_of(run, _outcome(run, seed, nodes, kind))
 
 
 def run_schedule(schedule: Schedule, *, parts: Parts | None = None) -> Replay:
     """Run a seed with the faults of a schedule instead of its own."""
     seed, nodes, kind = schedule.seed, schedule.node_count, schedule.kind
     run = make_run(seed, nodes, kind=kind, parts=parts, schedule=schedule, traced=True)
-    return _told(run, _outcome(run, seed, nodes, kind))
+    return _replay_of(run, _outcome(run, seed, nodes, kind))
 
 
 def shrink_failure(
@@ -248,7 +248,7 @@ def _run_task(seeds: Sequence[int], nodes: int | None, kind: str | None) -> _Tas
     return failures, total.counts, seeds, time.process_time() - began
 
 
-def _told(run: Run, failure: SeedFailure | None) -> Replay:
+def _replay_of(run: Run, failure: SeedFailure | None) -> Replay:
     return Replay(
         failure=failure,
         options=run.describe(),
@@ -278,5 +278,5 @@ def _outcome(run: Run, seed: int, nodes: int | None, kind: str | None) -> SeedFa
         rule=rule,
         detail=detail,
         kind=found_kind,
-        asked_kind=kind,
+        kind_option=kind,
     )

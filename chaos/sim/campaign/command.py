@@ -71,14 +71,14 @@ def sim_command(
         return 64
     try:
         if schedule is not None:
-            return _tell(run_schedule(load_schedule(schedule)), f"{schedule}", out)
+            return _print_replay(run_schedule(load_schedule(schedule)), f"{schedule}", out)
         wanted = parse_seeds(seeds)
         kept = None if record is None else SeedRecord(record, nodes=nodes, kind=kind)
     except (ScheduleError, RecordError, OSError, ValueError) as error:
         err.write(f"ledgermq: {error}\n")
         return 64
     if replay_seed is not None:
-        return _tell(replay(replay_seed, nodes, kind=kind), f"SEED={replay_seed}", out)
+        return _print_replay(replay(replay_seed, nodes, kind=kind), f"SEED={replay_seed}", out)
     result = _campaign(wanted, nodes, kind, jobs=jobs, kept=kept, out=out, err=err)
     if result is None:
         return 130
@@ -138,15 +138,15 @@ def _campaign(
     return result
 
 
-def _tell(told: Replay, what: str, out: TextIO) -> int:
-    out.write(told.schedule.to_text())
-    for line in (*told.options, *told.trace):
+def _print_replay(result: Replay, what: str, out: TextIO) -> int:
+    out.write(result.schedule.to_text())
+    for line in (*result.options, *result.trace):
         out.write(f"{line}\n")
-    out.write(f"trace digest {told.digest}\n")
-    if told.failure is None:
+    out.write(f"trace digest {result.digest}\n")
+    if result.failure is None:
         out.write(f"{what} passed\n")
         return 0
-    out.write(f"{told.failure}\n")
+    out.write(f"{result.failure}\n")
     return 1
 
 

@@ -65,8 +65,8 @@ class SeedRecord:
             sources=source_digest(), nodes=nodes, kind=kind, passed=[], coverage={}, cpu_s=0.0
         )
         found = _read(path)
-        told = (self._file.sources, nodes, kind)
-        self.begun_anew = found is not None and (found.sources, found.nodes, found.kind) != told
+        wanted = (self._file.sources, nodes, kind)
+        self.begun_anew = found is not None and (found.sources, found.nodes, found.kind) != wanted
         if found is not None and not self.begun_anew:
             self._file = found
         self._passed = {

@@ -111,7 +111,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         self._until(
             node,
             lambda: self._is_out(node),
-            lambda: self._ask(RemoveMember(node_id=node.name)),
+            lambda: self._request(RemoveMember(node_id=node.name)),
             then=partial(self._on_removed, node, stays=stays),
         )
         return f"{name}, the leader: {name == leader.name}"
@@ -140,7 +140,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         self._until(
             node,
             lambda: self._is_out(node),
-            lambda: self._ask(RemoveMember(node_id=node.name)),
+            lambda: self._request(RemoveMember(node_id=node.name)),
             then=partial(self._on_wiped_removed, node, self._learns_us()),
         )
         return node.name
@@ -326,7 +326,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         self._until(
             node,
             lambda: self._membership().member(node.name) is not None,
-            lambda: self._ask(AddLearner(member=member)),
+            lambda: self._request(AddLearner(member=member)),
             then=partial(self._let_learn, node, learns_us),
         )
 
@@ -341,7 +341,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         self._until(
             node,
             lambda: node.name in self._membership().voter_ids,
-            lambda: self._ask(PromoteLearner(node_id=node.name)),
+            lambda: self._request(PromoteLearner(node_id=node.name)),
             then=partial(self._on_promoted, node),
         )
 
@@ -356,7 +356,7 @@ class MembershipNemesis(Nemesis[SimNode]):
         """Return whether the node's removal is committed, so that no leader can take it back."""
         return self._membership().member(node.name) is None
 
-    def _ask(self, change: Any) -> None:
+    def _request(self, change: Any) -> None:
         leader = self._leader()
         if leader is None:
             return
@@ -372,21 +372,21 @@ class MembershipNemesis(Nemesis[SimNode]):
         self,
         node: SimNode,
         is_done: Callable[[], bool],
-        ask: Callable[[], None],
+        request: Callable[[], None],
         *,
         then: Callable[[], None],
         tries: int = _TRIES_MAX,
     ) -> None:
-        """Repeat `ask` until `is_done`, then call `then`; give up when the faults end."""
+        """Repeat `request` until `is_done`, then call `then`; give up when the faults end."""
         if not self.running:
             return
         if is_done():
             then()
             return
-        ask()
+        request()
         if tries:
             delay_us = self._times.election_timeout_ms_max * 500
-            again = partial(self._until, node, is_done, ask, then=then, tries=tries - 1)
+            again = partial(self._until, node, is_done, request, then=then, tries=tries - 1)
             self._scheduler.after(delay_us, again)
         elif node is not self._wiped:
             self._in_hand.discard(node.name)

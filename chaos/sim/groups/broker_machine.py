@@ -109,7 +109,7 @@ class _TraceSink:
     def record(self, event: str, term: int, **fields: Any) -> None:
         if self._process.alive:
             if event == "read":
-                fields["asked_us"] = self._process.clock.global_us(fields["t_begin"] / 1e9)
+                fields["requested_us"] = self._process.clock.global_us(fields["t_begin"] / 1e9)
             self._witness.on_trace(self._node, self._incarnation, event, term, fields)
 
     def flush(self) -> None:
@@ -155,7 +155,7 @@ class BrokerMachine(Machine):
         self.sync_slow_us = 0
         self.fuse_is_power = False
         self.disk_is_full = False
-        self._asked: asyncio.Task[None] | None = None  # kept until the next one
+        self._task: asyncio.Task[None] | None = None  # kept until the next one
 
     def new_disk(self) -> None:
         """Replace the disk by an empty one."""
@@ -288,11 +288,11 @@ class BrokerMachine(Machine):
     def transfer(self, target: NodeId) -> None:
         """Request a leadership transfer, and ignore its outcome."""
         if self.process is not None and self.status is not None:
-            self.process.run(lambda: self._ask(self._transfer(target)))
+            self.process.run(lambda: self._start_task(self._transfer(target)))
 
-    def _ask(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         assert self.process is not None
-        self._asked = self.process.loop.create_task(work)
+        self._task = self.process.loop.create_task(work)
 
     async def _transfer(self, target: NodeId) -> None:
         assert self.broker is not None

@@ -329,7 +329,7 @@ class GroupCluster:
         """Heal a majority; the rest stays as it is, cut off from it."""
         options, tcp = self.options, self._site.tcp
         # A wiped or damaged broker is of no use yet; then all others have to be healthy.
-        usable = [machine for machine in self.brokers if not self._operator.is_mending(machine)]
+        usable = [machine for machine in self.brokers if not self._operator.is_repairing(machine)]
         least = options.node_count // 2 + 1
         least = least if len(usable) == options.node_count else len(usable)
         healthy = self._rng.sample(usable, self._rng.randint(least, len(usable)))

@@ -65,7 +65,7 @@ class GroupOperator:
         self._interval_us = interval_us
         self._find_disk = find_disk
         self._lost_disk: SimDisk | None = None
-        self._asked: asyncio.Task[Any] | None = None  # kept until the next one
+        self._task: asyncio.Task[Any] | None = None  # kept until the next one
         self.wiped: BrokerMachine | None = None
         self.spoilt: BrokerMachine | None = None
 
@@ -74,12 +74,12 @@ class GroupOperator:
         """Whether a repair is under way, so that nothing more may be damaged."""
         return self.wiped is not None or self._still_spoilt()
 
-    def is_mending(self, node: BrokerMachine) -> bool:
+    def is_repairing(self, node: BrokerMachine) -> bool:
         return self.is_busy and node in {self.wiped, self.spoilt}
 
     def _still_spoilt(self) -> bool:
         if self.spoilt is not None and self.spoilt.is_sound:
-            self._counts["damages_mended"] += 1
+            self._counts["damages_repaired"] += 1
             self.spoilt = None
         return self.spoilt is not None
 
@@ -177,12 +177,12 @@ class GroupOperator:
             if member is None:
                 address = node.config.peers[node.name]
                 fresh = Member(node_id=node.name, address=address, store_id=store_id)
-                self._ask(AddLearner(member=fresh))
+                self._request_change(AddLearner(member=fresh))
             elif member.store_id != store_id:
-                self._ask(RemoveMember(node_id=node.name))
+                self._request_change(RemoveMember(node_id=node.name))
             elif member in membership.learners:
                 self._rules.admit(node.name)
-                self._ask(PromoteLearner(node_id=node.name))
+                self._request_change(PromoteLearner(node_id=node.name))
             else:
                 self.wiped = None
                 self._counts["wiped_members_replaced"] += 1
@@ -204,7 +204,7 @@ class GroupOperator:
             return None
         return leader.broker.log.membership()
 
-    def _ask(self, change: MembershipChange) -> None:
+    def _request_change(self, change: MembershipChange) -> None:
         leader = self._leader()
         if leader is not None and leader.process is not None:
             process = leader.process
@@ -215,7 +215,7 @@ class GroupOperator:
         create_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[Any]],
         work: Coroutine[Any, Any, None],
     ) -> None:
-        self._asked = create_task(work)
+        self._task = create_task(work)
 
     async def _change(self, leader: BrokerMachine, change: MembershipChange) -> None:
         assert leader.broker is not None

@@ -39,12 +39,25 @@ _FIRST_EPHEMERAL_PORT = 40_000
 class _Link:
     """One direction between two machines."""
 
-    __slots__ = ("cut_since_us", "cuts", "garbles_left", "garbling", "held", "slow_us")
+    __slots__ = (
+        "byte_us",
+        "cut_since_us",
+        "cuts",
+        "free_us",
+        "garbles_left",
+        "garbling",
+        "held",
+        "jitter_us",
+        "slow_us",
+    )
 
     def __init__(self) -> None:
         self.cuts = 0
         self.cut_since_us = 0
         self.slow_us = 0
+        self.jitter_us = 0
+        self.byte_us = 0.0  # what a byte takes; 0: no limit
+        self.free_us = 0.0  # when the bytes before are through, where there is a limit
         self.garbles_left = 0  # number of writes
         self.garbling = random.Random(0)
         self.held: deque[Callable[[], None]] = deque()
@@ -167,7 +180,9 @@ class SimTcp:
         if link.cuts:
             self._hold(link, sender, deliver)
             return
-        delay_us = self._delay_us_min + int(self._random() * self._delay_us_spread) + link.slow_us
+        delay_us = self._delay_us(link)
+        if link.byte_us and data:
+            delay_us += self._wait_us(link, len(data))
         sender.arrival_us = max(sender.arrival_us, self._scheduler.now_us + delay_us)
         self._scheduler.at(sender.arrival_us, partial(self._arrive, link, sender, deliver))
 
@@ -225,8 +240,19 @@ class SimTcp:
         if link.cuts:
             link.held.append(arrive)  # it is retransmitted until it gets through
             return
+        self._scheduler.after(self._delay_us(link), arrive)
+
+    def _delay_us(self, link: _Link) -> int:
         delay_us = self._delay_us_min + int(self._random() * self._delay_us_spread) + link.slow_us
-        self._scheduler.after(delay_us, arrive)
+        if link.jitter_us:
+            delay_us += int((2 * self._random() - 1) * link.jitter_us)
+        return max(0, delay_us)
+
+    def _wait_us(self, link: _Link, size: int) -> int:
+        """Return how long bytes wait for those before them on the link, and take themselves."""
+        now_us = self._scheduler.now_us
+        link.free_us = max(link.free_us, now_us) + size * link.byte_us
+        return int(link.free_us) - now_us
 
     def _hold(self, link: _Link, sender: SimTransport, deliver: Callable[[], None]) -> None:
         self._counts["tcp_held_by_cuts"] += 1
@@ -293,8 +319,12 @@ class SimTcp:
         for deliver in held:
             self._scheduler.at(now_us + self._delay_us_min, deliver)
 
-    def slow(self, source: str, target: str, delay_us: int) -> None:
-        self._link(source, target).slow_us = delay_us
+    def slow(
+        self, source: str, target: str, delay_us: int, *, jitter_us: int = 0, byte_us: float = 0.0
+    ) -> None:
+        """Delay by `delay_us` more, plus or minus up to `jitter_us`; let a byte take `byte_us`."""
+        link = self._link(source, target)
+        link.slow_us, link.jitter_us, link.byte_us = delay_us, jitter_us, byte_us
 
     def garble(self, source: str, target: str, count: int, rng: random.Random) -> None:
         """Garble the next `count` writes from `source` to `target` by `rng`."""
@@ -329,7 +359,8 @@ class SimTcp:
 
     def heal_all(self) -> None:
         for (source, target), link in self._links.items():
-            link.slow_us = 0
+            link.slow_us = link.jitter_us = 0
+            link.byte_us = 0.0
             link.garbles_left = 0
             while link.cuts:
                 self.heal(source, target)

@@ -12,9 +12,9 @@ Source: Groce et al., "Swarm testing" (ISSTA '12); the VOPR of TigerBeetle print
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
-from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.schedule import Schedule, draw_faults, option_lines
 from raft.config import RaftConfig
 from raft.messages import NodeId
 
@@ -173,14 +173,7 @@ class SimOptions:
         )
 
     def describe(self) -> list[str]:
-        """Return one `name=value` per line, for a person who replays the seed."""
-        lines = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, dict):
-                value = " ".join(f"{name}:{rate:.3f}" for name, rate in value.items()) or "none"
-            lines.append(f"{field.name}={value}")
-        return lines
+        return option_lines(self)
 
 
 def draw_options(seed: int, node_count: int) -> SimOptions:

@@ -120,7 +120,7 @@ GROUP_COUNTERS: tuple[str, ...] = (
     "files_spoilt",
     "logs_begun_late",
     "derived_files_lost",
-    "damages_mended",
+    "damages_repaired",
     "decisions_acknowledged",
     "decisions_commit",
     "decisions_rollback",

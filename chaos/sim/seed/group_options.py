@@ -11,10 +11,10 @@ Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.seed.core_optio
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.schedule import Schedule, draw_faults, option_lines
 
 __all__ = ["GROUP_CALMABLE", "GROUP_FAULTS", "GroupOptions", "draw_group_options", "group_schedule"]
 
@@ -168,14 +168,7 @@ class GroupOptions:
         return int(self.election_timeout_ms_max * 1000 * slowest)
 
     def describe(self) -> list[str]:
-        """Return one `name=value` per line, for a person who replays the seed."""
-        lines = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, dict):
-                value = " ".join(f"{name}:{rate:.3f}" for name, rate in value.items()) or "none"
-            lines.append(f"{field.name}={value}")
-        return lines
+        return option_lines(self)
 
 
 def draw_group_options(seed: int, node_count: int) -> GroupOptions:

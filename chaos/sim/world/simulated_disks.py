@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from broker.failpoints.orders import ERRORS
 from chaos.sim.groups.broker_machine import MachineDisk
-from chaos.sim.machine.disk import DiskFault
+from chaos.sim.machine.disk import DiskFault, SimFile
 from chaos.systems.base import PointAction, PointCounts, SystemFailedError
 
 __all__ = ["DiskOwner", "DiskPoint", "DiskPoints", "SimulatedFailpoints", "WorldDisk"]
@@ -83,6 +83,11 @@ class WorldDisk(MachineDisk):
     """The disk of one machine; `points` is set by it."""
 
     points: DiskPoints
+    opened = False  # by the process that runs
+
+    def open(self, path: str, *, create: bool) -> SimFile:
+        self.opened = True
+        return super().open(path, create=create)
 
     def write(self, inode: Any, data: bytes, offset: int) -> int:
         armed = self.points.write.passed()

@@ -10,7 +10,6 @@ Invariants: as for all links; the pairs are those that the proxies of a world of
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -26,7 +25,7 @@ from chaos.links.base import (
     PacketCount,
     Shaping,
 )
-from chaos.links.link_probe import OpenConnection, probe_links
+from chaos.links.link_probe import open_link, probe_links
 from chaos.links.proxy_plan import plan_proxies
 from chaos.sim.machine.tcp import SimTcp
 
@@ -55,7 +54,7 @@ class SimulatedLinks:
         self._pairs = plan_proxies(layout, client_slots)
         self._addresses: dict[str, str] = {}  # by pair
         self._cut: dict[str, list[Link]] = {}  # by tag
-        self._slowed: dict[str, dict[Link, int]] = {}  # by tag, in microseconds
+        self._slowed: dict[str, tuple[LinkShape, list[Link]]] = {}  # by tag
 
     async def start(self) -> None:
         for number, slot in enumerate(self._slots, start=1):
@@ -85,11 +84,8 @@ class SimulatedLinks:
             self._cut.setdefault(tag, []).append(link)
 
     async def slow(self, links: Iterable[Link], shape: LinkShape, tag: str) -> None:
-        if shape.rate_kb_s:
-            raise LinksError("simulated links have no limit of bytes per second")
-        slowed = self._slowed.setdefault(tag, {})
-        for link in links:
-            slowed[link] = shape.latency_ms * 1_000
+        slowed = list(links)
+        self._slowed[tag] = shape, slowed
         self._apply_delays(slowed)
 
     async def shape(self, links: Iterable[Link], shaping: Shaping, tag: str) -> None:
@@ -98,7 +94,9 @@ class SimulatedLinks:
     async def heal(self, tag: str) -> None:
         for link in self._cut.pop(tag, []):
             self._tcp.heal(link.who, link.whom)
-        self._apply_delays(self._slowed.pop(tag, {}))
+        if tag in self._slowed:
+            _, slowed = self._slowed.pop(tag)
+            self._apply_delays(slowed)
 
     async def frames(self, tag: str) -> FrameHits | None:
         return None  # simulated links count no frames
@@ -107,16 +105,7 @@ class SimulatedLinks:
         return None  # simulated links carry bytes, not packets
 
     async def open(self, link: Link) -> OpenLink:
-        for pair in self._pairs:
-            if (pair.dialer, pair.target) == (link.who, link.whom):
-                host, _, port = self._addresses[pair.name].rpartition(":")
-                try:
-                    return await OpenConnection.make(
-                        host, int(port), pair.protocol, timeout_s=_OPEN_TIMEOUT_S
-                    )
-                except (OSError, TimeoutError) as error:
-                    raise LinksError(f"no connection over {link}: {error}") from error
-        raise LinksError(f"no pair carries connections of {link.who} to {link.whom}")
+        return await open_link(link, self._pairs, self._addresses, timeout_s=_OPEN_TIMEOUT_S)
 
     async def probe(
         self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
@@ -132,8 +121,14 @@ class SimulatedLinks:
         )
 
     def _apply_delays(self, links: Iterable[Link]) -> None:
-        delays: Counter[Link] = Counter()
-        for slowed in self._slowed.values():
-            delays.update(slowed)
+        """Give each link the delays of all faults that slow it, and the least of their rates."""
         for link in links:
-            self._tcp.slow(link.who, link.whom, delays[link])
+            shapes = [shape for shape, slowed in self._slowed.values() if link in slowed]
+            rates = [shape.rate_kb_s for shape in shapes if shape.rate_kb_s]
+            self._tcp.slow(
+                link.who,
+                link.whom,
+                1_000 * sum(shape.latency_ms for shape in shapes),
+                jitter_us=1_000 * sum(shape.jitter_ms for shape in shapes),
+                byte_us=1_000 / min(rates) if rates else 0.0,
+            )

@@ -11,7 +11,9 @@ fsynced stays, as in a page cache, until `lose_unsynced`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.metadata
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +37,7 @@ from raft.replicated_log import CommittedEntry
 from raft.store.trace import RaftTrace
 from remoting.connections.rpc import RemotingClient
 
-__all__ = ["SimulatedSystem"]
+__all__ = ["SimulatedFiles", "SimulatedSystem"]
 
 _SYNC_US: Final = (200, 3_000)
 _POLL_S: Final = 0.01
@@ -174,6 +176,10 @@ class _Processes:
     def pid(self, node: str) -> int | None:
         return None  # no process of this host
 
+    def has_opened_store(self, node: str) -> bool | None:
+        machine = self._system.machine(node)
+        return machine.alive and machine.disk.opened if isinstance(machine, _Broker) else None
+
     def _alive(self, node: str) -> Machine:
         machine = self._system.machine(node)
         if not machine.alive:
@@ -186,27 +192,22 @@ class _Stores:
         self._brokers = brokers
         self._counts = site.coverage.counts
 
-    def files(self, node: str) -> _DiskFiles:
-        machine = self._dead(node)
-        return _DiskFiles(machine)
+    def files(self, node: str) -> SimulatedFiles:
+        return SimulatedFiles(self._brokers[node])
 
     async def lose_unsynced(self, node: str) -> str | None:
-        machine = self._dead(node)
+        machine = self._brokers[node]
+        if machine.alive:
+            raise SystemFailedError(f"{node} runs: its store is in use")
         survival = machine.draw_survival()
         unsettled = sorted(machine.disk.unsettled())
         fail_power(machine.disk, survival, self._counts)
         machine.derived.power_failure(survival)
         return f"un-fsynced writes of {', '.join(unsettled) or 'no file'}: {survival.value} left"
 
-    def _dead(self, node: str) -> _Broker:
-        machine = self._brokers[node]
-        if machine.alive:
-            raise SystemFailedError(f"{node} runs: its store is in use")
-        return machine
 
-
-class _DiskFiles:
-    """The files of one simulated disk."""
+class SimulatedFiles:
+    """The files of one simulated disk. While its process runs they are read only."""
 
     def __init__(self, machine: _Broker) -> None:
         self._machine = machine
@@ -215,27 +216,32 @@ class _DiskFiles:
         return sorted(self._machine.disk.paths())
 
     def size(self, name: str) -> int:
-        return len(self._machine.disk.content(name))
+        return len(self._content(name))
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        return self._machine.disk.content(name)[offset : offset + size]
+        return self._content(name)[offset : offset + size]
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        content = bytearray(self._machine.disk.content(name))
+        self._require_dead()
+        content = bytearray(self._content(name))
         content[offset : offset + len(data)] = data
         self._machine.disk.spoil(name, bytes(content))
 
     def truncate(self, name: str, size: int) -> None:
-        content = self._machine.disk.content(name)
+        self._require_dead()
+        content = self._content(name)
         self._machine.disk.spoil(name, content[:size].ljust(size, b"\0"))
 
     def remove(self, name: str) -> None:
+        self._require_dead()
+        self._content(name)
         self._machine.disk.lose(name)
 
     def copy_all(self) -> dict[str, bytes]:
         return {name: self._machine.disk.content(name) for name in self.names()}
 
     def restore_all(self, files: Mapping[str, bytes]) -> None:
+        self._require_dead()
         self._machine.new_disk()
         disk = self._machine.disk
         for name, content in files.items():
@@ -247,6 +253,17 @@ class _DiskFiles:
             file.sync()
             disk.sync_directory(folder)
         disk.sync_directory("")
+
+    def _content(self, name: str) -> bytes:
+        """Raises FileNotFoundError: another fault, or the broker, may have removed it meanwhile."""
+        disk = self._machine.disk
+        if name not in disk.paths():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return disk.content(name)
+
+    def _require_dead(self) -> None:
+        if self._machine.alive:
+            raise SystemFailedError(f"{self._machine.name} runs: its store is in use")
 
 
 class _Clocks:
@@ -294,6 +311,7 @@ class _Broker(BrokerMachine):
     def equip(self, process: VirtualProcess) -> None:
         super().equip(process)
         self.points.disarm()
+        self.disk.opened = False
         self.sync_slow_us = 0
         folder = self.config.store / "trace"
         process.open_trace = lambda number: RaftTrace(folder, number)

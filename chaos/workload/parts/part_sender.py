@@ -19,6 +19,7 @@ from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored,
 from client.errors import BrokerRefusedError, ClientError
 from client.message import Message, MessageQueue, SendStatus
 from client.produce.producer import Producer
+from remoting.records.property_names import PropertyName
 
 __all__ = ["PartSender"]
 
@@ -40,8 +41,12 @@ class PartSender:
         self._ref = ref
         self.refused_with: int | None = None  # the code that the last send was refused with
         self._actor = Actor(context.history, root=root, client=root, client_group=producer.group)
+        settings = context.scenario.workload
         self._maker = MessageMaker(
-            prefix=root, body_bytes=context.scenario.workload.body_bytes, rng=rng
+            prefix=root,
+            body_bytes=settings.body_bytes,
+            sizes_share=settings.sizes_share,
+            rng=rng,
         )
 
     def make(self, topic: str) -> Message:
@@ -50,7 +55,7 @@ class PartSender:
     async def send_later(self, message: Message, queue: MessageQueue, delay_ms: int) -> bool:
         """Send to be delivered `delay_ms` later, as one operation; return whether it was
         acknowledged."""
-        message.properties = {**message.properties, "TIMER_DELAY_MS": str(delay_ms)}
+        message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(delay_ms)}
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
             "delay",

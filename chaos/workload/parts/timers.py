@@ -41,6 +41,7 @@ from chaos.workload.pull_reader import PullReader
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
 from client.produce.producer import Producer, ProducerSettings
+from remoting.records.property_names import PropertyName
 
 __all__ = ["SPEC", "TimersPart"]
 
@@ -109,7 +110,8 @@ class TimersPart:
         return self.is_settled()
 
     def _on_read(self, messages: Sequence[DeliveredMessage]) -> None:
-        self._awaited.seen(message.properties.get(PROPERTY_VALUE, "") for message in messages)
+        values = [message.properties.get(PROPERTY_VALUE, "") for message in messages]
+        self._awaited.seen(values, asyncio.get_running_loop().time())
 
     async def _send_all(self, slot: Slot, rng: random.Random, stop: asyncio.Event) -> None:
         client = slot.next_client()
@@ -182,15 +184,21 @@ class _Sender:
             seconds = max(0.1, left_s) + rng.uniform(0.2, section.after_stop_ms_max / 1000)
         elif rng.random() < section.level_share:
             level = rng.randrange(section.levels)
-            return _Delay(properties={"DELAY": str(level + 1)}, seconds=LEVELS_S[level])
+            return _Delay(properties={PropertyName.DELAY: str(level + 1)}, seconds=LEVELS_S[level])
         else:
             seconds = rng.uniform(0.02, section.delay_ms_max / 1000)
-        kind = rng.choice(("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"))
-        if kind == "TIMER_DELAY_SEC":
+        kind = rng.choice(
+            (
+                PropertyName.TIMER_DELAY_MS,
+                PropertyName.TIMER_DELAY_SEC,
+                PropertyName.TIMER_DELIVER_MS,
+            )
+        )
+        if kind == PropertyName.TIMER_DELAY_SEC:
             seconds = float(max(1, round(seconds)))
             return _Delay(properties={kind: str(round(seconds))}, seconds=seconds)
         millis = max(1, round(seconds * 1000))
-        told = millis if kind == "TIMER_DELAY_MS" else wall_ms() + millis
+        told = millis if kind == PropertyName.TIMER_DELAY_MS else wall_ms() + millis
         return _Delay(properties={kind: str(told)}, seconds=millis / 1000)
 
     def _next_message(self, delay: _Delay) -> Message:
@@ -204,7 +212,7 @@ class _Sender:
     ) -> tuple[SendResult | None, float]:
         """Return the acknowledgement, None without one, and the loop time at which it is due."""
         loop = asyncio.get_running_loop()
-        absolute = delay.properties.get("TIMER_DELIVER_MS")
+        absolute = delay.properties.get(PropertyName.TIMER_DELIVER_MS)
         settings = self._context.scenario.workload
         impatient = self._rng.random() < settings.impatient_share
         timeout_ms = settings.impatient_timeout_ms if impatient else settings.send_timeout_ms

@@ -356,6 +356,30 @@ async def test_a_held_pop_is_woken_by_what_it_wants(rig):
 
 
 @pytest.mark.parametrize("order", ["false", "true"])
+async def test_a_held_query_takes_no_pop_its_message(rig, order):
+    """A notification that waits is woken beside the pop behind it, and isn't counted as a pop."""
+    in_order = order == "true"
+    await rig.send(b"a", *([b"b"] if in_order else []))
+    popped = messages(await rig.pop(order=order, maxMsgNums="1"))
+    query, pop, late_query = FakeConnection(), FakeConnection(), FakeConnection()
+    fields = rig.fields(pollTime="15000", order=order)
+    peek = rig.processors.pop_peek
+    rig.give(peek.notification, RequestCode.NOTIFICATION, fields, b"", query)
+    rig.give(rig.processors.pop.handle, POP, fields, b"", pop)
+    rig.give(peek.notification, RequestCode.NOTIFICATION, fields, b"", late_query)
+    assert len(rig.context.pop_polling) == 3
+    info = await rig.ask(peek.polling_info, RequestCode.POLLING_INFO, rig.fields())
+    assert info.ext_fields["pollingNum"] == "1"
+    if in_order:
+        await rig.ack(*popped[0])  # which frees the queue
+    else:
+        await rig.send(b"b")
+    await until(lambda: pop.sent)
+    assert [record.body for record, _ in messages(pop.sent[0])] == [b"b"]
+    assert query.sent[0].ext_fields["hasMsg"] == "true"
+
+
+@pytest.mark.parametrize("order", ["false", "true"])
 async def test_a_held_pop_of_a_client_that_is_gone_keeps_nobody_waiting(rig, order):
     in_order = order == "true"
     await rig.send(b"a", *([b"b"] if in_order else []))

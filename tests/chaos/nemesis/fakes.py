@@ -138,6 +138,9 @@ class FakeWorld:
     def pid(self, node: str) -> int | None:
         return None
 
+    def has_opened_store(self, node: str) -> bool | None:
+        return None
+
     async def status(self, node: str) -> BrokerStatus | None:
         if self.states[node] != "S":
             return None

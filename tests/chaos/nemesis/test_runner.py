@@ -76,6 +76,17 @@ async def test_without_a_target_it_is_not_taken(tmp_path: Path) -> None:
     assert "has no leader" in rows[0]["evidence"]
 
 
+async def test_what_has_ended_unseen_is_not_waited_for(tmp_path: Path) -> None:
+    async with asyncio.timeout(20):  # its effect may take 40 s
+        rows = await _run(
+            fakes.FakeWorld(),
+            tmp_path / "h",
+            '[[faults]]\nname = "kill-in-recovery"\nduration_s = 0.1\n',
+        )
+    assert (rows[0]["effect"], rows[0]["t_healed"] is not None) == ("unknown", True)
+    assert "no phase seen" in rows[0]["evidence"]
+
+
 async def test_a_failing_injection_is_unknown_and_is_healed(tmp_path: Path) -> None:
     world = fakes.FakeWorld()
     world.break_down("cut")

@@ -24,7 +24,7 @@ import pyarrow as pa
 import xxhash
 import zstandard
 
-from verify.export.messages.properties import Properties
+from verify.export.messages.properties import KEYS, TAGS, Properties
 from verify.export.messages.slices import regions
 
 __all__ = ["digests"]
@@ -36,7 +36,7 @@ _COMPRESSED: Final = 0x1
 _COMPRESSION_MASK: Final = 0x700
 _LZ4, _ZSTD = 0x100, 0x200
 _ZLIB: Final = frozenset({0, 0x300})  # clients older than these bits left them 0
-_NAMES: Final = (b"TAGS", b"KEYS")
+_NAMES: Final = (TAGS, KEYS)
 _PREFIX: Final = b"u_"
 _BEFORE_FLAG: Final = 1
 _HEAD_SIZE: Final = _BEFORE_FLAG + 4

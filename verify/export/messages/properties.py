@@ -19,7 +19,9 @@ import pyarrow as pa
 
 from verify.export.messages.slices import array_bytes, array_offsets, regions
 
-__all__ = ["Properties"]
+__all__ = ["KEYS", "TAGS", "Properties"]
+
+KEYS, TAGS = b"KEYS", b"TAGS"
 
 _Ints = npt.NDArray[np.int64]
 _NAME_END, _END = 1, 2

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from verify.export.messages.digests import digests
-from verify.export.messages.properties import Properties
+from verify.export.messages.properties import KEYS, TAGS, Properties
 from verify.export.messages.record_fields import Records
 from verify.export.messages.slices import regions, text
 from verify.sources.tag_hash import tag_hash
@@ -105,7 +105,7 @@ def record_columns(
         tag_hash=_unit_values(records, topics, code, properties, style),
         value=_without(value, is_op),
         uniq_key=_without(uniq_key, is_op),
-        keys=_without(_keys(properties.values(b"KEYS")), is_op),
+        keys=_without(_keys(properties.values(KEYS)), is_op),
         digest=_without(
             digests(data, records.body, records.flag, records.sys_flag, properties), is_op
         ),
@@ -146,7 +146,7 @@ def _unit_values(
     style: RecordStyle,
 ) -> _Ints:
     """Compute the last field of each record's ConsumeQueue unit."""
-    tags = properties.values(b"TAGS").dictionary_encode()
+    tags = properties.values(TAGS).dictionary_encode()
     hashes = np.array([0, *(tag_hash(tag) for tag in tags.dictionary.to_pylist())], dtype=np.int64)
     result: _Ints = hashes[tags.indices.fill_null(-1).to_numpy() + 1]
     if style is RecordStyle.ROCKETMQ:

@@ -25,13 +25,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from verify.export.messages.queue_units import UNIT_SIZE_BYTES, QueueFile
+from verify.export.messages.listed_files import (
+    POSITION_MAX,
+    files_by_store,
+    position_of,
+    queue_files_of,
+)
+from verify.export.messages.queue_units import QueueFile
 
 __all__ = ["Epoch", "LogFile", "RocketmqStore", "rocketmq_stores"]
 
-_NAME_DIGITS: Final = 20
-_POSITION_MAX: Final = (1 << 63) - 1
-_QUEUE_MAX: Final = (1 << 31) - 1
 _COMMITTED_INDEX: Final = "committedIndex"
 
 
@@ -81,40 +84,23 @@ def rocketmq_stores(run: Path, listed: Iterable[str]) -> list[RocketmqStore]:
 
     `listed`: names relative to `run`, as in the manifest's table `nodes`.
     """
-    files: dict[tuple[str, str], dict[tuple[str, ...], Path]] = {}
-    for name in sorted(listed):
-        top, *place = name.split("/")
-        if top == "nodes" and len(place) > 2:
-            group, node, *rest = place
-            files.setdefault((group, node), {})[tuple(rest)] = run / name
-    return [_store(group, node, of_store) for (group, node), of_store in sorted(files.items())]
+    return [_store(*store) for store in files_by_store(run, listed)]
 
 
 def _store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> RocketmqStore:
     plain: list[LogFile] = []
     dledger: list[LogFile] = []
-    queue_files: list[QueueFile] = []
     committed: list[int] = []
     for parts, path in files.items():
         match parts:
-            case ("commitlog", name) if (position := _number(name)) is not None:
+            case ("commitlog", name) if (position := position_of(name)) is not None:
                 plain.append(LogFile(path=path, position=position, dledger=False))
             case (folder, "data", name) if _is_dledger(folder):
-                if (position := _number(name)) is not None:
+                if (position := position_of(name)) is not None:
                     dledger.append(LogFile(path=path, position=position, dledger=True))
             case (folder, "checkpoint") if _is_dledger(folder):
                 told = _committed_index(path)
                 committed.extend([] if told is None else [told])
-            case ("consumequeue", topic, queue, name) if (first := _number(name)) is not None:
-                if queue.isascii() and queue.isdecimal() and int(queue) <= _QUEUE_MAX:
-                    queue_files.append(
-                        QueueFile(
-                            topic=topic,
-                            queue=int(queue),
-                            first_offset=first // UNIT_SIZE_BYTES,
-                            path=path,
-                        )
-                    )
     return RocketmqStore(
         broker_group=group,
         node=node,
@@ -124,20 +110,12 @@ def _store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> Rock
             files.get((name,)) for name in ("epochFileCheckpoint", "epochFileCheckpoint.bak")
         ),
         files=(*plain, *dledger),
-        queue_files=tuple(queue_files),
+        queue_files=queue_files_of(files),
     )
 
 
 def _is_dledger(folder: str) -> bool:
     return folder.startswith("dledger-")
-
-
-def _number(name: str) -> int | None:
-    """Parse a file name of 20 digits; None if it is not such a name, or too large."""
-    if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdecimal()):
-        return None
-    number = int(name)
-    return number if number <= _POSITION_MAX else None
 
 
 def _committed_index(path: Path) -> int | None:
@@ -146,7 +124,7 @@ def _committed_index(path: Path) -> int | None:
         name, _, value = line.partition("=")
         word = value.strip()
         if name.strip() == _COMMITTED_INDEX and word.isascii() and word.isdecimal():
-            return min(int(word), _POSITION_MAX - 1)
+            return min(int(word), POSITION_MAX - 1)
     return None
 
 

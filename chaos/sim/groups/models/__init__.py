@@ -2,8 +2,8 @@
 
 `trace_rules` judges R1 to R12 from the nodes' Raft traces as they are written, `log_model` G2 to G5
 from what is applied, with a model per subject beside it (locks, POP, order, timers, resets,
-deletions, users, shapes of topics), `client_checker` and `asked` G1, G6 and G7 from the answers
-that clients got, `true_time` what is early or late.
+deletions, users, shapes of topics), `client_checker` and `answered_requests` G1, G6 and G7 from the
+answers that clients got, `true_time` what is early or late.
 
 The models know nothing of dedupe windows, overlays or half tables.
 

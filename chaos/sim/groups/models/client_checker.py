@@ -33,7 +33,7 @@ class Recall(Enum):
 
     NONE = "none"
     UNKNOWN = "unknown"
-    TOLD = "told"
+    ANSWERED = "answered"
     REFUSED = "refused"
 
 
@@ -60,7 +60,7 @@ class ClientChecker:
 
     def __init__(self, log: LogModel, counts: dict[str, int]) -> None:
         self._log = log
-        self.asked = log.asked
+        self.requests = log.requests
         self.resets = log.resets
         self.shapes = log.shapes
         self.locks = log.locks
@@ -68,7 +68,7 @@ class ClientChecker:
         self._counts = counts
         self.values: dict[str, Value] = {}
         self.local: dict[str, str] = {}  # value of a half -> its producer's durable decision
-        self.told: dict[str, str] = {}  # value of a half -> decision that was acknowledged
+        self.decisions: dict[str, str] = {}  # value of a half -> decision that was acknowledged
         self._ends: dict[tuple[str, int], int] = {}  # past the last acknowledged offset
         self._given: set[tuple[QueueKey, int, int]] = set()  # popped messages, with pop times
         self.acknowledged_count = 0
@@ -138,7 +138,7 @@ class ClientChecker:
 
     def on_recalled(self, value: Value) -> None:
         self._counts["recalls_told"] += 1
-        value.recall = Recall.TOLD
+        value.recall = Recall.ANSWERED
         if not self._log.timers.is_recalled(value.name):
             raise Violation("G5", f"{value.name} is answered as recalled, the log has no recall")
 
@@ -298,14 +298,14 @@ class ClientChecker:
     def on_overtaken(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Record that a later query on the same connection did not show this commit."""
         self._counts["oneway_commits_lost"] += 1
-        self.asked.overtaken("offset", group, topic, queue_id, offset)
+        self.requests.overtaken("offset", group, topic, queue_id, offset)
 
     # --- administration ------------------------------------------------------------------------
 
     def on_user_deleted(self, name: str) -> None:
         """Check the answer to the user's only administrator that there is no such user."""
         if self.registry.knows_user(name):
-            raise Violation("told", f"user {name} is answered as deleted, and is in the log")
+            raise Violation("answered", f"user {name} is answered as deleted, and is in the log")
 
     def stored_in(self, topic: str) -> Sequence[Stored]:
         """Return the messages in queue 0 of a topic that every broker can still read."""
@@ -321,7 +321,7 @@ class ClientChecker:
         sent; a send of unknown outcome may be either. Call it once everything is healed and all
         nodes have applied the whole log.
         """
-        self.asked.check_final()
+        self.requests.check_final()
         places = {stored.value: stored for stored in self._log.by_key.values()}
         halves = {stored.value: stored for stored in self._log.halves}
         for value in self.values.values():
@@ -350,7 +350,7 @@ class ClientChecker:
             return
         if stored is None and not is_recalled:
             raise Violation("G1", f"{name} was acknowledged and is never delivered")
-        if stored is not None and value.recall is Recall.TOLD:
+        if stored is not None and value.recall is Recall.ANSWERED:
             raise Violation("G5", f"{name} is delivered, its recall was acknowledged")
         if stored is not None and stored.store_ms < value.not_before_ms:
             raise Violation(
@@ -378,11 +378,11 @@ class ClientChecker:
             raise Violation("G1", f"half {name} was acknowledged and is not in the log")
         if value.attempts and not value.unknown and value.acknowledged is None and is_stored:
             raise Violation("G7", f"half {name} surely failed, and is in the log")
-        told, local = self.told.get(name), self.local.get(name)
+        decision, local = self.decisions.get(name), self.local.get(name)
         is_final = name in places
-        if told == "commit" and not is_final and not self._has_waited_in_vain(name):
+        if decision == "commit" and not is_final and not self._has_waited_in_vain(name):
             raise Violation("G4", f"the commit of {name} was acknowledged and is not in the log")
-        if told == "rollback" and is_final:
+        if decision == "rollback" and is_final:
             raise Violation("G4", f"the rollback of {name} was acknowledged, and it is visible")
         if is_final and local != "commit":
             raise Violation("G4", f"{name} is visible, its producer decided {local}")

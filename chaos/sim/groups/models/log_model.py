@@ -59,7 +59,7 @@ from broker.entry.topics import (
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TOPIC,
 )
-from chaos.sim.groups.models.asked import Asked
+from chaos.sim.groups.models.answered_requests import AnsweredRequests
 from chaos.sim.groups.models.deletion_model import DeletionModel
 from chaos.sim.groups.models.lock_model import LockModel
 from chaos.sim.groups.models.pop_model import PopModel, QueueKey
@@ -73,6 +73,7 @@ from chaos.sim.machine.violation import Violation
 from raft.messages import EntryKind, Index, NodeId, Term
 from raft.replicated_log import CommittedEntry
 from remoting.records.message import decode_record
+from remoting.records.property_names import PropertyName
 
 __all__ = ["LogModel"]
 
@@ -110,7 +111,7 @@ class LogModel:
         self.floors: dict[tuple[str, int], int] = {}  # where queues of deleted topics ended
         # Every value that a consumer offset ever had, None where it was deleted.
         self.offset_history: dict[QueueKey, list[int | None]] = {}
-        self.asked = Asked(counts)
+        self.requests = AnsweredRequests(counts)
         self.resets = ResetModel(counts, (lambda: 0) if true_time is None else true_time.now_ms)
         self.locks = LockModel(counts)
         self.registry = RegistryModel()
@@ -180,10 +181,10 @@ class LogModel:
             queue_offset=record.queue_offset,
             index=entry.index,
             position=position,
-            uniq_key=properties.get("UNIQ_KEY", ""),
+            uniq_key=properties.get(PropertyName.UNIQ_KEY, ""),
             value=value_of(record.body),
             store_ms=store_ms,
-            real_topic=properties.get("REAL_TOPIC", ""),
+            real_topic=properties.get(PropertyName.REAL_TOPIC, ""),
             code=code,
             true_ms=0 if self.true_time is None else self.true_time.now_ms(),
         )
@@ -272,7 +273,7 @@ class LogModel:
 
     def _commit_offset(self, command: OffsetCommand) -> None:
         key = (command.group, command.topic, command.queue_id)
-        self.asked.note("offset", *key, command.offset)
+        self.requests.note("offset", *key, command.offset)
         if key not in self.resets.pending:
             self._set_offset(key, command.offset)
 
@@ -282,14 +283,14 @@ class LogModel:
     ) -> None:
         match command:
             case UserCommand():
-                self.asked.note("user", command.name, command.password)
+                self.requests.note("user", command.name, command.password)
             case GrantCommand():
                 for row in command.entries:
-                    self.asked.note("grant", command.user, row[1])
+                    self.requests.note("grant", command.user, row[1])
             case GroupCommand():
-                self.asked.note("group", command.name, command.config["retryMaxTimes"])
+                self.requests.note("group", command.name, command.config["retryMaxTimes"])
             case DeleteGroupCommand():
-                self.asked.note("delete_group", command.name, command.clean_offset)
+                self.requests.note("delete_group", command.name, command.clean_offset)
                 self._drop_group(command)
         self.registry.apply(command)
         self._counts["registry_changes"] += 1
@@ -313,13 +314,13 @@ class LogModel:
         if command.queue_offset in self.resumed or len(halves) != 1:
             raise Violation("G4", f"{copy.value} is resumed again, or {len(halves)} times")
         self.resumed.add(command.queue_offset)
-        self.asked.note("resume", command.queue_offset)
+        self.requests.note("resume", command.queue_offset)
         self._counts["halves_resumed"] += 1
 
     def _pop(self, command: PopCommands, added: Sequence[Stored]) -> None:
         if isinstance(command, AckOrderCommand):
             key = (command.group, command.topic, command.queue_id)
-            self.asked.note("ack_order", *key, command.offset, command.pop_ms)
+            self.requests.note("ack_order", *key, command.offset, command.pop_ms)
         self.pop.apply(command, self._store_ms, added)
 
     def _reset(self, command: ResetCommand) -> None:
@@ -327,7 +328,7 @@ class LogModel:
         for queue_id, offset in command.offsets:
             key = (command.group, command.topic, queue_id)
             if len(command.offsets) == 1:  # of one queue: a reset to a time names all
-                self.asked.note("reset", *key, offset)
+                self.requests.note("reset", *key, offset)
             self._set_offset(key, offset)
             self.pop.drop_queue(key)
 

@@ -42,7 +42,7 @@ class ResetModel:
         self._pending: dict[_Key, int] = {}
         self._made: dict[_Key, list[int]] = {}  # offsets of all resets, in the log's order
         # Requested resets: the offset, and the number of the consumer's last pull before.
-        self._asked: dict[_Key, list[tuple[int | None, int]]] = {}
+        self._requested: dict[_Key, list[tuple[int | None, int]]] = {}
         self._pulls: dict[_Key, int] = {}  # number of pulls of the consumer
         # Offsets of the consumer's pulls since the last reset was requested, by the pull's number;
         # first the one of its position then. No entry if it has started anew.
@@ -109,20 +109,20 @@ class ResetModel:
         places = self._places.get(key)
         if places is None:
             return
-        asked = [pull for told, pull in self._asked.get(key, ()) if told in {None, offset}]
-        first = min(asked[-1] if asked else max(places), max(places))
+        pulls = [pull for to, pull in self._requested.get(key, ()) if to in {None, offset}]
+        first = min(pulls[-1] if pulls else max(places), max(places))
         self._places[key] = {pull: place for pull, place in places.items() if pull >= first}
 
     # The consumer ------------------------------------------------------------------------------
 
-    def on_asked(self, key: _Key, offset: int | None) -> None:
+    def on_requested(self, key: _Key, offset: int | None) -> None:
         """Record that a reset is about to be requested, to a time where `offset` is None."""
-        self._asked.setdefault(key, []).append((offset, self._pulls.get(key, 0)))
+        self._requested.setdefault(key, []).append((offset, self._pulls.get(key, 0)))
 
-    def on_told(self, key: _Key, offset: int) -> None:
+    def on_answered(self, key: _Key, offset: int) -> None:
         """Check the answer that the group goes on at `offset`."""
         if offset not in self._made.get(key, ()):
-            raise Violation("told", f"{key}: a reset to {offset} is answered as done, it is not")
+            raise Violation("answered", f"{key}: a reset to {offset} is answered and not done")
 
     def made_count(self, key: _Key) -> int:
         return len(self._made.get(key, ()))

@@ -47,14 +47,14 @@ class ShapeModel:
         lasts = {topic: shapes[-1] for topic, shapes in self._history.items()}
         return {topic: shape for topic, shape in lasts.items() if shape is not None}
 
-    def on_told(self, topic: str, shape: Shape, since: int) -> int:
+    def on_answered(self, topic: str, shape: Shape, since: int) -> int:
         """Check a change that was answered as done; return its number, not below `since`."""
         shapes = self._history.get(topic, [])
         for number in range(len(shapes) - 1, since - 1, -1):
             if shapes[number] == shape:
                 return number
         raise Violation(
-            "told", f"{topic}: {shape} is answered as done, in force since are {shapes[since:]}"
+            "answered", f"{topic}: {shape} is answered as done, in force since are {shapes[since:]}"
         )
 
     def since(self, topic: str, number: int) -> Sequence[Shape | None]:

@@ -374,9 +374,9 @@ class TraceRules:
         mirror.applied = index
 
     def _on_read(self, node: NodeId, fields: Mapping[str, Any]) -> None:
-        """Check a read; `asked_us`, by the simulator's clock, replaces the trace's t_begin."""
-        index, asked_us = int(fields["index"]), int(fields["asked_us"])
-        place = bisect_left(self._commit_times_us, asked_us)
+        """Check a read; `requested_us`, by the simulator's clock, replaces the trace's t_begin."""
+        index, requested_us = int(fields["index"]), int(fields["requested_us"])
+        place = bisect_left(self._commit_times_us, requested_us)
         floor = self._commit_floors[place - 1] if place else 0
         if index < floor:
             self._broken(
@@ -385,9 +385,9 @@ class TraceRules:
 
     def _on_state(self, node: NodeId, index: Index, digest: int) -> None:
         """Check that all who have applied the same entries have the same state, byte for byte."""
-        teller, told = self._states.setdefault(index, (node, digest))
-        if told != digest:
-            self._broken("R14", node, f"has another state at {index} than {teller}")
+        first, known = self._states.setdefault(index, (node, digest))
+        if known != digest:
+            self._broken("R14", node, f"has another state at {index} than {first}")
 
     @staticmethod
     def _broken(rule: str, node: NodeId, detail: str) -> None:

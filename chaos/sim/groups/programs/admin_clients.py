@@ -2,8 +2,8 @@
 consumer that commits offsets oneway and queries them at once.
 
 Place in the data path: `programs` runs them on client machines; their requests and answers end in
-`asked`, the effects in `registry_model` and `log_model`. Each is the only one who changes what it
-changes.
+`answered_requests`, the effects in `registry_model` and `log_model`. Each is the only one who
+changes what it changes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Registrar:
             except ClientError:
                 desk.counts["reads_failed"] += 1
 
-    async def _ask(
+    async def _request(
         self,
         admin: Admin,
         rng: random.Random,
@@ -91,13 +91,13 @@ class Registrar:
         is_known = self._desk.checker.registry.knows_user(name)
         code = RequestCode.AUTH_UPDATE_USER if is_known else RequestCode.AUTH_CREATE_USER
         body = {"username": name, "password": password, "userType": "Normal"}
-        with self._desk.checker.asked.question("user", name, password) as question:
-            await self._ask(admin, rng, code, {"username": name}, body)
-            question.is_told = True
+        with self._desk.checker.requests.request("user", name, password) as request:
+            await self._request(admin, rng, code, {"username": name}, body)
+            request.is_done = True
 
     async def _delete_user(self, admin: Admin, rng: random.Random) -> None:
         name = rng.choice(_USERS)
-        await self._ask(admin, rng, RequestCode.AUTH_DELETE_USER, {"username": name}, None)
+        await self._request(admin, rng, RequestCode.AUTH_DELETE_USER, {"username": name}, None)
         self._desk.checker.on_user_deleted(name)
 
     async def _grant(self, admin: Admin, rng: random.Random) -> None:
@@ -107,34 +107,36 @@ class Registrar:
             "subject": f"User:{name}",
             "policies": [{"policyType": "Custom", "entries": [entry]}],
         }
-        with self._desk.checker.asked.question("grant", name, resource) as question:
-            await self._ask(
+        with self._desk.checker.requests.request("grant", name, resource) as request:
+            await self._request(
                 admin, rng, RequestCode.AUTH_CREATE_ACL, {"subject": f"User:{name}"}, body
             )
-            question.is_told = True
+            request.is_done = True
 
     async def _set_group(self, admin: Admin, rng: random.Random) -> None:
         name = rng.choice(_GROUPS)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        with self._desk.checker.asked.question("group", name, self._count) as question:
-            await self._ask(admin, rng, code, {}, {"groupName": name, "retryMaxTimes": self._count})
-            question.is_told = True
+        with self._desk.checker.requests.request("group", name, self._count) as request:
+            await self._request(
+                admin, rng, code, {}, {"groupName": name, "retryMaxTimes": self._count}
+            )
+            request.is_done = True
 
     async def _commit(self, admin: Admin, rng: random.Random) -> None:
         """Commit an offset for a group that has no member."""
         name = rng.choice(_GROUPS[:2])
         fields = {"consumerGroup": name, "topic": TOPIC, "queueId": "0"}
         fields["commitOffset"] = str(self._count)
-        with self._desk.checker.asked.question("offset", name, TOPIC, 0, self._count) as question:
-            await self._ask(admin, rng, RequestCode.UPDATE_CONSUMER_OFFSET, fields, None)
-            question.is_told = True
+        with self._desk.checker.requests.request("offset", name, TOPIC, 0, self._count) as request:
+            await self._request(admin, rng, RequestCode.UPDATE_CONSUMER_OFFSET, fields, None)
+            request.is_done = True
 
     async def _delete_group(self, admin: Admin, rng: random.Random) -> None:
         name, is_clean = rng.choice(_GROUPS), rng.random() < 0.5
         fields = {"groupName": name, "cleanOffset": "true" if is_clean else "false"}
-        with self._desk.checker.asked.question("delete_group", name, is_clean) as question:
-            await self._ask(admin, rng, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, None)
-            question.is_told = True
+        with self._desk.checker.requests.request("delete_group", name, is_clean) as request:
+            await self._request(admin, rng, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, None)
+            request.is_done = True
 
 
 class Resumer:
@@ -160,7 +162,7 @@ class Resumer:
 
     async def _resume(self, admin: Admin, copy: Stored) -> None:
         message_id = offset_msg_id("10.0.1.1", 10_911, copy.position)
-        with self._desk.checker.asked.question("resume", copy.queue_offset) as question:
+        with self._desk.checker.requests.request("resume", copy.queue_offset) as request:
             await call_group(
                 admin.instance,
                 GROUP,
@@ -171,7 +173,7 @@ class Resumer:
                 timeout_ms=_TIMEOUT_MS,
                 policy=RetryPolicy(attempts_max=1),
             )
-            question.is_told = True
+            request.is_done = True
 
 
 class OnewayCommitter:

@@ -42,6 +42,7 @@ from client.produce.transaction_producer import (
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
+from remoting.records.property_names import PropertyName
 
 __all__ = [
     "DELETED_TOPIC",
@@ -153,7 +154,7 @@ class Sender:
         message = Message(
             topic=TOPIC,
             body=_body(value.name, rng, options),
-            properties={"DELAY": str(level)} if level else {},
+            properties={PropertyName.DELAY: str(level)} if level else {},
         )
         self._desk.counts["sends"] += 1
 
@@ -174,10 +175,10 @@ class Sender:
         # The application knows the true time of delivery, whatever this machine's clock says.
         deliver_ms = WALL_START_MS + self._desk.scheduler.now_us // 1_000 + wanted_ms
         if rng.random() < 0.3:
-            properties = {"TIMER_DELAY_MS": str(wanted_ms)}
+            properties = {PropertyName.TIMER_DELAY_MS: str(wanted_ms)}
             value.delay_ms = wanted_ms
         else:
-            properties = {"TIMER_DELIVER_MS": str(deliver_ms)}
+            properties = {PropertyName.TIMER_DELIVER_MS: str(deliver_ms)}
             value.not_before_ms = deliver_ms
         body = _body(value.name, rng, self._desk.options)
         message = Message(topic=TOPIC, body=body, properties=properties)
@@ -198,14 +199,14 @@ class Sender:
         checker.on_recalling(value)
         times = 2 if rng.random() < _RECALLED_TWICE_RATE else 1
         ends = await asyncio.gather(
-            *(self._ask_recall(producer, value, handle) for _ in range(times))
+            *(self._request_recall(producer, value, handle) for _ in range(times))
         )
         errors = [error for error in ends if error is not None]
         if len(errors) == times:
             is_definite = all(error.definite for error in errors)
             checker.on_recall_failed(value, definite=is_definite)
 
-    async def _ask_recall(
+    async def _request_recall(
         self, producer: Producer, value: Value, handle: str
     ) -> ClientError | None:
         fields = {"producerGroup": self._group, "topic": TOPIC, "recallHandle": handle}
@@ -299,7 +300,9 @@ class TransactionSender(TransactionObserver):
             value = desk.checker.new_value(is_half=True)
             properties = {}
             if rng.random() < desk.options.timer_rate:
-                properties["TIMER_DELAY_MS"] = str(int(rng.random() * _TIMER_DELAY_MS_MAX))
+                properties[PropertyName.TIMER_DELAY_MS] = str(
+                    int(rng.random() * _TIMER_DELAY_MS_MAX)
+                )
             body = _body(value.name, rng, desk.options)
             message = Message(topic=self._draw_topic(rng), body=body, properties=properties)
             desk.counts["halves"] += 1
@@ -369,17 +372,17 @@ class TransactionSender(TransactionObserver):
     ) -> None:
         name = self._desk.names.get(half.msg_id)
         if result.outcome is EndOutcome.OK and name is not None:
-            self._desk.checker.told[name] = decision.value
+            self._desk.checker.decisions[name] = decision.value
             self._desk.counts["decisions_acknowledged"] += 1
 
 
 async def until_known(
-    ask: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
+    fetch: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
 ) -> tuple[MessageQueue, ...]:
     """Return the topic's queues, as soon as some name server knows them."""
     while True:
         try:
-            queues = await ask()
+            queues = await fetch()
         except ClientError:
             queues = ()
         if queues:

@@ -20,6 +20,7 @@ from client.administer.admin import Admin, AdminSettings
 from client.errors import ClientError
 from client.message import Message
 from client.produce.producer import Producer, ProducerSettings
+from remoting.records.property_names import PropertyName
 
 __all__ = ["Deleter"]
 
@@ -59,10 +60,10 @@ class Deleter:
         properties = {}
         if luck < _TIMER_RATE:
             value.delay_ms = int(rng.random() * _TIMER_DELAY_MS_MAX)
-            properties["TIMER_DELAY_MS"] = str(value.delay_ms)
+            properties[PropertyName.TIMER_DELAY_MS] = str(value.delay_ms)
         elif luck < _WAITING_RATE:
             value.delay_ms = delay_ms(schedule_queue_id(1))
-            properties["DELAY"] = "1"
+            properties[PropertyName.DELAY] = "1"
         message = Message(
             topic=DELETED_TOPIC, body=f"{value.name} ".encode(), properties=properties
         )

@@ -109,9 +109,9 @@ class OrderPopper:
                 return
         elif luck < 0.4:  # sometimes too late: another consumer has it by then
             await asyncio.sleep(_LATE * rng.random() * popped.handle.invisible_ms / 1_000)
-        with self._desk.checker.asked.question("ack_order", *key, offset, pop_ms) as question:
+        with self._desk.checker.requests.request("ack_order", *key, offset, pop_ms) as request:
             await consumer.ack(popped)
-            question.is_told = True
+            request.is_done = True
         self._desk.checker.on_order_acknowledged(key, offset, pop_ms)
 
 

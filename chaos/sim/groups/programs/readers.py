@@ -1,7 +1,7 @@
 """Programs of client machines that read: consumers, a watcher of offsets, and the last drain.
 
 Place in the data path: `programs` runs them on client machines; what they read and their answers
-end in `client_checker` and `asked`. Each loop awaits one operation at a time.
+end in `client_checker` and `answered_requests`. Each loop awaits one operation at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 SUSPEND_MS = 3_000
 _TIMEOUT_MS = 3_000
 _COMMIT_RATE = 0.3
-_ASK_MAX_RATE = 0.2
+_QUERY_MAX_RATE = 0.2
 _FETCH_RATE = 0.05
 
 
@@ -67,8 +67,8 @@ class Consumer:
                 offset = await self._pull(consumer, queue, offset)
                 if rng.random() < _COMMIT_RATE:
                     await commit_offset(desk, group, consumer, queue, offset)
-                if rng.random() < _ASK_MAX_RATE:
-                    await _ask_max(desk, consumer, queue)
+                if rng.random() < _QUERY_MAX_RATE:
+                    await _query_max_offset(desk, consumer, queue)
                 if rng.random() < _FETCH_RATE:
                     offset = await fetch_offset(desk, group, consumer, queue)
             except ClientError:
@@ -113,7 +113,7 @@ class Watcher:
                 if rng.random() < 0.7:
                     await fetch_offset(desk, self._group, consumer, queue)
                 else:
-                    await _ask_max(desk, consumer, queue)
+                    await _query_max_offset(desk, consumer, queue)
             except ClientError:
                 desk.counts["reads_failed"] += 1
 
@@ -131,11 +131,11 @@ async def commit_offset(
     desk: Desk, group: str, consumer: PullConsumer, queue: MessageQueue, offset: int
 ) -> None:
     """Commit the group's offset. Raises ClientError."""
-    with desk.checker.asked.question(
+    with desk.checker.requests.request(
         "offset", group, queue.topic, queue.queue_id, offset
-    ) as question:
+    ) as request:
         await consumer.commit_offset(queue, offset)
-        question.is_told = True
+        request.is_done = True
     desk.counts["offsets_committed"] += 1
 
 
@@ -156,7 +156,7 @@ def show_pull(desk: Desk, queue: MessageQueue, offset: int, result: PullResult) 
     return not offset < to == result.min_offset
 
 
-async def _ask_max(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
+async def _query_max_offset(desk: Desk, consumer: PullConsumer, queue: MessageQueue) -> None:
     floor = desk.checker.max_offset_floor(queue.topic, queue.queue_id)
     offset = await consumer.max_offset(queue)
     desk.checker.on_max_offset(queue.topic, queue.queue_id, offset, floor)

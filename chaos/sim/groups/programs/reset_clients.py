@@ -1,8 +1,8 @@
 """A consumer whose offsets an administrator resets while it reads, and that administrator.
 
 Place in the data path: `programs` runs one of each on a client machine; the consumer's moves end in
-`reset_model`, the answers of both in `asked` and `client_checker`. The group has no other consumer,
-so that its position is known.
+`reset_model`, the answers of both in `answered_requests` and `client_checker`. The group has no
+other consumer, so that its position is known.
 """
 
 from __future__ import annotations
@@ -147,10 +147,10 @@ class Resetter:
             "offset": str(offset),
         }
         key = (RESET_GROUP, queue.topic, queue.queue_id)
-        self._desk.checker.resets.on_asked(key, offset)
-        with self._desk.checker.asked.question(
+        self._desk.checker.resets.on_requested(key, offset)
+        with self._desk.checker.requests.request(
             "reset", RESET_GROUP, queue.topic, queue.queue_id, offset
-        ) as question:
+        ) as request:
             await call_group(
                 consumer.instance,
                 GROUP,
@@ -161,7 +161,7 @@ class Resetter:
                 timeout_ms=_TIMEOUT_MS,
                 policy=RetryPolicy(attempts_max=rng.choice((1, 64))),
             )
-            question.is_told = True
+            request.is_done = True
 
     async def _reset_to_time(
         self, admin: Admin, queues: Sequence[MessageQueue], rng: random.Random
@@ -171,6 +171,6 @@ class Resetter:
         time_ms = -1 if rng.random() < 0.3 else now_ms - int(rng.random() * 20_000)
         resets = self._desk.checker.resets
         for queue in queues:
-            resets.on_asked((RESET_GROUP, queue.topic, queue.queue_id), None)
+            resets.on_requested((RESET_GROUP, queue.topic, queue.queue_id), None)
         for queue, offset in (await admin.reset_offsets(RESET_GROUP, TOPIC, time_ms)).items():
-            resets.on_told((RESET_GROUP, queue.topic, queue.queue_id), offset)
+            resets.on_answered((RESET_GROUP, queue.topic, queue.queue_id), offset)

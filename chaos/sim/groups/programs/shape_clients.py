@@ -47,7 +47,7 @@ class Reshaper:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._told = 0  # number of the last acknowledged change
+        self._acknowledged = 0  # number of the last acknowledged change
 
     async def run(self) -> None:
         desk, rng = self._desk, current().rng
@@ -96,7 +96,9 @@ class Reshaper:
             timeout_ms=_TIMEOUT_MS,
             policy=RetryPolicy(attempts_max=rng.choice((1, 64))),
         )
-        self._told = self._desk.checker.shapes.on_told(SHAPED_TOPIC, shape, self._told)
+        self._acknowledged = self._desk.checker.shapes.on_answered(
+            SHAPED_TOPIC, shape, self._acknowledged
+        )
         self._desk.counts["topics_reshaped"] += 1
 
     async def _send(self, producer: Producer, rng: random.Random) -> None:
@@ -104,9 +106,9 @@ class Reshaper:
         value = self._desk.checker.new_value()
         message = Message(topic=SHAPED_TOPIC, body=f"{value.name} ".encode())
         queue = MessageQueue(SHAPED_TOPIC, GROUP, queue_id)
-        told = self._told
+        acknowledged = self._acknowledged
         result = await insist(self._desk, [value], lambda: producer.send(message, queue=queue), rng)
-        shapes = self._desk.checker.shapes.since(SHAPED_TOPIC, told)
+        shapes = self._desk.checker.shapes.since(SHAPED_TOPIC, acknowledged)
         if all(one is not None and queue_id >= max(one.read, one.write) for one in shapes):
             if result is not None and shapes:
                 raise Violation("shapes", f"a send to queue {queue_id} is stored: {shapes}")
@@ -116,12 +118,12 @@ class Reshaper:
         desk = self._desk
         queue = MessageQueue(SHAPED_TOPIC, GROUP, rng.randrange(_QUEUES_MAX))
         offset = rng.randint(0, desk.checker.end_of(SHAPED_TOPIC, queue.queue_id))
-        told, leaders = self._told, desk.leaders()
+        acknowledged, leaders = self._acknowledged, desk.leaders()
         result = None
         try:
             result = await consumer.pull(queue, offset)
         finally:
-            shapes = desk.checker.shapes.since(SHAPED_TOPIC, told)
+            shapes = desk.checker.shapes.since(SHAPED_TOPIC, acknowledged)
             is_wrong = bool(shapes) and all(
                 one is not None and (queue.queue_id >= one.read or not one.perm & _READABLE)
                 for one in shapes
@@ -141,7 +143,7 @@ class Tuner:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._told: dict[tuple[str, str], str] = {}  # by address and name
+        self._acknowledged: dict[tuple[str, str], str] = {}  # by address and name
         self._wiped = 0
 
     async def run(self) -> None:
@@ -151,7 +153,7 @@ class Tuner:
         )
         await consumer.start()
         await until_known(lambda: consumer.queues(TOPIC))
-        self._told.clear()  # another broker may not have what the last one acknowledged
+        self._acknowledged.clear()  # another broker may not have what the last one acknowledged
         while True:
             pace = _TUNER_PACE * desk.options.send_interval_ms / 1000
             await asyncio.sleep(rng.expovariate(1) * pace)
@@ -160,12 +162,12 @@ class Tuner:
                 if desk.sending and rng.random() < _CHANGE_RATE:
                     await self._change(consumer, address, rng)
                 else:
-                    await self._look(consumer, address)
+                    await self._check_settings(consumer, address)
             except RemotingError:
                 desk.counts["reads_failed"] += 1
                 await asyncio.sleep(PAUSE_AFTER_ERROR_S)
 
-    async def _ask(
+    async def _request(
         self, consumer: PullConsumer, address: str, code: RequestCode, body: bytes = b""
     ) -> RemotingCommand:
         connection = await consumer.instance.rpc.connect(address)
@@ -173,27 +175,28 @@ class Tuner:
 
     async def _change(self, consumer: PullConsumer, address: str, rng: random.Random) -> None:
         name, value = _draw(rng)
-        self._told.pop((address, name), None)  # until the outcome is known
+        self._acknowledged.pop((address, name), None)  # until the outcome is known
         body = f"{name}={value}\n".encode()
         wiped = self._desk.counts["disks_wiped"]
-        answer = await self._ask(consumer, address, RequestCode.UPDATE_BROKER_CONFIG, body)
+        answer = await self._request(consumer, address, RequestCode.UPDATE_BROKER_CONFIG, body)
         if answer.code == 0 and wiped == self._desk.counts["disks_wiped"]:
-            self._told[address, name] = value
+            self._acknowledged[address, name] = value
             self._desk.counts["settings_changed"] += 1
 
-    async def _look(self, consumer: PullConsumer, address: str) -> None:
-        answer = await self._ask(consumer, address, RequestCode.GET_BROKER_CONFIG)
+    async def _check_settings(self, consumer: PullConsumer, address: str) -> None:
+        answer = await self._request(consumer, address, RequestCode.GET_BROKER_CONFIG)
         wiped = self._desk.counts["disks_wiped"]
         if wiped != self._wiped:
             self._wiped = wiped
-            self._told.clear()
+            self._acknowledged.clear()
         if answer.code != 0:
             return
         shown = dict(line.partition("=")[::2] for line in answer.body.decode().splitlines())
-        for (told_by, name), value in self._told.items():
-            if told_by == address and shown[name] != value:
+        for (broker, name), value in self._acknowledged.items():
+            if broker == address and shown[name] != value:
                 raise Violation(
-                    "settings", f"{address}: {name}={value} was told, {shown[name]} is shown"
+                    "settings",
+                    f"{address}: {name}={value} was acknowledged, {shown[name]} is shown",
                 )
 
 

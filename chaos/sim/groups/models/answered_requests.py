@@ -20,21 +20,21 @@ from typing import TypeAlias
 from chaos.sim.machine.violation import Violation
 from client.errors import ClientError
 
-__all__ = ["Asked", "Effect", "Question"]
+__all__ = ["AnsweredRequests", "Effect", "OpenRequest"]
 
 Effect: TypeAlias = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
-class Question:
-    """One request, its retries included. The caller sets `is_told` when it was answered as done."""
+class OpenRequest:
+    """One request, its retries included. The caller sets `is_done` when it was answered as done."""
 
     effect: Effect
     count_before: int
-    is_told: bool = False
+    is_done: bool = False
 
 
-class Asked:
+class AnsweredRequests:
     """All requests to one broker group. Methods raise Violation."""
 
     def __init__(self, counts: dict[str, int]) -> None:
@@ -49,18 +49,18 @@ class Asked:
         self._done[effect] += 1
 
     @contextmanager
-    def question(self, *effect: Hashable) -> Iterator[Question]:
+    def request(self, *effect: Hashable) -> Iterator[OpenRequest]:
         """Send the request within this context.
 
-        `is_told` and the error that leaves decide how it ended; if the client dies meanwhile the
+        `is_done` and the error that leaves decide how it ended; if the client dies meanwhile the
         outcome is unknown.
         """
-        question = Question(effect, self._done[effect])
+        request = OpenRequest(effect, self._done[effect])
         is_definite = False
         # A dead client's coroutine ends only with the seed, so nothing may wait for its end.
         self._open[effect] += 1
         try:
-            yield question
+            yield request
         except ClientError as error:
             is_definite = error.definite
             raise
@@ -71,10 +71,10 @@ class Asked:
                 self._refused.add(effect)
             else:
                 self._perhaps.add(effect)
-        if question.is_told:
+        if request.is_done:
             self._counts["requests_told"] += 1
-            if self._done[effect] <= question.count_before:
-                raise Violation("told", f"{effect} is answered as done, the log has it not")
+            if self._done[effect] <= request.count_before:
+                raise Violation("answered", f"{effect} is answered as done, the log has it not")
 
     def overtaken(self, *effect: Hashable) -> None:
         """Record that the client saw its request not done: it must never be done later."""
