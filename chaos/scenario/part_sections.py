@@ -282,10 +282,12 @@ class AccountsSection(PartSection):
     """Users of the cluster's access control, each with a client of its own.
 
     `change_s` is the mean time between two changes of one user, `send_rate` is per second over all
-    users. `users` is how many there are at a time.
+    users. `users` is how many there are at a time. With `file` 1 the file of accounts is rewritten,
+    too, once the users have ended.
     """
 
     users: int = number(2, 1, 64)
+    file: int = number(1, 0, 1)
     change_s: float = number(1.5, 0.05, 3600)
     send_rate: float = number(4.0, 0.01, 10_000)
 
@@ -385,7 +387,7 @@ class OperatorSection(PartSection):
 
     topics: int = number(2, 1, 64)
     change_s: float = number(1.5, 0.05, 3600)
-    calm_s: float = number(10.0, 0, 3600)
+    calm_s: float = number(13.0, 0, 3600)
     takes_write: int = number(1, 0, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from pathlib import Path
@@ -66,6 +67,22 @@ def test_deletion_takes_the_permissions_with_it() -> None:
 def test_most_specific_entry_that_matches_decides(entries: list[Entry], is_granted: bool) -> None:
     state = UserState(entries={entry.place: entry for entry in entries})
     assert state.is_granted is is_granted
+
+
+def test_pulls_need_the_topic_and_the_group() -> None:
+    known = UserState(exists=True, enabled=True, signs_right=True)
+
+    def of(*entries: Entry) -> UserState:
+        return dataclasses.replace(known, entries={each.place: each for each in entries})
+
+    topic = Entry(actions=("Sub",))
+    group = Entry(resource="Group:acco*", actions=("All",))
+    assert not of(topic).may_pull
+    assert not of(group).may_pull
+    assert of(topic, group).may_pull
+    assert of(Entry(resource="*", actions=("All",))).may_pull
+    assert not of(topic, group).may_administrate
+    assert of(Entry(resource="Cluster:*", actions=("Update",))).may_administrate
 
 
 def test_every_change_names_its_user_and_its_entry() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from pathlib import Path
 
+import pytest
+
+from broker.access.accounts import parse_table
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import parse_scenario
 from chaos.workload.context import WorkContext
+from chaos.workload.parts.account_file import FileAccount, next_accounts
 from chaos.workload.parts.operator_model import TopicSettings, lists_text, next_change
 from chaos.workload.parts.operator_topics import route_text
 from chaos.workload.parts.settings_record import ABSENT, NOW, NotSureError, SettingsRecord
@@ -105,3 +110,31 @@ async def test_every_setting_of_a_request_has_its_outcome(tmp_path: Path) -> Non
         ("get", "ok", "b", ABSENT, "ns"),
         ("get", "info", "a", None, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("account", "may_send"),
+    [
+        (FileAccount(white="", default="PUB", by_name=None), True),
+        (FileAccount(white="", default="SUB|PUB", by_name="SUB"), False),
+        (FileAccount(white="", default="DENY", by_name="PUB|SUB"), True),
+        (FileAccount(white="", default="DENY", by_name=None, admin=True), True),
+        (FileAccount(white="", default="PUB", by_name="DENY", admin=True), False),
+        (FileAccount(white="", default="PUB", by_name=None, secret="other-secret"), False),
+        (FileAccount(white="0-255.*.*.*", default="DENY", by_name=None, secret="other"), True),
+        (FileAccount(white="192.0.2.{7,8}", default="DENY", by_name=None), False),
+    ],
+)
+def test_account_of_the_file_may_what_it_says(account: FileAccount, may_send: bool) -> None:
+    assert account.may_send() is may_send
+
+
+def test_files_that_are_drawn_are_legal_and_of_all_kinds() -> None:
+    rng = random.Random(5)
+    seen = set()
+    for _ in range(60):
+        accounts = next_accounts(rng)
+        rows = [account.row(name) for name, account in accounts.items()]
+        assert len(parse_table(json.dumps({"accounts": rows})).accounts) == len(accounts)
+        seen |= {account.may_send() for account in accounts.values()}
+    assert seen == {True, False}

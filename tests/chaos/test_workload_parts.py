@@ -93,13 +93,26 @@ async def _part_at_work(
     async with real_broker(tmp_path) as broker:
         (topic,) = part_topics(scenario)[name]
         await make_topic(broker, topic, 2)
+        place = SimpleNamespace(name="broker-a-n0", node="n0", address=broker.address)
+
+        async def status(name: str) -> SimpleNamespace:
+            assert name == "broker-a-n0"
+            return SimpleNamespace(ready=True, term=1, voters=("n0",), learners=())
+
         layout = SimpleNamespace(
             cluster="DefaultCluster",
-            groups={"broker-a": (SimpleNamespace(address=broker.address),)},
+            groups={"broker-a": (place,)},
             name_servers=(NameServerPlace(name="ns", address=broker.name_server.address),),
             name_server_addresses=tuple(broker.name_servers),
         )
-        world = cast(World, SimpleNamespace(layout=layout, dial_table=lambda slot: {}))
+        world = cast(
+            World,
+            SimpleNamespace(
+                layout=layout,
+                dial_table=lambda slot: {},
+                system=SimpleNamespace(status=status),
+            ),
+        )
         with HistoryWriter(tmp_path / "history", started_ns=0) as history:
             context = WorkContext(
                 scenario=scenario,
@@ -320,7 +333,9 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
         "waitSecondsForService, settings", "members, connections", "kind, connections",
         "subscription, query_subscription_by_consumer", "known, query_topic_consume_by_who",
         "members, get_consumer_list_by_group", "asked, get_consumer_running_info",
-        "status, invoke_broker_to_get_consumer_status",
+        "status, invoke_broker_to_get_consumer_status", "group, group", "pull, pull",
+        "listed, among all groups", "fileReservedTime, settings", "cluster, cluster info",
+        "member, member group", "copies, ha status", "active, runtime",
     }  # fmt: skip
     keys = "change_s = 0.05\ncalm_s = 0\ntakes_write = 0\n"
     async with _part_at_work(tmp_path, "operator", keys, load_s=1):
@@ -328,6 +343,8 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
     kinds = _by_kind(tmp_path / "history")
     # Brokers hear of members by heartbeats, so that answers about these may be late.
     by_heartbeats = {"members", "kind", "subscription", "known", "asked", "status"}
+    refusals = [row["status"] for row in kinds["get"] if row["key"].startswith("refusal ")]
+    assert set(refusals) == {"refused"}
     for key in {row["key"] for row in kinds["get"]}:
         if key.split()[0] in by_heartbeats:
             continue

@@ -32,7 +32,7 @@ lasts as (
   select a.op, max(c.t_invoke) as t_changed, max_by(c.op, struct(c.t_invoke, c.op)) as change_op
   from asked a
   join changes c on a.key = c.key
-  where c.is_acked and c.t_end < a.t_invoke
+  where c.is_acked and c.t_end <= a.t_invoke
   group by a.op
 ),
 legal as (

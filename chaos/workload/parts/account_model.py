@@ -20,9 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["TOPIC", "Account", "Change", "Entry", "UserState", "next_change"]
+__all__ = ["CLUSTER", "READERS", "TOPIC", "Account", "Change", "Entry", "UserState", "next_change"]
 
 TOPIC: Final = "accounts"
+READERS: Final = "accounts-readers"  # the group that users pull as
+CLUSTER: Final = "DefaultCluster"
 
 
 class Change(enum.StrEnum):
@@ -54,11 +56,22 @@ class Entry:
         """Return what a user has one entry of at most."""
         return self.policy, self.resource
 
-    def matches_sends(self) -> bool:
-        """Return whether it is about sends to the topic from where the clients are."""
+    def matches(self, resource: str, action: str) -> bool:
+        """Return whether it is about an action on a resource from where the clients are."""
         # Clients have some IPv4 address: it is in one half of all of them, and in no example's.
-        from_here = not self.sources or set(self.sources) & set(_HALVES)
-        return bool(from_here) and bool({"Pub", "All"} & set(self.actions))
+        is_from_here = not self.sources or bool(set(self.sources) & set(_HALVES))
+        if not is_from_here or not {action, "All"} & set(self.actions):
+            return False
+        if self.resource.endswith("*"):
+            return resource.startswith(self.resource[:-1])
+        return self.resource == resource
+
+    @property
+    def rank(self) -> tuple[bool, bool, int, int]:
+        """Return its place among entries that match: the least one decides."""
+        name = self.resource.partition(":")[2]
+        breadth = 2 if name in ("", "*") else int(name.endswith("*"))
+        return self.policy != "Custom", self.resource == "*", breadth, -len(name)
 
     def text(self) -> str:
         """Return the entry as the history has it."""
@@ -71,10 +84,22 @@ class Entry:
 # Any client's address is in exactly one of these networks.
 _HALVES: Final = ("0.0.0.0/1", "128.0.0.0/1")
 _ELSEWHERE: Final = ("192.0.2.7", "198.51.100.0/24")
-# From the most specific to the least: a name, a longer prefix, all topics, everything.
-_RESOURCES: Final = (f"Topic:{TOPIC}", f"Topic:{TOPIC[:4]}*", "Topic:a*", "Topic:*", "*")
+_RESOURCES: Final = (
+    f"Topic:{TOPIC}",
+    f"Topic:{TOPIC}",
+    f"Topic:{TOPIC[:4]}*",
+    "Topic:a*",
+    "Topic:*",
+    f"Group:{READERS}",
+    f"Group:{READERS[:4]}*",
+    "Group:*",
+    f"Cluster:{CLUSTER}",
+    "Cluster:*",
+    "*",
+)
 _SOURCES: Final = ((), _HALVES, _HALVES, (_HALVES[1], *_ELSEWHERE, _HALVES[0]), _ELSEWHERE)
-_ACTIONS: Final = (("Pub",), ("Pub", "Sub"), ("Sub", "Pub"), ("All",), ("Sub",))
+_ACTIONS: Final = (("Pub",), ("Pub", "Sub"), ("Sub", "Pub", "Update"), ("All",), ("Sub",))
+_WITH_PUB: Final = _ACTIONS[:4]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,20 +111,36 @@ class UserState:
     signs_right: bool = False
     entries: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
 
+    def _allows(self, resource: str, action: str) -> bool:
+        """Return whether the most specific of its entries that match allows it."""
+        fitting = [entry for entry in self.entries.values() if entry.matches(resource, action)]
+        return bool(fitting) and min(fitting, key=lambda each: each.rank).decision == "Allow"
+
     @property
     def is_granted(self) -> bool:
         """Return whether its entries allow it to send to the topic."""
-        fitting = [entry for entry in self.entries.values() if entry.matches_sends()]
-        if not fitting:
-            return False
-        first = min(
-            fitting, key=lambda each: (each.policy != "Custom", _RESOURCES.index(each.resource))
-        )
-        return first.decision == "Allow"
+        return self._allows(f"Topic:{TOPIC}", "Pub")
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether its requests pass as its own."""
+        return self.exists and self.enabled and self.signs_right
 
     @property
     def may_send(self) -> bool:
-        return self.exists and self.enabled and self.signs_right and self.is_granted
+        return self.is_known and self.is_granted
+
+    @property
+    def may_pull(self) -> bool:
+        group, topic = (
+            self._allows(f"Group:{READERS}", "Sub"),
+            self._allows(f"Topic:{TOPIC}", "Sub"),
+        )
+        return self.is_known and group and topic
+
+    @property
+    def may_administrate(self) -> bool:
+        return self.is_known and self._allows(f"Cluster:{CLUSTER}", "Update")
 
     def user_text(self) -> str:
         """Return what an answer about the user shows."""
@@ -130,8 +171,7 @@ def next_change(state: UserState, rng: random.Random) -> Account:
         return _of_user(state, Change.PASSWORD_BACK)
     if not state.is_granted and rng.random() < 0.7:
         sources = rng.choice([each for each in _SOURCES if each != _ELSEWHERE])
-        actions = rng.choice([each for each in _ACTIONS if each != ("Sub",)])
-        return _granted(state, Entry(sources=sources, actions=actions))
+        return _granted(state, Entry(sources=sources, actions=rng.choice(_WITH_PUB)))
     if state.entries and rng.random() < 0.2:
         return _removed(state, rng.choice(list(state.entries.values())))
     if rng.random() < 0.55:

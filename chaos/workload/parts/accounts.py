@@ -1,7 +1,8 @@
 """The part `accounts`: users made, changed and removed under load, and requests that they sign.
 
 Place in the data path: AUTH_CREATE_USER and the like at one group's leader, signed by the
-laboratory's account; beside them each user's own producer. The cluster needs `access = true`.
+laboratory's account; beside them each user's own producer. The cluster needs `access = true`. When
+the users have ended, the file of accounts is rewritten (`chaos.workload.parts.account_file`).
 
 Invariants: a user's changes come one after the other, each recorded with what holds after it; after
 one of unknown outcome the user is given up and another takes its place, so that what is known of a
@@ -23,7 +24,9 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.account_file import AccountFile
 from chaos.workload.parts.account_model import (
+    READERS,
     TOPIC,
     Account,
     Change,
@@ -40,7 +43,7 @@ from client.errors import ClientError
 from client.message import MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 from remoting.protocol.acl_signature import Signer
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 
 __all__ = ["ACCOUNTS", "change_command", "shown_text"]
@@ -49,6 +52,17 @@ TOOLS: Final = "account-tools"
 TIMEOUT_MS: Final = 3_000
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
+_WITH_SUBSCRIPTION: Final = 4  # of a pull's sysFlag
+_REFUSED: Final = ResponseCode.NO_PERMISSION.value
+_TRIED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS.value,
+        ResponseCode.PULL_NOT_FOUND.value,
+        ResponseCode.PULL_RETRY_IMMEDIATELY.value,
+        ResponseCode.PULL_OFFSET_MOVED.value,
+        _REFUSED,
+    }
+)
 _LISTS: Final = {"user": RequestCode.AUTH_LIST_USER, "acl": RequestCode.AUTH_LIST_ACL}
 
 
@@ -63,7 +77,6 @@ class _Accounts:
             group: [queue for queue in queues if queue.broker_name == group] for group in groups
         }
         self._groups = groups
-        self._working = section.users
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -81,6 +94,19 @@ class _Accounts:
                     client_group=TOOLS,
                 )
                 tasks.create_task(self._users(number, tool.instance, admin, stop))
+        if self._section.file:
+            record = SettingsRecord(
+                context, root=f"{client}.file", client=client, client_group=TOOLS
+            )
+            file = AccountFile(
+                context,
+                self._kit.slots["accounts-users"],
+                record,
+                queues=context.part_queues[TOPIC],
+                rng=random.Random(self._kit.rng.getrandbits(64)),
+            )
+            await file.work()
+        self._idle.set()
 
     async def idle(self) -> None:
         await self._idle.wait()
@@ -111,9 +137,6 @@ class _Accounts:
                 await user.change(instance, self._section.change_s, stop)
                 given_up.set()
             turn += 1
-        self._working -= 1
-        if not self._working:
-            self._idle.set()
 
 
 class _User:
@@ -127,6 +150,7 @@ class _User:
         self._name = name
         self._group = group
         self._state = UserState()
+        self._own: ClientInstance | None = None  # that signs as the user, once it has started
         self._record = SettingsRecord(
             kit.context, root=f"{name}.record", client=name, client_group=TOOLS
         )
@@ -154,6 +178,7 @@ class _User:
         )
         pace = Pace(rate, self._rng)
         async with producer:
+            self._own = producer.instance
             sender = PartSender(self._context, producer, root=client, ref=self._name, rng=self._rng)
             while await pace.wait(given_up):
                 queue = self._rng.choice(queues)
@@ -183,7 +208,12 @@ class _User:
                 return address
 
             outcome = await self._record.change(
-                {self._key("user"): after.user_text(), self._key("acl"): after.entries_text()},
+                {
+                    self._key("user"): after.user_text(),
+                    self._key("acl"): after.entries_text(),
+                    self._key("pull"): "yes" if after.may_pull else "no",
+                    self._key("administrate"): "yes" if after.may_administrate else "no",
+                },
                 send,
                 how=account.change.value,
                 broker_group=self._group,
@@ -191,6 +221,7 @@ class _User:
         if outcome == "ok":
             self._state = after
             await self._ask(instance)
+            await self._try_rights()
         return outcome != "info"
 
     async def _ask(self, instance: ClientInstance) -> None:
@@ -216,6 +247,41 @@ class _User:
                 return {} if text is None else {key: text}, address
 
             await self._record.ask([key], send, how=code.name.lower(), broker_group=self._group)
+
+    async def _try_rights(self) -> None:
+        """Have the user itself pull, and request what only an administrator may."""
+        own = self._own
+        if own is None:
+            return
+        pull = {
+            "consumerGroup": READERS,
+            "topic": TOPIC,
+            "queueId": "0",
+            "queueOffset": "0",
+            "maxMsgNums": "1",
+            "sysFlag": str(_WITH_SUBSCRIPTION),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subVersion": "0",
+            "subscription": "*",
+            "expressionType": "TAG",
+        }
+        tried = {
+            "pull": _command(RequestCode.PULL_MESSAGE, None, **pull),
+            "administrate": _command(RequestCode.CLEAN_UNUSED_TOPIC, None),
+        }
+        for what, command in tried.items():
+            key = self._key(what)
+
+            async def send(
+                key: str = key, command: RemotingCommand = command
+            ) -> tuple[Mapping[str, str], str]:
+                answer, address = await ask_leader(
+                    own, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=_TRIED
+                )
+                return {key: "no" if answer.code == _REFUSED else "yes"}, address
+
+            await self._record.ask([key], send, how=what, broker_group=self._group)
 
     def _key(self, what: str) -> str:
         return f"{what} {self._name} {self._group}"

@@ -2,8 +2,10 @@
 
 Place in the data path: topics with all their settings, routes and lists of name servers
 (`chaos.workload.parts.operator_topics`), offsets of groups without members (`operator_offsets`), a
-member that comes and goes (`operator_members`), entries and settings of name servers and the right
-to write (`operator_servers`). All changes go into the history as `set`, all answers as `get`.
+member that comes and goes (`operator_members`), subscription groups (`operator_groups`), settings
+of brokers and who leads (`operator_brokers`), what is to be refused (`operator_refusals`), entries
+and settings of name servers and the right to write (`operator_servers`). All changes go into the
+history as `set`, all answers as `get`.
 
 Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
 stopped, since what other replicas and name servers answer is compared only in calm times; the right
@@ -22,8 +24,11 @@ from typing import Final
 from chaos.scenario.part_sections import OperatorSection
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.operator_brokers import BrokerKeeper
+from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
+from chaos.workload.parts.operator_refusals import RefusalKeeper
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_servers import ServerKeeper, WriteRight
 from chaos.workload.parts.operator_topics import TopicKeeper
@@ -37,6 +42,7 @@ __all__ = ["SPEC"]
 NAME: Final = "operator"
 TOOLS: Final = "operator-tools"
 OTHERS_END_S: Final = 3.0
+MEMBERS: Final = 2
 _Step = Callable[[], Awaitable[None]]
 
 
@@ -101,6 +107,29 @@ class _Operator:
                 rng=self._child(),
             )
             steps.append(offsets.step)
+            configured = GroupKeeper(
+                context,
+                requests,
+                self._record(f"{client}.groups.{group}", client),
+                queue=queues[0],
+                rng=self._child(),
+            )
+            brokers = BrokerKeeper(
+                context,
+                requests,
+                self._record(f"{client}.brokers.{group}", client),
+                group=group,
+                rng=self._child(),
+            )
+            refusals = RefusalKeeper(
+                context,
+                requests,
+                self._record(f"{client}.refusals.{group}", client),
+                topic=queues[0].topic,
+                group=group,
+                rng=self._child(),
+            )
+            steps += [configured.step, brokers.step, refusals.step]
         for place in context.world.layout.name_servers:
             server = ServerKeeper(
                 requests,
@@ -116,12 +145,14 @@ class _Operator:
             MemberKeeper(
                 self._kit.context,
                 OperatorRequests(instance),
-                self._record(f"{client}.member.{group}", client),
+                self._record(f"{client}.member.{group}.{number}", client),
                 self._kit.slots[NAME],
+                name=f"{NAME}-members-{group}-{number}",
                 queues=queues,
                 rng=self._child(),
             )
             for group, queues in self._queues().items()
+            for number in range(MEMBERS)
         ]
 
     async def _keep(self, step: _Step, stop: asyncio.Event, drained: asyncio.Event) -> None:
@@ -174,5 +205,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (NAME,),
     slots=lambda section: (NAME,),
     make=_Operator,
-    judged_by=("M14", "A15"),
+    judged_by=("M14", "A15", "M5"),
 )

@@ -51,6 +51,7 @@ class MemberKeeper:
         record: SettingsRecord,
         slot: Slot,
         *,
+        name: str,
         queues: Sequence[MessageQueue],
         rng: random.Random,
     ) -> None:
@@ -58,6 +59,7 @@ class MemberKeeper:
         self._requests = requests
         self._record = record
         self._slot = slot
+        self._name = name
         self._topic = queues[0].topic
         self._broker_group = queues[0].broker_name
         self._queue_ids = [queue.queue_id for queue in queues]
@@ -67,12 +69,12 @@ class MemberKeeper:
 
     @property
     def _group(self) -> str:
-        return f"operator-members-{self._broker_group}-{self._turn}"
+        return f"{self._name}-{self._turn}"
 
     async def step(self) -> None:
         """Ask for the member; now and then it leaves, or the next one comes."""
         await self._ask()
-        if self._rng.random() < 0.5:
+        if self._rng.random() < 0.3:
             return
         if self._member is None:
             await self._start()

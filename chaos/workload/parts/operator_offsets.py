@@ -2,8 +2,8 @@
 
 Place in the data path: UPDATE_CONSUMER_OFFSET, CLONE_GROUP_OFFSET and INVOKE_BROKER_TO_RESET_OFFSET
 at a group's leader; all requests that show what a group has committed: QUERY_CONSUMER_OFFSET,
-GET_CONSUME_STATS, GET_BROKER_CONSUME_STATS and GET_ALL_CONSUMER_OFFSET. The ends of queues, which
-some of them show, too, are recorded as `max_offset`.
+GET_CONSUME_STATS, GET_BROKER_CONSUME_STATS and GET_ALL_CONSUMER_OFFSET. Beside them the figures of
+a busy topic's queues are asked for (`chaos.workload.parts.queue_figures`).
 
 Invariants: answers are linearizable, so they are compared whatever faults there are; a group that
 was reset is asked and given up, since its commits have no effect until a member has followed; after
@@ -14,18 +14,17 @@ Source: RocketMQ CloneGroupOffsetCommand, ResetOffsetByTimeCommand, ConsumerProg
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from chaos.recording.history import Outcome
-from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import WorkContext
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
+from chaos.workload.parts.queue_figures import QueueFigures
 from chaos.workload.parts.settings_record import NOW, SettingsRecord
-from client.errors import ClientError, MalformedAnswerError
+from client.errors import MalformedAnswerError
 from client.message import MessageQueue
 from remoting.errors import BodyError
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -65,12 +64,9 @@ class OffsetKeeper:
         self._rng = rng
         self._numbers = 0
         self._offsets: dict[str, _Offsets] = {}
-        self._context = context
-        self._watched = _queues_of_one_topic(context.queues, self._broker_group)
-        self._ends = [
-            Actor(context.history, root=f"{name}.end{number}", client=name, client_group=name)
-            for number in range(len(self._watched))
-        ]
+        self._figures = QueueFigures(
+            context, requests, broker_group=self._broker_group, client=name, rng=rng
+        )
         self._begin()
 
     def groups(self) -> list[str]:
@@ -80,8 +76,7 @@ class OffsetKeeper:
         """Change offsets and ask for them, some times, and ask where queues end."""
         for _ in range(_CHANGES):
             await self._change_one()
-        if self._watched:
-            await self._ask_ends()
+        await self._figures.ask(self.groups()[0])
 
     async def _change_one(self) -> None:
         """Change the offsets of a group, and ask for them."""
@@ -244,36 +239,6 @@ class OffsetKeeper:
         keys = [self._key(group, queue_id) for queue_id in known]
         await self._record.ask(keys, send, how=how, broker_group=self._broker_group, when=NOW)
 
-    async def _ask_ends(self) -> None:
-        """Ask where the queues of the busiest topic end, as `max_offset` of each."""
-        topic = self._watched[0].topic
-        command = RemotingCommand(
-            code=RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": topic}
-        )
-        with contextlib.ExitStack() as stack:
-            operations = [
-                stack.enter_context(
-                    actor.operation(
-                        "max_offset",
-                        broker_group=queue.broker_name,
-                        topic=topic,
-                        queue=queue.queue_id,
-                    )
-                )
-                for actor, queue in zip(self._ends, self._watched, strict=True)
-            ]
-            try:
-                answer, address = await self._at_leader(command)
-                table = json_of(answer, address).get("offsetTable", {})
-                rows = {parse_queue_name(key).queue_id: row for key, row in table.items()}
-            except (ClientError, BodyError) as error:
-                for operation in operations:
-                    operation.complete("info", error=error_text(error))
-                return
-            for operation, queue in zip(operations, self._watched, strict=True):
-                row = rows.get(queue.queue_id, {})
-                operation.complete("ok", offset=row.get("maxOffset"))
-
     async def _at_leader(self, command: RemotingCommand) -> tuple[RemotingCommand, str]:
         return await ask_leader(
             self._requests.instance,
@@ -303,8 +268,3 @@ def _rows_of(body: Mapping[str, Any], group: str) -> dict[str, Any]:
         for table in listed.get(group, ()):
             rows |= table.get("offsetTable", {})
     return rows
-
-
-def _queues_of_one_topic(queues: Sequence[MessageQueue], broker_group: str) -> list[MessageQueue]:
-    topic = queues[0].topic if queues else ""
-    return [queue for queue in queues if queue.topic == topic and queue.broker_name == broker_group]

@@ -36,6 +36,7 @@ __all__ = ["ServerKeeper", "WriteRight"]
 TIMEOUT_MS: Final = 3_000
 _NAMESPACES: Final = ("operator-a", "operator-b")
 _KEYS: Final = ("one", "two")
+_CHANGES: Final = 3
 _SETTING: Final = "waitSecondsForService"
 _NOT_FOUND: Final = ResponseCode.QUERY_NOT_FOUND.value
 
@@ -58,14 +59,13 @@ class ServerKeeper:
         self._number = 0
 
     async def step(self) -> None:
-        if self._rng.random() < 0.2:
-            await self._change_setting()
-            await self._ask_setting()
-            return
-        namespace, key = self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS)
-        await self._change_entry(namespace, key)
-        await self._ask_entry(namespace, self._rng.choice(_KEYS))
-        await self._ask_list(self._rng.choice(_NAMESPACES))
+        """Change the setting and some entries, and ask for them and others after each."""
+        await self._change_setting()
+        await self._ask_setting()
+        for _ in range(_CHANGES):
+            await self._change_entry(self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS))
+            await self._ask_entry(self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS))
+            await self._ask_list(self._rng.choice(_NAMESPACES))
 
     def _key(self, what: str) -> str:
         return f"{what} {self._place.name}"

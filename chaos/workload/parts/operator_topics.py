@@ -3,7 +3,7 @@
 Place in the data path: UPDATE_AND_CREATE_TOPIC, its form for lists, and DELETE_TOPIC_IN_BROKER at a
 group's leader, DELETE_TOPIC_IN_NAMESRV at name servers; GET_TOPIC_CONFIG and GET_ALL_TOPIC_CONFIG
 at any replica; routes and lists of topics at every name server; the order configuration of a topic,
-which name servers store and show in its routes.
+which name servers store and show in its routes; an offset in the topic, which goes with it.
 
 Invariant: after a change of unknown outcome the topic is given up, and another takes its place.
 
@@ -21,7 +21,7 @@ from chaos.workload.context import WorkContext
 from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader, delete_topic_command
 from chaos.workload.parts.operator_model import TopicChange, TopicSettings, lists_text, next_change
 from chaos.workload.parts.operator_requests import OperatorRequests
-from chaos.workload.parts.settings_record import ABSENT, SettingsRecord
+from chaos.workload.parts.settings_record import ABSENT, NOW, SettingsRecord
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 
@@ -29,6 +29,8 @@ __all__ = ["TopicKeeper", "route_text"]
 
 TIMEOUT_MS: Final = 3_000
 ORDER_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+_OFFSET_MAX: Final = 1_000
+_FOUND: Final = frozenset({0, ResponseCode.QUERY_NOT_FOUND.value})
 _GONE: Final = ResponseCode.TOPIC_NOT_EXIST.value
 _LISTS: Final = {
     "all": RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
@@ -77,6 +79,8 @@ class TopicKeeper:
             known = await self._delete()
         elif self._settings is not None and chance < 0.3:
             known = await self._change_order()
+        elif self._settings is not None and chance < 0.5:
+            known = await self._commit()
         else:
             known = await self._change(next_change(self._settings, self._rng))
         if not known:
@@ -88,6 +92,7 @@ class TopicKeeper:
     async def ask_all(self) -> None:
         """Ask the leader, every replica and every name server for the topic."""
         await self._ask_leader()
+        await self._ask_offset()
         for place in self._context.world.layout.groups[self._group]:
             await self._ask_config(place.address)
         for server in self._servers:
@@ -148,7 +153,7 @@ class TopicKeeper:
     async def _delete(self) -> bool:
         """Delete the topic at the leader, then at name servers; return whether that is known."""
         outcome = await self._record.change(
-            {self._key("topic"): ABSENT},
+            {self._key("topic"): ABSENT, self._key("offset"): ABSENT},
             lambda: self._at_leader(delete_topic_command(self._topic)),
             how="deletion",
             broker_group=self._group,
@@ -167,6 +172,24 @@ class TopicKeeper:
             if outcome != "ok":
                 return False
         return True
+
+    async def _commit(self) -> bool:
+        """Commit an offset of a group in the topic, which goes when the topic is deleted."""
+        offset = str(self._rng.randint(1, _OFFSET_MAX))
+        command = RemotingCommand(
+            code=RequestCode.UPDATE_CONSUMER_OFFSET,
+            ext_fields={**self._offset_fields(), "commitOffset": offset},
+        )
+        outcome = await self._record.change(
+            {self._key("offset"): offset},
+            lambda: self._at_leader(command),
+            how="commit",
+            broker_group=self._group,
+        )
+        return outcome != "info"
+
+    def _offset_fields(self) -> dict[str, str]:
+        return {"consumerGroup": f"{self._name}-readers", "topic": self._topic, "queueId": "0"}
 
     async def _change_order(self) -> bool:
         """Store the topic's order configuration at all name servers, or delete it."""
@@ -198,6 +221,24 @@ class TopicKeeper:
         leader = self._requests.instance.routes.leader(self._group)
         if leader is not None and leader.address is not None:
             await self._ask_config(leader.address)
+
+    async def _ask_offset(self) -> None:
+        key = self._key("offset")
+        fields = {**self._offset_fields(), "setZeroIfNotFound": "false"}
+        command = RemotingCommand(code=RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
+
+        async def send() -> tuple[Mapping[str, str], str]:
+            answer, address = await ask_leader(
+                self._requests.instance,
+                self._group,
+                lambda: command,
+                timeout_ms=TIMEOUT_MS,
+                accept=_FOUND,
+            )
+            offset = answer.ext_fields.get("offset") if answer.code == 0 else None
+            return {} if offset is None else {key: offset}, address
+
+        await self._record.ask([key], send, how="query", broker_group=self._group, when=NOW)
 
     async def _ask_config(self, address: str) -> None:
         """Ask one replica for the topic's configuration, alone or among those of all topics."""

@@ -39,6 +39,7 @@ class PartSender:
         self._context = context
         self._producer = producer
         self._ref = ref
+        self.refused_with: int | None = None  # the code that the last send was refused with
         self._actor = Actor(context.history, root=root, client=root, client_group=producer.group)
         settings = context.scenario.workload
         self._maker = MessageMaker(
@@ -83,6 +84,7 @@ class PartSender:
         A send that was refused, or whose outcome is unknown, is recorded and raises nothing: False
         does not say whether the message is stored.
         """
+        self.refused_with = None
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._actor.operation(
             "send",
@@ -95,6 +97,7 @@ class PartSender:
             try:
                 result = await self._producer.send(message, queue=queue)
             except BrokerRefusedError as error:
+                self.refused_with = error.code
                 node = self._context.node(error.address)
                 operation.failed(error, status=str(error.code), node=node)
                 return False

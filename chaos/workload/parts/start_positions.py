@@ -12,7 +12,6 @@ Source: the run format (set, get; M14); RocketMQ ConsumerManageProcessor.queryCo
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -29,7 +28,6 @@ from remoting.protocol.command import RemotingCommand
 __all__ = ["StartPositions"]
 
 TIMEOUT_MS: Final = 2_000
-_INSTANT_S: Final = 0.001
 _FOUND: Final = frozenset({0, ResponseCode.QUERY_NOT_FOUND.value})
 
 
@@ -83,8 +81,6 @@ class StartPositions:
         await self._record.change(
             {key: str(beginning)}, known, how="topic made", broker_group=queue.broker_name
         )
-        # Simulated time stands still between two steps: without this neither would be the earlier.
-        await asyncio.sleep(_INSTANT_S)
         await self._record.ask(
             [key],
             lambda: self._start(key, group, queue),
