@@ -51,15 +51,25 @@ class SparkEngine:
         self._views.clear()
 
     def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
+        """Load the run's tables, and small ones that are in memory, under their names.
+
+        One without rows stays as it is: put into a partition it would no longer be known
+        to be empty, and what is joined to it would be run.
+        """
         for name, table in tables.items():
             schema = from_arrow_schema(table.schema)
             with _failing(name):
-                self._keep(name, self._parted(read_table(self._session, table.files, schema)))
+                frame = read_table(self._session, table.files, schema)
+                if any(file.footer().num_rows for file in table.files):
+                    frame = self._parted(frame)
+                self._keep(name, frame)
         for name, relation in relations.items():
             schema = from_arrow_schema(relation.schema)
             with _failing(name):
-                frame = self._session.createDataFrame(relation.to_pylist(), schema)
-                self._keep(name, self._parted(frame))
+                # As Arrow it becomes rows of the plan itself. A list of Python's objects would be
+                # asked of a Python process anew by each query, and joined as if it were large.
+                frame = self._session.createDataFrame(relation, schema)
+                self._keep(name, self._parted(frame) if relation.num_rows else frame)
 
     def make(self, stages: Sequence[Stage]) -> None:
         for error in self.make_each(stages).values():
