@@ -37,7 +37,7 @@ __all__ = ["DecisionSender", "LateDecisions"]
 END_RETRIES_MAX: Final = 1
 RACE_S: Final = 0.008  # how long before the next check is due a decision may be sent
 CHECKS_WAITED: Final = 3  # intervals, behind the timeout, after which no check is awaited any more
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 _CONTRARY: Final = {
     Decision.COMMIT: Decision.ROLLBACK,
     Decision.ROLLBACK: Decision.COMMIT,
@@ -65,7 +65,7 @@ class DecisionSender:
         self._actor = actor
         self._rng = rng
 
-    async def tell(
+    async def decide(
         self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
     ) -> None:
         """Send the decision, once more where its outcome is unknown, now and then the contrary.
@@ -144,7 +144,7 @@ class LateDecisions:
         async with asyncio.TaskGroup() as tasks:
             while not self._stop.is_set() or not self._added.empty():
                 try:
-                    async with asyncio.timeout(_LOOK_S):
+                    async with asyncio.timeout(_POLL_S):
                         half, tx, decision, queue = await self._added.get()
                 except TimeoutError:
                     continue
@@ -168,13 +168,13 @@ class LateDecisions:
             end += asyncio.get_running_loop().time()
             while not checked.is_set() and not self._stop.is_set():
                 left_s = end - asyncio.get_running_loop().time()
-                if left_s <= 0 or await sleep_until_set(checked, min(_LOOK_S, left_s)):
+                if left_s <= 0 or await sleep_until_set(checked, min(_POLL_S, left_s)):
                     break
             if checked.is_set():
                 wait_s = interval_s - self._rng.uniform(0, RACE_S)
                 await sleep_until_set(self._stop, max(0.0, wait_s))
         finally:
             self._database.decided(tx)
-        await DecisionSender(self._context, self._producer, actor, rng=self._rng).tell(
+        await DecisionSender(self._context, self._producer, actor, rng=self._rng).decide(
             half, tx, decision, queue
         )
