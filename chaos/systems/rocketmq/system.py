@@ -29,6 +29,7 @@ from chaos.systems.ledgermq_parts import Inside, on_this_host
 from chaos.systems.rocketmq.jars import RocketmqJarsError, require_jars, require_java
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
 from chaos.systems.rocketmq.status import StatusReader, send_master
+from chaos.systems.stopping import stop_processes
 from remoting.connections.rpc import RemotingClient
 
 __all__ = ["RocketmqProcesses", "RocketmqSystem"]
@@ -101,26 +102,21 @@ class RocketmqSystem:
             raise SystemFailedError(f"the cluster did not start: {error}") from error
 
     async def stop(self) -> None:
-        table = self.processes.table
-        brokers = [place.name for place in self.layout.brokers]
-        servers = [server.name for server in self.layout.name_servers]
-        try:
-            killed = await asyncio.to_thread(table.stop, brokers, timeout_s=STOP_TIMEOUT_S)
-            await self._reader.close()
-            await self._statuses.close()
-            await asyncio.to_thread(table.stop, servers, timeout_s=STOP_TIMEOUT_S)
-        except ProcessError as error:
-            raise SystemFailedError(f"the cluster did not stop: {error}") from error
-        if killed:
-            raise SystemFailedError(
-                f"{', '.join(killed)} did not stop at SIGTERM and had to be killed"
-            )
+        await stop_processes(
+            self.processes.table,
+            self.layout,
+            timeout_s=STOP_TIMEOUT_S,
+            disconnect=self._disconnect,
+        )
 
     async def abort(self) -> None:
-        await self._reader.close()
-        await self._statuses.close()
+        await self._disconnect()
         table = self.processes.table
         await asyncio.to_thread(table.stop, table.names(), timeout_s=ABORT_TIMEOUT_S)
+
+    async def _disconnect(self) -> None:
+        await self._reader.close()
+        await self._statuses.close()
 
     async def status(self, node: str) -> BrokerStatus | None:
         return await self._status(node, STATUS_TIMEOUT_MS)
