@@ -10,7 +10,8 @@ the operation; and others, for which nobody asked.
 A row is made of the run's verdict and of its tables, so only whole runs have one. Lost and hidden
 are messages, each once: the witnesses of A4 and A5, which the campaign's index counts, are of a
 place or of a group, and a lost message that was read before is none of theirs. What is gone is of
-the index; a wait is the longest between two acknowledged writes of a client.
+the index. A wait is the longest between two acknowledged writes of a client, or from the last that
+any client had acknowledged to the end of the load, where it would have gone on.
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ select
   count_if(s.value is not null and coalesce(r.groups, 0) < (select count(*) from groups)) as hidden
 from acked a left join stored s using (value) left join seen r using (value)
 """
+_LAST_ANSWER: Final = """
+select max(t_complete) from ops
+where f in ('send', 'half', 'decide') and type = 'ok' and t_complete <= {load_to}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +119,16 @@ def figures_of(run: Path, index_row: Mapping[str, Any]) -> Figures:
     verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
     counts = index_row["counts"]
     coverage = verdict["coverage"]
-    if verdict["verdict"] == "pass" and not index_row["whole"]:
+    tables_kept = verdict["verdict"] != "pass" or index_row["whole"]
+    if not tables_kept:
         sends = coverage["operations"].get("send", {}).get("ok", 0)
         decisions = coverage["operations"].get("decide", {}).get("ok", 0)
         transactions = resent = others = lost = hidden = 0
     else:
         sends, decisions, transactions, resent, others, lost, hidden = _counted(run)
     waits = [row["took_ms"] for row in coverage.get("availability", []) if row["measure"] == "gap"]
+    if tables_kept:
+        waits.append(_wait_at_the_end_ms(run))
     return Figures(
         engine=index_row["engine"],
         seed=index_row["seed"],
@@ -154,6 +162,15 @@ def _counted(run: Path) -> tuple[int, ...]:
         twice = _row(tables, _STORED_TWICE)
         lost_and_hidden = _row(tables, _LOST_AND_HIDDEN)
     return (sends, decisions, *twice, *lost_and_hidden)
+
+
+def _wait_at_the_end_ms(run: Path) -> float:
+    """Measure from the last acknowledged write of the load to its end; 0 where none was."""
+    _, load_to = json.loads((run / "run.json").read_text(encoding="utf-8"))["phases"]["load"]
+    with duckdb.connect() as tables:
+        tables.read_parquet(str(run / "history" / "**" / "*.parquet")).create_view("ops")
+        [answered] = _row(tables, _LAST_ANSWER.format(load_to=load_to))
+    return 0.0 if answered is None else (load_to - answered) / 1_000_000
 
 
 def _row(tables: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:

@@ -70,6 +70,7 @@ def write(run: Path, ops: list[Any], log: list[Any]) -> None:
     checks = [{"id": "A2", "verdict": "fail"}, {"id": "A4", "verdict": "pass"}]
     verdict = {"verdict": "fail", "checks": checks, "coverage": coverage}
     (run / "verdict.json").write_text(json.dumps(verdict))
+    (run / "run.json").write_text(json.dumps({"phases": {"load": [0, 3 * SECOND]}}))
 
 
 def test_what_is_stored_twice_is_told_apart_by_who_asked(tmp_path: Path) -> None:
@@ -110,3 +111,9 @@ def test_lost_and_hidden_are_messages_whoever_read_them(tmp_path: Path) -> None:
     write(tmp_path, ops, log)
     row = figures_of(tmp_path, INDEX_ROW)
     assert (row.lost, row.hidden) == (3, 1)  # "gone", "read first", "tx lost"; push lacks "unseen"
+
+
+def test_the_wait_that_the_end_of_the_load_cuts_short_counts(tmp_path: Path) -> None:
+    ops = [op(1, "first"), op(2, "last"), op(3, "unanswered", kind="info", took=2 * SECOND)]
+    write(tmp_path, [*ops, op(4, "behind the load", took=4 * SECOND)], [record("first", 0)])
+    assert round(figures_of(tmp_path, INDEX_ROW).wait_ms) == 3_000

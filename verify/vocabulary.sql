@@ -7,7 +7,8 @@ where coalesce(f, '') not in (
   'send', 'half', 'local', 'decide', 'check', 'poll', 'deliver', 'commit_offset', 'fetch_offset',
   'max_offset', 'assign', 'query', 'delay', 'recall', 'pop', 'ack', 'change', 'request', 'reset',
   'search', 'create_topic', 'delete_topic', 'route', 'account',
-  'lock', 'unlock', 'reply', 'assignment', 'create_group', 'delete_group', 'group'
+  'lock', 'unlock', 'reply', 'assignment', 'create_group', 'delete_group', 'group',
+  'ask', 'expect', 'set', 'get'
 )
 union all
 select 'ops', 'type', coalesce(type, 'null'), op

@@ -82,6 +82,7 @@ class PullProcessor:
         self._desk = desk
         self._tasks = tasks
         self._too_early = 0  # pulls that wait for what their replica lacks
+        self._resets_shown: dict[tuple[str, str, int], int] = {}  # pending; a pull was answered so
 
     def handle(self, header: PullMessageRequestHeader, request: Request) -> None:
         """Answer with messages, at once or after having been held. Raises RefusedError."""
@@ -274,8 +275,11 @@ class PullProcessor:
 
     def _run(self, pull: _Pull, *, may_hold: bool) -> None:
         replica = self._replica
-        if replica.state.resets and self._is_reset(pull, may_hold=may_hold):
-            return
+        if replica.state.resets:
+            if self._is_reset(pull, may_hold=may_hold):
+                return
+        elif self._resets_shown:
+            self._resets_shown.clear()
         queue = replica.queues.get(pull.topic, pull.queue_id)
         if queue.min_offset <= pull.offset < queue.next_offset:
             self._answer_found(pull)
@@ -291,19 +295,24 @@ class PullProcessor:
             self._tasks.answer(pull.request, lambda: self._out_of_range(pull, may_hold=may_hold))
 
     def _is_reset(self, pull: _Pull, *, may_hold: bool) -> bool:
-        """Return whether a reset of the group's offset decides what becomes of the pull: at another
-        offset it is answered with the one to go on at; at that offset it clears the reset.
+        """Return whether a reset of the group's offset decides what becomes of the pull: it is
+        answered with the offset to go on at, and the next one at that offset clears the reset.
 
-        It gets its messages only once the clearing is committed: while it is on its way, the pull
-        behind them would be sent back again, here or by the next leader.
+        The first pull is answered so at that very offset, too: its member may have messages before
+        it at hand, and has to drop them. It gets its messages only once the clearing is committed:
+        while it is on its way, the pull behind them would be sent back again, here or by the next
+        leader.
         """
         leadership = self._leadership
-        offset = self._replica.state.resets.get(pull.group, pull.topic, pull.queue_id)
+        key = (pull.group, pull.topic, pull.queue_id)
+        offset = self._replica.state.resets.get(*key)
         if offset is None:
+            self._resets_shown.pop(key, None)
             return False
         if not leadership.ready:  # from here it would get what the leader sends it back for
             pull.request.refuse(leadership.not_leader())
-        elif pull.offset != offset:
+        elif pull.offset != offset or self._resets_shown.get(key) != offset:
+            self._resets_shown[key] = offset
             self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
         else:
             self._clear_reset(pull, may_hold=may_hold)

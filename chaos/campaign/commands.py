@@ -155,8 +155,11 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 def _end_of(said: IO[bytes]) -> str:
-    """Return the last line of a file, as far as it is told."""
+    """Return the last line of a file, as far as it is told; after a traceback its error, too."""
     size = said.seek(0, os.SEEK_END)
     said.seek(max(0, size - _TAIL))
     lines = said.read().decode(errors="replace").strip().splitlines()
-    return lines[-1][-_TOLD_MAX:] if lines else "it printed nothing"
+    if not lines:
+        return "it printed nothing"
+    is_error = any(line.startswith('  File "') for line in lines[:-1])
+    return "; ".join(lines[-2:] if is_error else lines[-1:])[-_TOLD_MAX:]

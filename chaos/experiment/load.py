@@ -24,6 +24,7 @@ from chaos.workload.final_drain import DRAIN_GROUP
 from chaos.workload.key_reader import KeyReader, KnownKeys
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.namespaced_history import NamespacedHistory
+from chaos.workload.namespaces import application_name, namespace_name, wire_name
 from chaos.workload.offset_reader import OffsetReader
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.part import PartKit, WorkloadPart
@@ -32,7 +33,6 @@ from chaos.workload.pull_reader import PullReader
 from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup, PushReader
 from chaos.workload.transactional_sender import TransactionalClient
 from client.message import MessageQueue
-from client.namespace import NO_NAMESPACE, Namespace
 
 __all__ = [
     "PLAIN_GROUP",
@@ -52,7 +52,6 @@ TOOL_SLOT: Final = "tool"
 OFFSET_SLOT: Final = "offsets"
 KEY_SLOT: Final = "keys"
 DRAIN_SLOT: Final = "drain"
-NAMESPACE: Final = "lab"
 
 
 def slot_names(scenario: Scenario) -> tuple[str, ...]:
@@ -77,14 +76,16 @@ def slot_names(scenario: Scenario) -> tuple[str, ...]:
 def part_topics(scenario: Scenario) -> dict[str, tuple[str, ...]]:
     """Return the topics of each part that the scenario lists."""
     return {
-        name: tuple(map(namespace_of(scenario, name).wrap, PARTS[name].topics(section)))
+        name: tuple(
+            wire_name(namespace_of(scenario, name), topic) for topic in PARTS[name].topics(section)
+        )
         for name, section in scenario.parts.items()
     }
 
 
-def namespace_of(scenario: Scenario, part: str) -> Namespace:
-    """Return the namespace that the clients of a part work in; the empty one: none."""
-    return Namespace(NAMESPACE) if part in scenario.workload.namespaced else NO_NAMESPACE
+def namespace_of(scenario: Scenario, part: str) -> str:
+    """Return the namespace that the clients of a part work in; empty: none."""
+    return namespace_name(part) if part in scenario.workload.namespaced else ""
 
 
 def part_manifest(scenario: Scenario) -> dict[str, object]:
@@ -162,11 +163,13 @@ class Workload:
 
     def _groups_of(self, name: str, part: WorkloadPart) -> dict[str, dict[str, object]]:
         """Return a part's groups and their topics by the names that brokers know."""
-        wrap = namespace_of(self._context.scenario, name).wrap
-        groups = {wrap(group): dict(row) for group, row in part.consumer_groups().items()}
+        space = namespace_of(self._context.scenario, name)
+        groups = {
+            wire_name(space, group): dict(row) for group, row in part.consumer_groups().items()
+        }
         for row in groups.values():
             if isinstance(topics := row.get("topics"), list):
-                row["topics"] = [wrap(topic) for topic in topics]
+                row["topics"] = [wire_name(space, topic) for topic in topics]
         return groups
 
     async def run(self) -> None:
@@ -259,9 +262,9 @@ class Workload:
         slots = {slot: self._slot(slot) for slot in spec.slots(section)}
         context = self._context
         namespace = namespace_of(context.scenario, name)
-        if namespace.name:
+        if namespace:
             for slot in slots.values():
-                slot.namespace = namespace.name
+                slot.namespace = namespace
             context = _in_namespace(context, name, namespace)
         return spec.make(PartKit(context=context, section=section, slots=slots, rng=self._child()))
 
@@ -272,10 +275,10 @@ class Workload:
         return random.Random(self._rng.getrandbits(64))
 
 
-def _in_namespace(context: WorkContext, name: str, namespace: Namespace) -> WorkContext:
+def _in_namespace(context: WorkContext, name: str, namespace: str) -> WorkContext:
     """Return the context of a part whose clients know names without their namespace."""
     queues = [
-        dataclasses.replace(queue, topic=namespace.unwrap(queue.topic))
+        dataclasses.replace(queue, topic=application_name(namespace, queue.topic))
         for queue in context.part_queues[name]
     ]
     return dataclasses.replace(

@@ -63,7 +63,8 @@ class HistoryError(Exception):
 class MessageRow:
     """One message in the run format's `messages`.
 
-    `offset` is None where it is unknown, `digest` where it was not computed.
+    `offset` is None where it is unknown, `digest` where it was not computed. `origin`: the topic of
+    which a reader was shown it.
     """
 
     value: str
@@ -78,6 +79,7 @@ class MessageRow:
     seq: int | None = None
     tx: str | None = None
     reconsume: int | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +267,7 @@ def _row(item: MessageRow | QueueRow) -> list[object]:
         item.seq,
         item.tx,
         item.reconsume,
+        item.origin,
     ]
 
 

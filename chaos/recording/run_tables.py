@@ -37,6 +37,7 @@ MESSAGE_TYPE: Final = pa.struct(
         pa.field("seq", pa.int64()),
         pa.field("tx", pa.string()),
         pa.field("reconsume", pa.int32()),
+        pa.field("origin", pa.string()),
     ]
 )
 QUEUE_TYPE: Final = pa.struct(

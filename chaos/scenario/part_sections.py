@@ -24,10 +24,12 @@ __all__ = [
     "BroadcastSection",
     "DeletionsSection",
     "DisputesSection",
+    "DrillsSection",
     "FiltersSection",
     "GroupsSection",
     "LitePullSection",
     "LongPollsSection",
+    "OperatorSection",
     "OrderlySection",
     "PartSection",
     "PopsSection",
@@ -100,9 +102,10 @@ class SendsSection(PartSection):
     """Sends that are not plain; `rate` operations per second, over all clients.
 
     Shares: oneway sends, bursts of asynchronous ones against a small limit of those in flight,
-    batches of up to `batch_count_max`, batches that mix new messages with stored ones, hasty ones,
-    which are attempted anew every `hasty_ms` and given up after a few attempts, single-attempt
-    ones, which the application repeats by itself; of the other single messages `big_share` are near
+    batches of up to `batch_count_max`, batches that mix new messages with stored ones, twins, which
+    are sent twice at one time through different connections, hasty ones, which are attempted anew
+    every `hasty_ms` and given up after a few attempts, single-attempt ones, which the application
+    repeats by itself; of the other single messages `big_share` are near
     the size limit or beyond it, `compressed_share` compressed, `properties_share` full of
     properties.
     """
@@ -116,6 +119,7 @@ class SendsSection(PartSection):
     batch_share: float = number(0.05, 0, 1)
     batch_count_max: int = number(100, 2, 1000)
     mixed_batch_share: float = number(0.1, 0, 1)
+    twin_share: float = number(0.1, 0, 1)
     hasty_share: float = number(0.1, 0, 1)
     hasty_ms: int = number(1, 1, 1000)
     one_attempt_share: float = number(0.2, 0, 1)
@@ -175,7 +179,8 @@ class OrderlySection(PartSection):
     that; after each failover the queues of members that are gone wait for 7/12 of it.
 
     A call of the listener takes up to twice `consume_ms`; `slow_share` of them up to `slow_ms`, so
-    that some are at work whenever a queue goes to another member.
+    that some are at work whenever a queue goes to another member. `poison_share` of the messages
+    are always refused: after `retries_max` further attempts they are dead letters.
     """
 
     rate: float = number(8.0, 0.001, 10_000)
@@ -185,6 +190,8 @@ class OrderlySection(PartSection):
     crashes: int = number(1, 0, 1_000)
     crash_share: float = number(0.5, 0, 1)
     refuse_share: float = number(0.05, 0, 0.9)
+    poison_share: float = number(0.02, 0, 1)
+    retries_max: int = number(3, 0, 16)
     consume_ms: int = number(10, 0, 2_000)
     slow_share: float = number(0.1, 0, 1)
     slow_ms: int = number(1_500, 0, 4_000)
@@ -339,6 +346,46 @@ class AssignmentsSection(PartSection):
     every_s: float = number(0.7, 0.05, 3600)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DrillsSection(PartSection):
+    """`runners`, each with a queue of its own, ask questions of which they know the answers, with
+    `pause_ms` between two series of them. Brokers drop a client `silence_ms` behind its last
+    heartbeat (0: as they are set), of which all clients of the run then send enough."""
+
+    runners: int = number(1, 1, 64)
+    pause_ms: int = number(40, 0, 60_000)
+    silence_ms: int = number(0, 0, 600_000)
+
+    def broker_settings(self) -> dict[str, int]:
+        return {"client_silence_ms_max": self.silence_ms} if self.silence_ms else {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CallsSection(PartSection):
+    """`rate`: calls per second of one producer that sends in every way. `clients` members suspend,
+    unsubscribe and hold little, each for `restart_s` on average; three groups start at the
+    beginning, at a time and at the end."""
+
+    rate: float = number(4.0, 0.001, 10_000)
+    clients: int = number(2, 1, 64)
+    restart_s: float = number(8.0, 0, 86_400)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSection(PartSection):
+    """What an operator changes, each thing every `change_s` on average, `topics` topics per broker
+    group among them, until `calm_s` after the senders have stopped.
+
+    With `takes_write` 1 the right to write is taken from each broker group at the end, for as long
+    as a broker's periodic registration takes.
+    """
+
+    topics: int = number(2, 1, 64)
+    change_s: float = number(1.5, 0.05, 3600)
+    calm_s: float = number(10.0, 0, 3600)
+    takes_write: int = number(1, 0, 1)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -359,6 +406,9 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "filters": FiltersSection,
         "longpolls": LongPollsSection,
         "assignments": AssignmentsSection,
+        "drills": DrillsSection,
+        "calls": CallsSection,
+        "operator": OperatorSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

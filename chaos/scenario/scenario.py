@@ -60,7 +60,17 @@ __all__ = [
 _Section = TypeVar("_Section")
 SCENARIO_SIZE_MAX: Final = 1 << 20
 NAMESPACED: Final = frozenset(
-    {"broadcast", "filters", "litepull", "orderly", "requests", "resets", "retries", "sends"}
+    {
+        "broadcast",
+        "calls",
+        "filters",
+        "litepull",
+        "orderly",
+        "requests",
+        "resets",
+        "retries",
+        "sends",
+    }
 )
 """The parts all of whose requests are made by the client library, which knows namespaces."""
 SECTIONS: Final = ("cluster", "load", "workload", "transactions", "dedupe", "limits")
@@ -114,13 +124,15 @@ class WorkloadSection:
     broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
     them up. `immune_share` of all ask the broker to wait with its first check for a few seconds
     more than its timeout, and after `contrary_share` of the decisions that were acknowledged the
-    contrary one is sent, as by an application whose processes disagree. `impatient_share` of the
-    sends and decisions are given up after `impatient_timeout_ms`, so that outcomes stay unknown and
-    are retried by the application; `batch_share` of the sends are
-    batches of two to four messages, after `repeat_share` of the answers the message is sent again,
-    as by an application that lost the answer, at most as often as a failed one is. A push listener
-    takes `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written
-    as mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
+    contrary one is sent, as by an application whose processes disagree. `whole_share` of the
+    transactions are run by one call of the client, whose listener fails now and then.
+    `impatient_share` of the sends and decisions are given up after `impatient_timeout_ms`, so that
+    outcomes stay unknown and are retried by the application; `batch_share` of the sends are batches
+    of two to four messages, after `repeat_share` of the answers the message is sent again, as by an
+    application that lost the answer, at most as often as a failed one is. Bodies have `body_bytes`;
+    `sizes_share` of them, and of the answers to requests, one byte to 120 KB. A push listener takes
+    `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written as
+    mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
     work in a namespace, each of `NAMESPACED`.
     """
 
@@ -128,6 +140,7 @@ class WorkloadSection:
     topic_attributes: str = ""
     queues: int = number(4, 1, 64)
     body_bytes: int = number(256, 0, 1 << 20)
+    sizes_share: float = number(0.0, 0, 1)
     plain_clients: int = number(2, 0, 64)
     plain_processes: int = number(4, 1, 256)
     send_rate: float = number(180.0, 0, 100_000, above_0=_RATE_MIN)
@@ -147,6 +160,7 @@ class WorkloadSection:
     undecided_share: float = number(0.0, 0, 1)
     immune_share: float = number(0.0, 0, 1)
     contrary_share: float = number(0.0, 0, 1)
+    whole_share: float = number(0.0, 0, 1)
     transaction_crash_s: float = number(20.0, 0, _DAY_S)
     push_clients: int = number(2, 0, 64)
     push_restart_s: float = number(15.0, 0, _DAY_S)

@@ -55,6 +55,16 @@ class Actor:
         self._retired = 0
         self._busy = False
 
+    def other(self, name: str) -> Actor:
+        """Return another process of the same client, for what is done beside. `name` is unique in
+        this process's."""
+        return Actor(
+            self.history,
+            root=f"{self.name}.{name}",
+            client=self._client,
+            client_group=self._client_group,
+        )
+
     @property
     def name(self) -> str:
         return self._root if self._retired == 0 else f"{self._root}~{self._retired}"

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chaos.recording.history import HistoryWriter, QueueRow
+from chaos.scenario.part_sections import part_settings
 from chaos.scenario.scenario import Scenario
 from chaos.worlds.world import World
 from client.connection.instance import InstanceSettings
@@ -24,6 +25,8 @@ from remoting.protocol.acl_signature import Signer
 
 __all__ = ["Slot", "WorkContext", "queue_row"]
 
+HEARTBEAT_MS = 30_000  # RocketMQ's
+BEATS_PER_SILENCE = 4
 ROUTE_POLL_MS = 5_000  # RocketMQ polls every 30 s; runs are short
 
 
@@ -35,7 +38,8 @@ class Slot:
     """A place from which clients dial. `next_client` returns a new instance name each time.
 
     `signer`: the account of its clients; None where the cluster has no access control.
-    `namespace`: that of its clients, empty: none.
+    `namespace`: that of its clients, empty: none. `heartbeat_ms`: how often they tell brokers that
+    they are there.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Slot:
     rng: random.Random
     signer: Signer | None = None
     namespace: str = ""
+    heartbeat_ms: int = HEARTBEAT_MS
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def next_client(self) -> str:
@@ -65,6 +70,7 @@ class Slot:
             seed=self.rng.getrandbits(32),
             signer=signer or self.signer,
             namespace=self.namespace,
+            heartbeat_interval_ms=self.heartbeat_ms,
         )
 
 
@@ -94,7 +100,9 @@ class WorkContext:
 
     def slot(self, name: str, rng: random.Random) -> Slot:
         dial = self.world.dial_table(name)
-        return Slot(name=name, dial=dial, rng=rng, signer=self.signer)
+        silence_ms = part_settings(self.scenario.parts).get("client_silence_ms_max")
+        heartbeat_ms = silence_ms // BEATS_PER_SILENCE if silence_ms else HEARTBEAT_MS
+        return Slot(name=name, dial=dial, rng=rng, signer=self.signer, heartbeat_ms=heartbeat_ms)
 
     def node(self, address: str) -> str | None:
         return self.nodes.get(address)

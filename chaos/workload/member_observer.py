@@ -29,7 +29,8 @@ __all__ = ["MemberObserver", "QueueActors"]
 class MemberObserver(ConsumerObserver):
     """Records what a member does besides delivering.
 
-    `on_committed` is called with each offset whose commit was acknowledged.
+    `on_committed` is called with each offset whose commit was acknowledged, `on_assigned` with all
+    queues owned whenever these change.
     """
 
     def __init__(
@@ -40,16 +41,20 @@ class MemberObserver(ConsumerObserver):
         group: str,
         client: str,
         on_committed: Callable[[MessageQueue, int], None] | None = None,
+        on_assigned: Callable[[Sequence[MessageQueue]], None] | None = None,
     ) -> None:
         self._history = history
         self._actor = actor
         self._group = group
         self._client = client
         self._on_committed = on_committed
+        self._on_assigned = on_assigned
         self._retired: dict[MessageQueue, int] = {}
         self._lock_numbers = itertools.count()
 
     def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:
+        if self._on_assigned is not None:
+            self._on_assigned(queues)
         with self._actor.operation("assign") as operation:
             operation.complete("ok", assigned=[queue_row(queue) for queue in queues])
 

@@ -20,11 +20,13 @@ from typing import Final
 from chaos.recording.history import MessageRow
 from chaos.workload.contents_digest import USER_PREFIX, contents_digest
 from client.message import DeliveredMessage, Message, PropertyName, SendResult
+from remoting.protocol.group_topics import DLQ_PREFIX
 
 __all__ = [
     "PROPERTY_SEQ",
     "PROPERTY_TX",
     "PROPERTY_VALUE",
+    "SIZES",
     "MessageMaker",
     "row_of_delivered",
     "row_of_message",
@@ -55,14 +57,23 @@ _KEYS_SHARE: Final = 0.3  # have several words as keys, one of which they share 
 _NEIGHBOURS: Final = 4  # messages of one process have a key in common
 _COMPRESSIBLE_EVERY: Final = 3  # messages, of which one has a body that compression makes smaller
 _FLAGS: Final = (0, 0, 1, 0x7FFF_FFFF)
+# About the limits of compression here (128) and by default (4,096), and far beyond both.
+SIZES: Final = (1, 127, 128, 129, 1_000, 4_095, 4_096, 4_097, 9_000, 40_000, 120_000)
+"""Bytes of the bodies that are not of the usual size."""
 
 
 class MessageMaker:
-    """Makes the messages of one sending process. `prefix` is unique to it in the run."""
+    """Makes the messages of one sending process. `prefix` is unique to it in the run.
 
-    def __init__(self, *, prefix: str, body_bytes: int, rng: random.Random) -> None:
+    `sizes_share` of the bodies are of one of `SIZES`, the others of `body_bytes`.
+    """
+
+    def __init__(
+        self, *, prefix: str, body_bytes: int, rng: random.Random, sizes_share: float = 0.0
+    ) -> None:
         self._prefix = prefix
         self._body_bytes = body_bytes
+        self._sizes_share = sizes_share
         self._rng = rng
         self._numbers = itertools.count()
         self._seqs: dict[str, int] = {}
@@ -89,12 +100,9 @@ class MessageMaker:
             seq = self._seqs.get(shard, 0)
             self._seqs[shard] = seq + 1
             properties[PROPERTY_SEQ] = str(seq)
-        filler = self._rng.randbytes(max(0, self._body_bytes - len(value)))
-        if number % _COMPRESSIBLE_EVERY == 0 and filler:
-            filler = filler[:1] * len(filler)
         return Message(
             topic=topic,
-            body=value.encode() + filler,
+            body=self._body(value, number),
             tags=tag_of(value),
             keys=self._keys(value, number),
             shard=shard,
@@ -102,6 +110,16 @@ class MessageMaker:
             properties=properties,
             uniq_key=uniq_key,
         )
+
+    def _body(self, value: str, number: int) -> bytes:
+        """Draw the body, which begins with the value as far as there is room for it."""
+        size = max(len(value), self._body_bytes)
+        if self._sizes_share and self._rng.random() < self._sizes_share:
+            size = self._rng.choice(SIZES)
+        filler = self._rng.randbytes(max(0, size - len(value)))
+        if number % _COMPRESSIBLE_EVERY == 0 and filler:
+            filler = filler[:1] * len(filler)
+        return (value.encode() + filler)[:size]
 
     def _keys(self, value: str, number: int) -> tuple[str, ...]:
         """Draw the keys: none, one, or several words."""
@@ -172,7 +190,19 @@ def row_of_delivered(message: DeliveredMessage) -> MessageRow:
         seq=int(seq) if seq is not None and seq.isdecimal() else None,
         tx=message.properties.get(PROPERTY_TX),
         reconsume=message.reconsume_times,
+        origin=_origin_of(message),
     )
+
+
+def _origin_of(message: DeliveredMessage) -> str:
+    """Return the topic of which the client, or a dead letter's own property, says the message is.
+
+    A copy that a member made of it has the property of a retry only, as in RocketMQ.
+    """
+    if not message.queue.topic.startswith(DLQ_PREFIX):
+        return message.topic
+    again = message.properties.get(PropertyName.RETRY_TOPIC, message.topic)
+    return message.properties.get(PropertyName.DLQ_ORIGIN_TOPIC, again)
 
 
 def _as_properties(message: Message) -> dict[str, str]:

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from chaos.recording.history import Column, HistoryWriter, MessageRow, Outcome, QueueRow
-from client.namespace import Namespace
+from chaos.workload.namespaces import wire_name
+from remoting.protocol.group_topics import DLQ_PREFIX
 
 __all__ = ["NamespacedHistory"]
 
@@ -24,7 +25,7 @@ __all__ = ["NamespacedHistory"]
 class NamespacedHistory(HistoryWriter):
     """Passes operations on to `history`, whose owner closes it."""
 
-    def __init__(self, history: HistoryWriter, namespace: Namespace) -> None:
+    def __init__(self, history: HistoryWriter, namespace: str) -> None:
         self._history = history
         self._namespace = namespace
         self.counts = history.counts
@@ -63,10 +64,11 @@ class NamespacedHistory(HistoryWriter):
     def _row(self, item: MessageRow | QueueRow) -> MessageRow | QueueRow:
         if item.topic is None:
             return item
-        return dataclasses.replace(item, topic=self._wrap(item.topic))
+        topic = self._wrap(item.topic)
+        # A dead letter tells its origin by a property, in which brokers write their own name.
+        if isinstance(item, QueueRow) or item.origin is None or topic.startswith(DLQ_PREFIX):
+            return dataclasses.replace(item, topic=topic)
+        return dataclasses.replace(item, topic=topic, origin=self._wrap(item.origin))
 
     def _wrap(self, name: str) -> str:
-        """Wrap a name; one that has the namespace already was shown wrongly, and gets it twice."""
-        own = f"{self._namespace.name}%"
-        wrapped = self._namespace.wrap(name)
-        return f"{own}{name}" if wrapped == name and own in name else wrapped
+        return wire_name(self._namespace, name)

@@ -115,7 +115,12 @@ class PlainSender:
         self._pace = Pace(rate, rng)
         self._rng = rng
         self._on_acked = on_acked
-        self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
+        self._maker = MessageMaker(
+            prefix=root,
+            body_bytes=self._settings.body_bytes,
+            sizes_share=self._settings.sizes_share,
+            rng=rng,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set; the pending send is completed first."""

@@ -23,6 +23,8 @@ from chaos.workload.actor import Actor, Operation
 from chaos.workload.context import Slot, WorkContext, queue_row
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
+from client.blocking.sync_clients import SyncPullConsumer
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.consume.queue_requests import PullResult, PullStatus
 from client.errors import ClientError
@@ -75,6 +77,8 @@ class PullReader:
                     timeout_ms=TIMEOUT_MS, instance=self._slot.instance_settings()
                 ),
             )
+            if self._rng.random() < BLOCKING_SHARE:
+                consumer = through_blocking(consumer, SyncPullConsumer)
             await consumer.start()
             crashes = self._rng.random() < CRASH_SHARE
             try:

@@ -17,14 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import enum
+import itertools
 import random
+from collections import deque
 from typing import Final
 
 from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
-from chaos.workload.decisions import DecisionSender, LateDecisions
+from chaos.workload.decisions import (
+    ACKED_MAX,
+    AckedDecision,
+    DecisionSender,
+    LateDecisions,
+    RepeatedDecisions,
+)
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
     PROPERTY_TX,
@@ -33,6 +42,7 @@ from chaos.workload.messages import (
     wall_ms,
 )
 from chaos.workload.pace import Pace, impatience, sleep_until_set
+from chaos.workload.whole_transactions import DatabaseListener, WholeTransactions
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import ProducerSettings
@@ -54,7 +64,9 @@ UNKNOWN_ANSWERS_MAX: Final = 2
 SEND_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
+ONEWAY_SHARE: Final = 0.2  # of the clients
 CRASH_WAIT_S: Final = 3.0
+TWIN_SHARE: Final = 0.15  # of halves are sent twice at one time
 LATE_SHARE: Final = 0.3  # of the decisions that are sent
 IMMUNITY_BEYOND_S_MAX: Final = 3
 """How many seconds beyond the broker's timeout a producer may ask it to wait with its check."""
@@ -135,19 +147,6 @@ class _Crash:
             await asyncio.Event().wait()
 
 
-class _Listener:
-    """Answers checks from the database. Local transactions are run by the processes instead."""
-
-    def __init__(self, database: LocalDatabase) -> None:
-        self._database = database
-
-    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
-        raise AssertionError(f"steps are taken one by one; half {half.msg_id} was not")
-
-    async def check_local(self, message: DeliveredMessage) -> Decision:
-        return self._database.check(message.properties[PROPERTY_TX])
-
-
 class TransactionalClient:
     """One slot's clients, one after another: each works until it crashes or the load ends."""
 
@@ -165,6 +164,7 @@ class TransactionalClient:
         self._group = group
         self._database = database
         self._rng = rng
+        self._acked: deque[AckedDecision] = deque(maxlen=ACKED_MAX)  # by any of its clients
         self.checks: list[CheckLog] = []
         self._idle = asyncio.Event()
 
@@ -178,13 +178,26 @@ class TransactionalClient:
             client = self._slot.next_client()
             log = CheckLog(self._context, client=client, group=self._group)
             self.checks.append(log)
-            producer = self._make_producer(log)
+            listener = DatabaseListener(
+                self._database,
+                fails=self._context.scenario.workload.whole_share > 0,
+                rng=random.Random(self._rng.getrandbits(64)),
+            )
+            producer = self._make_producer(log, listener)
             await producer.start()
             crashed = False
             try:
                 await self._introduce(producer)
-                crashed = await self._work(producer, client, stop)
+                again = RepeatedDecisions(
+                    self._context,
+                    producer,
+                    client=client,
+                    rng=random.Random(self._rng.getrandbits(64)),
+                    acked=self._acked,
+                )
+                crashed = await self._work(producer, listener, client, again, stop)
                 if not crashed:
+                    await again.finish()
                     self._idle.set()
                     await end.wait()
             finally:
@@ -206,7 +219,14 @@ class TransactionalClient:
             with contextlib.suppress(ClientError):  # while the name servers are cut off
                 await producer.queues(topic)
 
-    async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
+    async def _work(
+        self,
+        producer: TransactionProducer,
+        listener: DatabaseListener,
+        client: str,
+        again: RepeatedDecisions,
+        stop: asyncio.Event,
+    ) -> bool:
         """Run the processes of one client; return True if it is to crash: they were cancelled."""
         settings = self._context.scenario.workload
         clients = settings.transaction_clients * settings.transaction_processes
@@ -220,12 +240,15 @@ class TransactionalClient:
                 client=client,
                 rng=random.Random(self._rng.getrandbits(64)),
                 stop=stop,
+                acked=self._acked,
             )
             tasks.append(group.create_task(late.run()))
+            tasks.append(group.create_task(again.run(stop)))
             for number in range(settings.transaction_processes):
                 process = _Process(
                     self._context,
                     producer,
+                    listener,
                     self._database,
                     root=f"{client}.p{number}",
                     client=client,
@@ -233,6 +256,7 @@ class TransactionalClient:
                     rng=random.Random(self._rng.getrandbits(64)),
                     crash=crash,
                     late=late,
+                    acked=self._acked,
                 )
                 tasks.append(group.create_task(process.run(stop)))
             if settings.transaction_crash_s <= 0:
@@ -245,15 +269,21 @@ class TransactionalClient:
                 task.cancel()
         return True
 
-    def _make_producer(self, log: CheckLog) -> TransactionProducer:
+    def _draw_oneway(self) -> bool:
+        """Return whether a client awaits no answer to its decisions, as RocketMQ's do."""
+        is_whole = self._context.scenario.workload.whole_share > 0
+        return is_whole and self._rng.random() < ONEWAY_SHARE
+
+    def _make_producer(self, log: CheckLog, listener: DatabaseListener) -> TransactionProducer:
         timeout_ms = self._context.scenario.workload.send_timeout_ms
         return TransactionProducer(
             self._group,
             self._context.name_servers,
-            _Listener(self._database),
+            listener,
             self._slot.dial,
             settings=TransactionSettings(
                 end_timeout_ms=timeout_ms,
+                end_oneway=self._draw_oneway(),
                 check_workers=CHECK_WORKERS,
                 producer=ProducerSettings(
                     timeout_ms=timeout_ms,
@@ -272,6 +302,7 @@ class _Process:
         self,
         context: WorkContext,
         producer: TransactionProducer,
+        listener: DatabaseListener,
         database: LocalDatabase,
         *,
         root: str,
@@ -280,6 +311,7 @@ class _Process:
         rng: random.Random,
         crash: _Crash,
         late: LateDecisions,
+        acked: deque[AckedDecision],
     ) -> None:
         self._context = context
         self._producer = producer
@@ -290,14 +322,25 @@ class _Process:
         self._rng = rng
         self._pace = Pace(rate, rng)
         self._actor = Actor(context.history, root=root, client=client, client_group=producer.group)
-        self._decisions = DecisionSender(context, producer, self._actor, rng=rng)
-        self._maker = MessageMaker(prefix=root, body_bytes=self._settings.body_bytes, rng=rng)
+        self._decisions = DecisionSender(context, producer, self._actor, rng=rng, acked=acked)
+        self._whole = WholeTransactions(context, producer, listener, database, self._actor, rng=rng)
+        self._twins = itertools.count()
+        self._maker = MessageMaker(
+            prefix=root,
+            body_bytes=self._settings.body_bytes,
+            sizes_share=self._settings.sizes_share,
+            rng=rng,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         while await self._pace.wait(stop):
             queue = self._rng.choice(self._context.queues)
             uniq_key = self._producer.instance.next_uniq_key(wall_ms())
             message = self._maker.make(queue.topic, uniq_key=uniq_key, transactional=True)
+            if self._settings.whole_share and self._rng.random() < self._settings.whole_share:
+                timeout_ms = impatience(self._settings, self._rng)
+                await self._whole.run(message, queue, timeout_ms=timeout_ms)
+                continue
             immunity_s = self._draw_immunity()
             if immunity_s:
                 message.properties = {
@@ -324,7 +367,7 @@ class _Process:
             if told and self._rng.random() < LATE_SHARE:
                 self._late.add(half, tx, decision, queue)
             elif told:
-                await self._decisions.decide(half, tx, decision, queue)
+                await self._decisions.tell(half, tx, decision, queue)
             elif self._rng.random() < SEND_UNKNOWN_SHARE:
                 timeout_ms = self._settings.send_timeout_ms
                 await self._decisions.send(half, tx, Decision.UNKNOWN, queue, timeout_ms)
@@ -339,10 +382,33 @@ class _Process:
     async def _send_half(
         self, message: Message, queue: MessageQueue, immunity_s: int
     ) -> HalfMessage | None:
-        """Return the half if it was acknowledged; only then does the transaction go on."""
+        """Return the half if it was acknowledged; only then does the transaction go on.
+
+        Some are sent by two processes at one time: they are one half all the same (T16).
+        """
         due = self._context.history.now_ns() + immunity_s * 1_000_000_000 if immunity_s else None
+        timeout_ms = impatience(self._settings, self._rng)
+        actors = [self._actor]
+        if self._rng.random() < TWIN_SHARE:
+            actors.append(self._actor.other(f"twin-{next(self._twins)}"))
+        halves = await asyncio.gather(
+            *(
+                self._send_half_as(actor, dataclasses.replace(message), queue, due, timeout_ms)
+                for actor in actors
+            )
+        )
+        return next((half for half in halves if half is not None), None)
+
+    async def _send_half_as(
+        self,
+        actor: Actor,
+        message: Message,
+        queue: MessageQueue,
+        due: int | None,
+        timeout_ms: int,
+    ) -> HalfMessage | None:
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
-        with self._actor.operation(
+        with actor.operation(
             "half",
             broker_group=queue.broker_name,
             topic=queue.topic,
@@ -352,9 +418,7 @@ class _Process:
             due=due,
         ) as operation:
             try:
-                result = await self._producer.send_half(
-                    message, timeout_ms=impatience(self._settings, self._rng), queue=queue
-                )
+                result = await self._producer.send_half(message, timeout_ms=timeout_ms, queue=queue)
                 half = half_message(result)
             except ClientError as error:
                 operation.failed(error)

@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from client.connection.broker_call import call_group
+from client.connection.broker_call import call_group, request_once
 from client.connection.retry import RetryPolicy
 from client.delivery import delivered_message
 from client.errors import BrokerUnreachableError, ClientError, MalformedAnswerError, NoRouteError
@@ -102,7 +102,8 @@ class EndResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfMessage:
-    """A stored half message, and where. `offset` is its place in the half topic."""
+    """A stored half message, and where. `offset` is its place in the half topic; `asked_by` the
+    table address of the broker that asked about it, None of a half that this client sent."""
 
     topic: str
     broker_name: str
@@ -111,6 +112,7 @@ class HalfMessage:
     offset: int
     commit_log_offset: int
     status: SendStatus
+    asked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,12 +321,17 @@ class TransactionProducer(Producer):
         """
         began = time.monotonic_ns()
         as_oneway = self.transaction_settings.end_oneway if oneway is None else oneway
+        limit_ms = timeout_ms or self.transaction_settings.end_timeout_ms
         try:
             if as_oneway or decision is Decision.UNKNOWN:
                 await self._end_oneway(half, decision, from_check)
                 result = EndResult(outcome=EndOutcome.INFO)
+            elif (address := self._asker(half)) is not None:
+                self.instance.check_running()
+                command = self._end_command(half, decision, from_check)
+                await request_once(self.instance, half.broker_name, address, command, limit_ms)
+                result = EndResult(outcome=EndOutcome.OK, address=address)
             else:
-                limit_ms = timeout_ms or self.transaction_settings.end_timeout_ms
                 _, address = await call_group(
                     self.instance,
                     half.broker_name,
@@ -350,6 +357,12 @@ class TransactionProducer(Producer):
         return result
 
     # Internals.
+
+    def _asker(self, half: HalfMessage) -> str | None:
+        """Return the node that a check's answer goes to; None for the group's leader. A master of
+        RocketMQ asks seconds before the route names it; its own clients answer whoever asked."""
+        leader = self.instance.routes.leader(half.broker_name)
+        return half.asked_by if leader is not None and leader.goes_by_route else None
 
     def _end_policy(self, broker_name: str, timeout_ms: int) -> RetryPolicy:
         leader = self.instance.routes.leader(broker_name)
@@ -396,13 +409,14 @@ class TransactionProducer(Producer):
     async def _end_oneway(self, half: HalfMessage, decision: Decision, from_check: bool) -> None:
         self.instance.check_running()
         leader = self.instance.routes.leader(half.broker_name)
-        if leader is None or leader.address is None:
+        address = self._asker(half) or (None if leader is None else leader.address)
+        if address is None:
             raise NoRouteError(f"no node of broker group {half.broker_name} is known")
         command = self._end_command(half, decision, from_check)
         try:
-            await self.instance.rpc.oneway(leader.address, command)
+            await self.instance.rpc.oneway(address, command)
         except RemotingError as error:
-            raise BrokerUnreachableError(f"broker {leader.address}: {error}") from error
+            raise BrokerUnreachableError(f"broker {address}: {error}") from error
 
     def _take_check(self, connection: Connection, command: RemotingCommand) -> None:
         """Queue a broker's check; it is oneway, so this connection gets no answer."""
@@ -429,6 +443,7 @@ class TransactionProducer(Producer):
             offset=header.tran_state_table_offset,
             commit_log_offset=header.commit_log_offset,
             status=SendStatus.SEND_OK,
+            asked_by=address,
         )
         try:
             self._checks.put_nowait((message, half))

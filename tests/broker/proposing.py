@@ -85,6 +85,8 @@ class Situation:
             GrantCommand("u", [["Custom", "Topic:a", ["Pub"], [], "Allow"]]),
         ]
         await propose(rig, commands=commands)
+        # A member hears of the reset by its first pull.
+        await rig.ask(dispatch_of(processors)[11], 11, *pull_after_reset())
         return cls(
             rig=rig,
             handlers=dispatch_of(processors),

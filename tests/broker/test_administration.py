@@ -139,6 +139,26 @@ async def test_a_pull_that_waits_hears_of_a_reset(admin: Admin) -> None:
     assert connection.sent[0].code == ResponseCode.PULL_OFFSET_MOVED
 
 
+async def test_a_member_that_is_at_the_resets_offset_hears_of_it(admin: Admin) -> None:
+    """It may hold messages before it, which it is not to consume any more."""
+    await admin.send("K")
+    await admin.commit_offset("G", 0)
+    fields = RESET | {"timestamp": "-1"}
+    table = await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    assert table["offsetTable"][key_of(0)] == 1
+    moved = await admin.pull(1)
+    assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+    assert moved.ext_fields["nextBeginOffset"] == "1"
+    await admin.commit_offset("G", 0)
+    assert admin.rig.state.consumer_offsets["G", "T", 0] == 1
+    assert (await admin.pull(1)).code == ResponseCode.PULL_NOT_FOUND
+    assert admin.rig.state.resets.get("G", "T", 0) is None
+    assert (await admin.pull(1)).code == ResponseCode.PULL_NOT_FOUND
+    again = await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    assert again["offsetTable"][key_of(0)] == 1
+    assert (await admin.pull(1)).code == ResponseCode.PULL_OFFSET_MOVED
+
+
 @pytest.mark.parametrize(
     ("fields", "offsets"),
     [

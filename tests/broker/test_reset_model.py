@@ -67,9 +67,11 @@ class World:
             assert offsets[0] == self.position
             self.position = offsets[-1] + 1
         elif answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            self.sent_back += 1
-            self.may_send_back -= 1
-            self.position = int(answer.ext_fields["nextBeginOffset"])
+            told = int(answer.ext_fields["nextBeginOffset"])
+            # Who is there already drops what it holds, and reads nothing twice.
+            self.sent_back += told != self.position
+            self.may_send_back -= told != self.position
+            self.position = told
         else:
             assert answer.code in {
                 ResponseCode.PULL_NOT_FOUND,

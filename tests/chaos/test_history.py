@@ -23,7 +23,7 @@ from tests.disk_calls import DiskCalls, with_folders
 MESSAGE = (
     "struct<value: string, uniq_key: string, keys: list<element: string>, broker_group: string,"
     " topic: string, queue: int32, offset: int64, digest: int64, shard: string, seq: int64,"
-    " tx: string, reconsume: int32>"
+    " tx: string, reconsume: int32, origin: string>"
 )
 OPS_TYPES = {
     "op": "int64",

@@ -9,6 +9,8 @@ import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +20,7 @@ from chaos.sim.machine.current_process import enter, leave
 from chaos.sim.machine.disk import Survival
 from chaos.sim.world.settable_clock import SettableClock
 from chaos.sim.world.simulated_disks import DiskPoint, DiskPoints, SimulatedFailpoints, WorldDisk
+from chaos.sim.world.simulated_system import SimulatedFiles
 from chaos.systems.base import PointAction, SystemFailedError
 
 NODE = "broker-a-n0"
@@ -171,3 +174,37 @@ def test_a_wall_clock_jumps_drifts_and_strobes_beside_a_monotonic_one() -> None:
         site.scheduler.run_until(site.scheduler.now_us + 100_000)
     assert offs == {0, 300_000_000}
     assert clock.monotonic() - monotonic_s == pytest.approx(1.4)
+
+
+def test_a_file_that_is_gone_is_not_found_as_on_a_disk() -> None:
+    bench = Bench()
+    bench.write_and_sync()
+    files = SimulatedFiles(cast(Any, SimpleNamespace(name=NODE, disk=bench.disk, alive=False)))
+    assert (files.names(), files.size("log"), files.read("log", 1, 2)) == (["log"], 4, b"bc")
+    files.remove("log")
+    assert files.names() == []
+    for action in (
+        lambda: files.read("log", 0, 1),
+        lambda: files.size("log"),
+        lambda: files.write("log", 0, b"x"),
+        lambda: files.truncate("log", 0),
+        lambda: files.remove("log"),
+    ):
+        with pytest.raises(FileNotFoundError):
+            action()
+
+
+def test_the_files_of_a_process_that_runs_are_read_only() -> None:
+    bench = Bench()
+    bench.write_and_sync()
+    files = SimulatedFiles(cast(Any, SimpleNamespace(name=NODE, disk=bench.disk, alive=True)))
+    assert files.read("log", 0, 4) == b"abcd"
+    for action in (
+        lambda: files.write("log", 0, b"x"),
+        lambda: files.truncate("log", 0),
+        lambda: files.remove("log"),
+        lambda: files.restore_all({}),
+    ):
+        with pytest.raises(SystemFailedError, match="in use"):
+            action()
+    assert bench.disk.content("log") == b"abcd"

@@ -51,6 +51,7 @@ SEEN_FROM_INSIDE = (
     "kill-in-recovery",
     "jitter",
     "bandwidth-limit",
+    "lost-file",
     "late-burst",
 )
 
@@ -84,12 +85,12 @@ def test_faults_take_effect_and_heal(runs: list[Path]) -> None:
 
 def test_what_it_must_do_and_see_by_itself_takes_effect(tmp_path: Path) -> None:
     """What processes and proxies show on a host is here the simulator's own: that a store was
-    opened, jitter and rates of links, a connection that takes seconds."""
+    opened, jitter and rates of links, a connection that takes seconds, a file that is gone."""
     import pyarrow.parquet as pq
 
     text = """
 [load]
-seconds = 12
+seconds = 15
 [workload]
 topics = ["orders"]
 queues = 1

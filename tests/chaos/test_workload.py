@@ -27,7 +27,6 @@ from chaos.workload.namespaced_history import NamespacedHistory
 from chaos.workload.pace import Pace, sleep_until_set
 from client.errors import BrokerUnreachableError, UnansweredError
 from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
-from client.namespace import Namespace
 from client.produce.transaction_producer import Decision
 from tests.chaos.histories import ops_of
 
@@ -77,7 +76,7 @@ async def test_a_cancelled_operation_is_unknown(tmp_path: Path) -> None:
 
 def test_clients_of_a_namespace_are_recorded_by_the_names_of_the_wire(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / "h", started_ns=0) as writer:
-        history = NamespacedHistory(writer, Namespace("lab"))
+        history = NamespacedHistory(writer, "lab")
         actor = Actor(history, root="p", client="c", client_group="readers")
         with actor.operation("poll", topic="orders", broker_group="broker-a") as operation:
             shown = [MessageRow(value="v", topic="%RETRY%readers"), MessageRow(value="w")]
@@ -96,7 +95,7 @@ def test_parts_that_make_requests_by_themselves_are_in_no_namespace() -> None:
     with pytest.raises(ScenarioError, match="searches can't be in a namespace"):
         parse_scenario('[workload]\nnamespaced = ["searches"]\n', name="x")
     named = parse_scenario('[workload]\nnamespaced = ["resets"]\n[workload.resets]\n', name="x")
-    assert part_topics(named) == {"resets": ("lab%resets",)}
+    assert part_topics(named) == {"resets": ("res%resets",)}
 
 
 def test_a_timeout_is_never_a_failure() -> None:

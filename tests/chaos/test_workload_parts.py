@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from campaigns.rig.waiting import until
+from chaos.cluster.layout import NameServerPlace
 from chaos.experiment.load import part_manifest, part_topics, slot_names
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.part_sections import PART_SECTIONS
@@ -92,7 +93,12 @@ async def _part_at_work(
     async with real_broker(tmp_path) as broker:
         (topic,) = part_topics(scenario)[name]
         await make_topic(broker, topic, 2)
-        layout = SimpleNamespace(name_server_addresses=tuple(broker.name_servers))
+        layout = SimpleNamespace(
+            cluster="DefaultCluster",
+            groups={"broker-a": (SimpleNamespace(address=broker.address),)},
+            name_servers=(NameServerPlace(name="ns", address=broker.name_server.address),),
+            name_server_addresses=tuple(broker.name_servers),
+        )
         world = cast(World, SimpleNamespace(layout=layout, dial_table=lambda slot: {}))
         with HistoryWriter(tmp_path / "history", started_ns=0) as history:
             context = WorkContext(
@@ -258,6 +264,17 @@ async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(60)
+async def test_calls_are_answered_as_is_expected(tmp_path: Path) -> None:
+    async with _part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
+        await asyncio.sleep(2.0)
+    expectations = [op for op in ops_of(tmp_path / "history") if op["f"] == "expect"]
+    assert [op for op in expectations if op["ref"] not in (None, op["status"])] == []
+    asked = {op["key"] for op in expectations}
+    for word in ("message id", "start of a group", "traced"):
+        assert any(word in question for question in asked), asked
+
+
+@pytest.mark.timeout(60)
 async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path: Path) -> None:
     keys = "rate = 20\nclients = 1\nrestart_s = 0\nslow_share = 0\n"
     async with _part_at_work(tmp_path, "orderly", keys, load_s=1):
@@ -270,3 +287,54 @@ async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path
     assert min(row["t_complete"] for row in kinds["lock"]) <= min(
         row["t_invoke"] for row in kinds["deliver"]
     )
+
+
+@pytest.mark.timeout(60)
+async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
+    def asked() -> set[str]:
+        rows = _by_kind(tmp_path / "history")["ask"]
+        return {row["key"].partition(" ")[0] for row in rows if row["type"] == "ok"}
+
+    wanted = {"pop", "ack", "change", "peek", "would", "reset", "offset", "pull", "commit", "at"}
+    wanted |= {"message", "send", "recall", "lock", "heartbeat", "members"}
+    async with _part_at_work(tmp_path, "drills", "runners = 2\npause_ms = 1\n", load_s=2):
+        await until(lambda: wanted <= asked())
+    rows = _by_kind(tmp_path / "history")["ask"]
+    wrong = [row for row in rows if row["type"] == "ok" and row["status"] != row["ref"]]
+    assert not wrong
+
+
+@pytest.mark.timeout(60)
+async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
+    def shown() -> set[str]:
+        return {
+            f"{row['key'].split()[0]}, {row['ref']}"
+            for row in _by_kind(tmp_path / "history")["get"]
+            if row["type"] == "ok"
+        }
+
+    wanted = {
+        "topic, topic", "topic, among all topics", "route, route", "order, route",
+        "lists, lists of topics", "offset, query", "offset, progress", "offset, progress of all",
+        "offset, all offsets", "entry, entry", "entry, list of a namespace",
+        "waitSecondsForService, settings", "members, connections", "kind, connections",
+        "subscription, query_subscription_by_consumer", "known, query_topic_consume_by_who",
+        "members, get_consumer_list_by_group", "asked, get_consumer_running_info",
+        "status, invoke_broker_to_get_consumer_status",
+    }  # fmt: skip
+    keys = "change_s = 0.05\ncalm_s = 0\ntakes_write = 0\n"
+    async with _part_at_work(tmp_path, "operator", keys, load_s=1):
+        await until(lambda: wanted <= shown())
+    kinds = _by_kind(tmp_path / "history")
+    # Brokers hear of members by heartbeats, so that answers about these may be late.
+    by_heartbeats = {"members", "kind", "subscription", "known", "asked", "status"}
+    for key in {row["key"] for row in kinds["get"]}:
+        if key.split()[0] in by_heartbeats:
+            continue
+        rows = [row for row in (*kinds["set"], *kinds["get"]) if row["key"] == key]
+        value = None
+        for row in sorted(rows, key=lambda row: row["t_invoke"]):
+            if row["f"] == "set":
+                value = row["status"] if row["type"] == "ok" else value
+            elif row["type"] == "ok" and value is not None:
+                assert row["status"] == value, (row, value)

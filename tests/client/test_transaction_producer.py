@@ -193,6 +193,30 @@ async def test_an_end_to_rocketmq_is_sent_once() -> None:
         assert len(cluster.group.sends(END)) == 1
 
 
+@pytest.mark.parametrize("memory", [Decision.COMMIT, Decision.UNKNOWN])
+async def test_a_check_of_rocketmq_is_answered_to_the_broker_that_asked(memory: Decision) -> None:
+    """It asks as soon as it is master; the route that names it comes later."""
+    async with setup() as cluster:
+        cluster.group.language = LANGUAGE_JAVA
+        cluster.listener.memory = memory
+        await cluster.producer.send_half(message())
+        await until(lambda: "PG" in cluster.group.producers)
+        routes = cluster.producer.instance.routes
+        await cluster.producer.instance.greet(cluster.group.address(0))
+        leader = routes.leader(cluster.group.name)
+        assert leader is not None
+        leader.update({node + 1: address for node, address in enumerate(leader.nodes)})
+        assert leader.address is None
+        cluster.group.ask_check(0, "PG")
+        await until(lambda: cluster.recorder.events[-1][0] == "answered")
+        await until(lambda: len(cluster.group.sends(END)) == 1)
+        (end,) = cluster.group.sends(END)
+        assert end.node == 0
+        assert end.command.ext_fields["fromTransactionCheck"] == "true"
+        outcome = EndOutcome.INFO if memory is Decision.UNKNOWN else EndOutcome.OK
+        assert cluster.recorder.events[-1] == ("answered", (memory, outcome))
+
+
 async def test_an_end_that_is_never_answered_is_info() -> None:
     async with setup() as cluster:
         cluster.group.script = lambda seen: Act.IGNORE if seen.command.code == END else Act.ANSWER

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tests.verify.consumer_runs import (
     RESET,
+    RETRIED,
     TAGGED,
     add,
     come_again_late,
@@ -275,6 +276,36 @@ def reconsume_count_stays(run: SyntheticRun) -> None:
 def reconsume_count_is_lost(run: SyntheticRun) -> None:
     for op in come_again_late(run, "r2"):
         op["messages"][0]["reconsume"] = 0
+
+
+@plant("C18", witness="%RETRY%")
+def retry_is_shown_as_of_the_retry_topic(run: SyntheticRun) -> None:
+    retried = of_group(run, "retries", "r1")[-1]
+    retried["messages"][0]["origin"] = retried["topic"]
+
+
+@plant("C18", witness='"another%')
+def name_of_a_namespace_is_left_on(run: SyntheticRun) -> None:
+    of_group(run, "retries", "r0")[0]["messages"][0]["origin"] = f"another%{RETRIED}"
+
+
+def commit_before(run: SyntheticRun, client: str, offset: int, delivery: Row) -> Row:
+    """A commit that failed, just before that delivery was invoked."""
+    row = add(run, ops_of(run, client, "commit_offset")[0], type="fail", offset=offset)
+    row |= {"t_invoke": delivery["t_invoke"] - 2, "t_complete": delivery["t_invoke"] - 1}
+    row["process"] = f"{row['client']}.early"
+    return row
+
+
+@plant("C19", witness='"t_given": null')
+def commits_what_nobody_was_given(run: SyntheticRun) -> None:
+    """Beyond the end of the queue."""
+    add(run, ops_of(run, "r1", "commit_offset")[0], 5_000, type="fail", offset=9, process="r1.x")
+
+
+@plant("C19", witness='"offset": 2')
+def commits_what_is_given_later(run: SyntheticRun) -> None:
+    commit_before(run, "r1", 2, of_group(run, "retries", "r1")[0])
 
 
 @plant("C10", witness="r1")

@@ -83,6 +83,20 @@ def assign(run: SyntheticRun, client: str, group: str, topic: str | None) -> Row
     return run.op(client, "assign", client_group=group, broker_group=None, assigned=owned)
 
 
+def commit(run: SyntheticRun, client: str, group: str, topic: str, offset: int) -> Row:
+    rec = Rec("offset", topic, 0, client_group=group, queue_offset=offset)
+    return run.op(
+        f"{client}.commits",
+        "commit_offset",
+        client=f"{run.name}.{client}",
+        client_group=group,
+        topic=topic,
+        queue=0,
+        offset=offset,
+        during=lambda row: run.append([rec]) and None,
+    )
+
+
 def lock(run: SyntheticRun, client: str, f: str = "lock", outcome: str = "ok") -> Row:
     """Request the lock of the orderly group's queue, or give it back (`f` unlock)."""
     return run.op(
@@ -124,7 +138,7 @@ def deliver(
         client_group=group,
         topic=topic,
         queue=0,
-        messages=[run.shown(rec)],
+        messages=[run.shown(rec) | {"origin": RETRIED if group == "retries" else None}],
     )
 
 
@@ -214,6 +228,7 @@ def _orderly(run: SyntheticRun) -> None:
         deliver(run, "m1", "orderly", ORDERLY, name)
     deliver(run, "m1", "orderly", ORDERLY, "o2", "fail")
     deliver(run, "m1", "orderly", ORDERLY, "o2")
+    commit(run, "m1", "orderly", ORDERLY, 3)
     lock(run, "m1")
     assign(run, "m1", "orderly", None)
     lock(run, "m1", "unlock")
@@ -241,6 +256,7 @@ def _retries(run: SyntheticRun, dead: tuple[str, ...]) -> None:
     deliver(run, "r1", "retries", RETRIED, "r0")
     deliver(run, "r1", "retries", RETRIED, "r1", "fail")
     deliver(run, "r1", "retries", RETRIED, "r2", "fail")
+    commit(run, "r1", "retries", RETRIED, 3)
     for name in ("r1", "r2"):
         put(run, AGAIN, name, reconsume=1)
     deliver(run, "r1", "retries", AGAIN, "r1", reconsume=1)

@@ -35,6 +35,9 @@ def manage(run: SyntheticRun) -> None:
     send_as_user(run, "fail")
     search_all(run)
     manage_group(run)
+    ask(run, "0 here")
+    expect(run, "4", "4")
+    set_and_show(run)
 
 
 def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **columns: Any) -> Row:
@@ -42,6 +45,25 @@ def later(run: SyntheticRun, process: str, f: str, outcome: str = "ok", **column
     row = run.op(process, f, outcome, **columns)
     row["op"] = len(run.ops) - 1
     return row
+
+
+def ask(run: SyntheticRun, answered: str | None, outcome: str = "ok", **columns: Any) -> Row:
+    """Ask what has to be answered with `0 here`."""
+    asked = {"topic": TOPIC, "queue": 0, "key": "what is known", "ref": "0 here", "node": "n1"}
+    return later(run, "asker", "ask", outcome, **asked | {"status": answered} | columns)
+
+
+def expect(run: SyntheticRun, expected: str | None, answered: str) -> Row:
+    """An answer beside what a model expects."""
+    return later(
+        run,
+        f"e{len(run.ops)}",
+        "expect",
+        client_group="tools",
+        key="number of queues",
+        ref=expected,
+        status=answered,
+    )
 
 
 def change_topic(run: SyntheticRun, f: str, outcome: str = "ok", perm: str = "6") -> Row:
@@ -183,6 +205,30 @@ def show_group(run: SyntheticRun, status: str | None = CONFIG, node: str = "n1")
 def use_offset(run: SyntheticRun, f: str, offset: int | None, outcome: str = "ok") -> Row:
     named = {"client_group": "managed", "topic": TOPIC, "queue": 0}
     return later(run, "g3", f, outcome, offset=offset, **named)
+
+
+def set_value(run: SyntheticRun, value: str, outcome: str = "ok", node: str = "n1") -> Row:
+    row = later(run, "o1", "set", outcome, client_group="tools", key=_setting(run), status=value)
+    row["node"] = node if outcome == "ok" else None
+    return row
+
+
+def show_value(run: SyntheticRun, value: str, node: str = "n1", decision: str | None = None) -> Row:
+    row = later(run, "o2", "get", client_group="tools", key=_setting(run), status=value, node=node)
+    row["decision"] = decision
+    return row
+
+
+def _setting(run: SyntheticRun) -> str:
+    return f"topic of {run.name}"
+
+
+def set_and_show(run: SyntheticRun) -> None:
+    """A setting of one replica, asked for right away and by a linearizable question."""
+    set_value(run, "read=4")
+    show_value(run, "read=4")
+    set_value(run, "-")
+    show_value(run, "-", decision="now")
 
 
 def stored_ms(run: SyntheticRun, offset: int, queue: int = 0) -> int:

@@ -555,9 +555,9 @@ def stay_alive(run: SyntheticRun, tx: str, seconds: int) -> None:
     half = run.find("half", tx=f"{run.name}.{tx}")
     half["client_group"] = f"{run.name}-producers"
     asked = {"client_group": half["client_group"], "topic": TOPIC, "key": "none"}
-    for number in range(0, seconds, 20):
+    for _ in range(0, seconds, 20):
         run.tick(20_000)
-        run.op(f"alive-{number}", "query", messages=[], **asked)
+        run.op("t6", "query", messages=[], **asked)
 
 
 @plant("T6", witness="its ack", live=True, sql_only=True)

@@ -11,10 +11,13 @@ from tests.verify.management import (
     change_topic,
     delete_route,
     down,
+    expect,
     read_elsewhere,
     search,
     send_as_user,
+    set_value,
     show_group,
+    show_value,
     stored_ms,
     use_offset,
     use_topic,
@@ -323,6 +326,11 @@ def added_queues_are_not_in_a_route(run: SyntheticRun) -> None:
     view(run, "ns-0", (0,))
 
 
+@plant("M12", witness='"answered": "5"')
+def model_expects_another_answer(run: SyntheticRun) -> None:
+    expect(run, "4", "5")
+
+
 @plant("M17", witness="configured otherwise")
 def group_keeps_its_old_configuration(run: SyntheticRun) -> None:
     change_group(run, "create_group")
@@ -347,6 +355,44 @@ def deleted_group_is_there(run: SyntheticRun) -> None:
 def offset_outlives_its_group(run: SyntheticRun) -> None:
     change_group(run, "delete_group", decision="clean")
     use_offset(run, "fetch_offset", 7)
+
+
+@plant("M4", witness="though it may send")
+def replica_refuses_what_it_has_just_granted(run: SyntheticRun) -> None:
+    down(run, "n2")
+    run.tick(5_200)
+    account(run, "grant", "allow")["node"] = "n1"
+    send_as_user(run, "fail")["node"] = "n1"
+
+
+@plant("M14", witness="read=4 write=4")
+def setting_keeps_its_old_value(run: SyntheticRun) -> None:
+    set_value(run, "read=4 write=4")
+    set_value(run, "read=4 write=2")
+    show_value(run, "read=4 write=4")
+
+
+@plant("M14", witness="a value of nobody")
+def linearizable_answer_shows_what_nobody_set(run: SyntheticRun) -> None:
+    set_value(run, "1")
+    down(run, "n2")
+    set_value(run, "2", "info")
+    show_value(run, "a value of nobody", node="n2", decision="now")
+
+
+@plant("M14", witness="it is there")
+def deleted_setting_is_there(run: SyntheticRun) -> None:
+    set_value(run, "it is there")
+    set_value(run, "-")
+    show_value(run, "it is there")
+
+
+@plant("M14", witness="not yet heard of")
+def other_node_never_hears_of_a_setting(run: SyntheticRun) -> None:
+    set_value(run, "not yet heard of")
+    set_value(run, "2")
+    run.tick(5_100 + FAULT_OVER_MS)
+    show_value(run, "not yet heard of", node="ns-0")
 
 
 @plant("A23", "S6", witness="v6")

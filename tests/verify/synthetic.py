@@ -46,6 +46,7 @@ _MESSAGE = pa.struct(
         ("seq", pa.int64()),
         ("tx", pa.string()),
         ("reconsume", pa.int32()),
+        ("origin", pa.string()),
     ]
 )
 _OWNED = pa.struct([("broker_group", pa.string()), ("topic", pa.string()), ("queue", pa.int32())])

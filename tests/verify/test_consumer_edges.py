@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.verify.consumer_plants import (
+    commit_before,
     died_and_back,
     given_again,
     left_and_back,
@@ -322,6 +323,30 @@ def member_died_with_what_it_was_given(run: SyntheticRun) -> None:
     again |= {"type": "info", "t_complete": None}
 
 
+@silent("C18")
+def nobody_says_of_which_topic_it_is(run: SyntheticRun) -> None:
+    of_group(run, "retries", "r1")[-1]["messages"][0]["origin"] = None
+
+
+@silent("C18")
+def what_nobody_sent_is_of_no_topic(run: SyntheticRun) -> None:
+    """A11 says so."""
+    shown = of_group(run, "retries", "r1")[-1]["messages"][0]
+    shown |= {"value": "a.nobody's", "origin": "Another"}
+
+
+@silent("C19")
+def what_was_refused_is_another_topics_by_now(run: SyntheticRun) -> None:
+    commit_before(run, "r1", 2, of_group(run, "retries", "r2")[0])
+
+
+@silent("C19")
+def group_was_reset_past_what_it_was_given(run: SyntheticRun) -> None:
+    commit = ops_of(run, "r1", "commit_offset")[0]
+    add(run, commit, f="reset", client="a.tool", process="a.tool", offset=9, type="info")
+    add(run, commit, 2_000, type="fail", offset=9, process="a.late")
+
+
 @silent("C10")
 def member_tries_again_by_itself_without_a_delay(run: SyntheticRun) -> None:
     """Sending it back had failed: it is delivered at the same place, and counts one more."""
@@ -463,6 +488,23 @@ def test_it_is_left_out_where_no_group_has_the_feature(rule_id: str, tmp_path: P
     ):
         del run.manifest["consumer_groups"][name]
     assert results(rule_id, run, tmp_path) == []
+
+
+def test_an_exclusive_group_consumes_what_was_refused_before_it_commits(tmp_path: Path) -> None:
+    run = consumer_run("a")
+    run.manifest["consumer_groups"]["orderly"] |= {"at_least_once": True}
+    assert [each.verdict for each in results("C19", run, tmp_path / "clean")] == [Outcome.PASS]
+    commit_before(run, "m1", 3, of_group(run, "orderly", "o2")[-1])
+    (only,) = results("C19", run, tmp_path / "planted")
+    assert [witness["offset"] for witness in only.witnesses] == [3]
+
+
+def test_origins_that_nobody_told_are_not_judged(tmp_path: Path) -> None:
+    run = consumer_run("a")
+    for op in run.ops:
+        for message in op.get("messages") or ():
+            message["origin"] = None
+    assert results("C18", run, tmp_path) == []
 
 
 def test_a_reset_long_before_both_reads_is_no_cause(tmp_path: Path) -> None:

@@ -155,6 +155,15 @@ def fell_due_as_the_drain_began(run: SyntheticRun) -> None:
     delay(run, "d7")
 
 
+@silent("D3", "D6")
+def due_when_the_run_is_over(run: SyntheticRun) -> None:
+    """Nobody can be shown it yet, whatever became of it."""
+    for value in ("d7", "d8"):
+        row = delay(run, value)
+        row["due"] += 3_600_000 * MS
+    recall(run, "d8", "fail")
+
+
 @unknown("D6", "too shortly before the end")
 def recall_refused_as_the_drain_began(run: SyntheticRun) -> None:
     delay(run, "d7")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.verify import plants_management  # noqa: F401 - it registers its plants
+from tests.verify import plants_answers, plants_management  # noqa: F401 - they register plants
 from tests.verify.clean_runs import CLEAN, clean_runs
 from tests.verify.consumer_plants import CONSUMER_PLANTS
 from tests.verify.consumer_runs import consumer_run

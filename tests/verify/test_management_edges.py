@@ -15,12 +15,15 @@ from tests.verify.management import (
     change_topic,
     delete_route,
     down,
+    expect,
     later,
     managed,
     read_elsewhere,
     search,
     send_as_user,
+    set_value,
     show_group,
+    show_value,
     stored_ms,
     use_offset,
     use_topic,
@@ -49,6 +52,18 @@ def _nothing_is_read_in_the_drain(run: SyntheticRun) -> None:
 def _delete_all(run: SyntheticRun, t_invoke: int, outcome: str = "ok") -> None:
     row = change_topic(run, "delete_topic", outcome)
     row |= {"topic": TOPIC, "t_invoke": t_invoke, "t_complete": t_invoke + 1}
+
+
+@silent("M12")
+def nobody_can_know_the_answer(run: SyntheticRun) -> None:
+    expect(run, None, "5")
+    expect(run, "4", "4")
+
+
+@silent("M12")
+def answer_did_not_come(run: SyntheticRun) -> None:
+    expect(run, "4", "4")
+    expect(run, "4", "5")["type"] = "info"
 
 
 @silent("M1")
@@ -212,8 +227,15 @@ def change_of_unknown_outcome(run: SyntheticRun) -> None:
 @silent("M4")
 def replica_refuses_that_is_behind(run: SyntheticRun) -> None:
     """The fault is over for less than five seconds."""
-    account(run, "grant", "allow")
-    send_as_user(run, "fail")
+    account(run, "grant", "allow")["node"] = "n1"
+    send_as_user(run, "fail")["node"] = "n2"
+
+
+@silent("M4")
+def replica_that_had_granted_began_anew(run: SyntheticRun) -> None:
+    account(run, "grant", "allow")["node"] = "n1"
+    down(run, "n1")
+    send_as_user(run, "fail")["node"] = "n1"
 
 
 @silent("M4")
@@ -477,6 +499,54 @@ def commit_of_unknown_outcome_may_have_come_behind_the_deletion(run: SyntheticRu
     use_offset(run, "fetch_offset", 7)
 
 
+@silent("M14")
+def other_node_has_not_heard_of_the_setting_yet(run: SyntheticRun) -> None:
+    set_value(run, "1")
+    run.tick(5_100 + FAULT_OVER_MS)
+    set_value(run, "2")
+    show_value(run, "1", node="n2")
+
+
+@silent("M14")
+def other_node_may_not_have_been_reached(run: SyntheticRun) -> None:
+    set_value(run, "1")
+    run.tick(5_100 + FAULT_OVER_MS)
+    set_value(run, "2")
+    run.tick(5_100)
+    down(run, "n2")
+    run.tick(2_000)
+    show_value(run, "1", node="n2")
+
+
+@silent("M14")
+def node_began_anew_behind_the_setting(run: SyntheticRun) -> None:
+    set_value(run, "1")
+    set_value(run, "2")
+    down(run, "n1")
+    show_value(run, "1")
+
+
+@silent("M14")
+def setting_of_unknown_outcome_may_come_late(run: SyntheticRun) -> None:
+    set_value(run, "1", "info")["t_complete"] = None
+    set_value(run, "2")
+    show_value(run, "1", decision="now")
+
+
+@silent("M14")
+def setting_of_unknown_outcome_may_never_come(run: SyntheticRun) -> None:
+    set_value(run, "1")
+    set_value(run, "2", "info")
+    show_value(run, "1", decision="now")
+
+
+@silent("M14")
+def setting_that_failed_counts_for_nothing(run: SyntheticRun) -> None:
+    set_value(run, "1")
+    set_value(run, "2", "fail")
+    show_value(run, "1", decision="now")
+
+
 @silent("S5")
 def offset_went_with_its_group(run: SyntheticRun) -> None:
     fetched = run.find("fetch_offset", queue=0)
@@ -497,7 +567,7 @@ def test_stays_silent(rule_id: str, change: Change, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule_id", ["M1", "M2", "M3", "M4", "M5", "M9", "M10", "M11", "M16", "M17"]
+    "rule_id", ["M1", "M2", "M3", "M4", "M5", "M9", "M10", "M11", "M14", "M16", "M17"]
 )
 def test_is_left_out_where_nothing_of_it_was_done(rule_id: str, tmp_path: Path) -> None:
     found = judged(rule_id, SyntheticRun(), tmp_path)

@@ -44,12 +44,12 @@ def accused(folder: Path, live: Callable[[SyntheticRun], None], heal_ms: int | N
     return result.violations > 0
 
 
-def wait(run: SyntheticRun, ms: int, *, alive: bool = True) -> None:
-    """Time goes by; a producer does something every 400 ms, if one is alive."""
+def wait(run: SyntheticRun, ms: int, *, alive: bool = True, who: str = "t6") -> None:
+    """Time goes by; the producer `who` does something every 400 ms, if one is alive."""
     for _ in range(ms // 400):
         run.tick(399)
         if alive:
-            run.op("alive", "query", ms=0, topic=TOPIC, key="none", messages=[])
+            run.op(who, "query", ms=0, topic=TOPIC, key="none", messages=[])
     run.tick(ms % 400)
 
 
@@ -186,6 +186,35 @@ def test_stops_that_overlap_count_once(tmp_path: Path, ms: int) -> None:
         run.decide("t6", half, "rollback")
 
     assert accused(tmp_path, live) == (ms > 2000)
+
+
+@pytest.mark.parametrize(
+    ("who", "ms", "told"),
+    [
+        pytest.param("t6", 800, False, id="one stop"),
+        pytest.param("t6", 1600, True, id="one stop, and too long"),
+        pytest.param("heir", 1600, False, id="two stops"),
+        pytest.param("heir", 2000, True, id="two stops, and too long"),
+    ],
+)
+def test_each_further_stop_may_cost_another_interval(
+    tmp_path: Path, who: str, ms: int, told: bool
+) -> None:
+    """The new leader looks once in each interval, and in one of them nobody lived to be asked."""
+
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        run.tick(100)
+        run.elect("n2", 3)
+        alive = {"f": "query", "ms": 0, "topic": TOPIC, "key": "none", "messages": []}
+        run.op("t6", **alive)
+        wait(run, 800)
+        run.tick(300)
+        run.op(who, **alive)
+        wait(run, ms, who=who)
+        run.decide(who, half, "rollback")
+
+    assert accused(tmp_path, live) == told
 
 
 @pytest.mark.parametrize(("heal_ms", "told"), [(-1, True), (1500, False), (2200, True)])

@@ -33,6 +33,7 @@ TALLIES: Final[Mapping[str, pa.Schema]] = {
             ("messages", _LONG),
             ("sharded", _LONG),
             ("digests", _LONG),
+            ("origins", _LONG),
             ("timed", _LONG),
             ("with_due", _LONG),
         ]

@@ -9,13 +9,13 @@
 -- rule: A send signed by a user (ref) that was stored though the last change of that user at its
 --   broker group, acknowledged before the send was invoked, left it without the right to; or that
 --   was refused for that reason (status 16) though it left it the right. Only where no other change
---   of the user may have come in between; and a refusal only where no fault, nor the five seconds
---   after it, touches the time from that change to the answer, since a replica that is behind
---   refuses by what it knows.
+--   of the user may have come in between; and a refusal only where no fault touches the time from
+--   that change to the answer, nor, unless the replica that refused is the one that had acknowledged
+--   the change, the five seconds before it, since a replica that is behind refuses by what it knows.
 -- source: promise G5; decision 20
 with changes as (
   select
-    op, broker_group, key as name, ref as change, decision, t_invoke,
+    op, broker_group, key as name, ref as change, decision, node, t_invoke,
     type = 'ok' as is_acked,
     case when type = 'ok' then t_complete else cast(9223372036854775807 as bigint) end as t_end
   from ops
@@ -46,8 +46,10 @@ calm as (
   select distinct l.op
   from lasts l
   join sends s on l.op = s.op
+  join changes b on l.change_op = b.op
   join calm_stretches c
-    on c.t_from + cast(5000000000 as bigint) < l.t_changed and c.t_to > s.t_complete
+    on c.t_to > s.t_complete
+    and (c.t_from + cast(5000000000 as bigint) < l.t_changed or (c.t_from < l.t_changed and s.node = b.node))
 )
 select
   s.broker_group, s.name, s.op,

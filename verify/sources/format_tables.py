@@ -33,7 +33,17 @@ _KINDS: Final = {
     "strings": pa.list_(pa.string()),
 }
 ADDED: Final = frozenset(
-    {"digest", "damage", "due", "ref", "from_ms", "to_ms", "stored_ms", "commit_offset"}
+    {
+        "digest",
+        "damage",
+        "due",
+        "ref",
+        "from_ms",
+        "to_ms",
+        "stored_ms",
+        "commit_offset",
+        "origin",
+    }
 )
 
 
@@ -45,7 +55,7 @@ def _columns(text: str, **special: pa.DataType) -> pa.Schema:
 _MESSAGE: Final = pa.struct(
     _columns(
         "value:string uniq_key:string keys:strings broker_group:string topic:string queue:int "
-        "offset:long digest:long shard:string seq:long tx:string reconsume:int"
+        "offset:long digest:long shard:string seq:long tx:string reconsume:int origin:string"
     )
 )
 _OWNED: Final = pa.struct(_columns("broker_group:string topic:string queue:int"))

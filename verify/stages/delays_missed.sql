@@ -1,10 +1,20 @@
 -- Delayed messages that were acknowledged, not recalled by any answer that was ok or is unknown, and
 -- not read ok by a group that is to read all of their topic: one row per value, with the first such
--- group and how many there are; not those whose topic may have been deleted behind them. `lost`: nobody was shown it, and no committed log has it on a user
--- topic. `reason`: why that proves nothing.
-with owed as (
+-- group and how many there are; not those whose topic may have been deleted behind them, nor those
+-- that fall due when the run is over. `lost`: nobody was shown it, and no committed log has it on a
+-- user topic. `reason`: why that proves nothing.
+with ended as (
+  select
+    greatest(
+      load_to, heal_to, drain_to,
+      (select max(coalesce(t_complete, t_invoke)) from ops)
+    ) as run_end
+  from run_settings
+),
+owed as (
   select d.*
   from delays d
+  join ended e on d.due <= e.run_end
   left join first_index f on d.place.broker_group = f.broker_group
   left anti join topic_changes c
     on d.place.broker_group = c.broker_group and d.place.topic = c.topic

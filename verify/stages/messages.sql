@@ -14,7 +14,7 @@ exploded as (
     coalesce(m.broker_group, o.broker_group) as broker_group,
     coalesce(m.topic, o.topic) as topic,
     coalesce(m.queue, o.queue) as queue,
-    m.digest as digest, m.shard as shard, m.seq as seq, m.reconsume as reconsume,
+    m.digest as digest, m.shard as shard, m.seq as seq, m.reconsume as reconsume, m.origin as origin,
     coalesce(m.tx, o.tx) as tx
   from taken_apart o
 )

@@ -11,7 +11,9 @@ fsynced stays, as in a page cache, until `lose_unsynced`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.metadata
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +37,7 @@ from raft.replicated_log import CommittedEntry
 from raft.store.trace import RaftTrace
 from remoting.connections.rpc import RemotingClient
 
-__all__ = ["SimulatedSystem"]
+__all__ = ["SimulatedFiles", "SimulatedSystem"]
 
 _SYNC_US: Final = (200, 3_000)
 _POLL_S: Final = 0.01
@@ -190,8 +192,8 @@ class _Stores:
         self._brokers = brokers
         self._counts = site.coverage.counts
 
-    def files(self, node: str) -> _DiskFiles:
-        return _DiskFiles(self._brokers[node])
+    def files(self, node: str) -> SimulatedFiles:
+        return SimulatedFiles(self._brokers[node])
 
     async def lose_unsynced(self, node: str) -> str | None:
         machine = self._brokers[node]
@@ -204,7 +206,7 @@ class _Stores:
         return f"un-fsynced writes of {', '.join(unsettled) or 'no file'}: {survival.value} left"
 
 
-class _DiskFiles:
+class SimulatedFiles:
     """The files of one simulated disk. While its process runs they are read only."""
 
     def __init__(self, machine: _Broker) -> None:
@@ -214,24 +216,25 @@ class _DiskFiles:
         return sorted(self._machine.disk.paths())
 
     def size(self, name: str) -> int:
-        return len(self._machine.disk.content(name))
+        return len(self._content(name))
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        return self._machine.disk.content(name)[offset : offset + size]
+        return self._content(name)[offset : offset + size]
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         self._require_dead()
-        content = bytearray(self._machine.disk.content(name))
+        content = bytearray(self._content(name))
         content[offset : offset + len(data)] = data
         self._machine.disk.spoil(name, bytes(content))
 
     def truncate(self, name: str, size: int) -> None:
         self._require_dead()
-        content = self._machine.disk.content(name)
+        content = self._content(name)
         self._machine.disk.spoil(name, content[:size].ljust(size, b"\0"))
 
     def remove(self, name: str) -> None:
         self._require_dead()
+        self._content(name)
         self._machine.disk.lose(name)
 
     def copy_all(self) -> dict[str, bytes]:
@@ -250,6 +253,13 @@ class _DiskFiles:
             file.sync()
             disk.sync_directory(folder)
         disk.sync_directory("")
+
+    def _content(self, name: str) -> bytes:
+        """Raises FileNotFoundError: another fault, or the broker, may have removed it meanwhile."""
+        disk = self._machine.disk
+        if name not in disk.paths():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return disk.content(name)
 
     def _require_dead(self) -> None:
         if self._machine.alive:

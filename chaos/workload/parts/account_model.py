@@ -1,12 +1,14 @@
 """What a user of the access control may do, as its own changes leave it. Pure.
 
 Place in the data path: the part `accounts` draws changes here and records with each what holds for
-the user's requests once it has taken effect.
+the user's requests once it has taken effect, and what answers about the user are to show.
 
-Invariants: a user may send if it exists, is enabled, signs with its password and has been granted
-the topic; a deletion takes the permissions with it.
+Invariants: a user may send if it exists, is enabled, signs with its password, and the most specific
+of its entries that match the request allows it; a deletion takes the permissions with it; nothing
+of the brokers' own code is used.
 
-Source: RocketMQ 5.3 AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl.
+Source: RocketMQ 5.3 AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl,
+AclAuthorizationHandler (the order of policies).
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["Change", "UserState", "next_change"]
+__all__ = ["TOPIC", "Account", "Change", "Entry", "UserState", "next_change"]
+
+TOPIC: Final = "accounts"
 
 
 class Change(enum.StrEnum):
@@ -31,9 +36,45 @@ class Change(enum.StrEnum):
     PASSWORD_BACK = "password back"  # noqa: S105
     GRANT = "grant"
     REVOKE = "revoke"
+    REMOVE = "remove"
 
 
-_TAKES: Final = (Change.DELETE, Change.DISABLE, Change.PASSWORD, Change.REVOKE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of a user's permissions. `sources`: from where it counts; none: from anywhere."""
+
+    policy: str = "Custom"
+    resource: str = f"Topic:{TOPIC}"
+    actions: tuple[str, ...] = ("Pub",)
+    sources: tuple[str, ...] = ()
+    decision: str = "Allow"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return what a user has one entry of at most."""
+        return self.policy, self.resource
+
+    def matches_sends(self) -> bool:
+        """Return whether it is about sends to the topic from where the clients are."""
+        # Clients have some IPv4 address: it is in one half of all of them, and in no example's.
+        from_here = not self.sources or set(self.sources) & set(_HALVES)
+        return bool(from_here) and bool({"Pub", "All"} & set(self.actions))
+
+    def text(self) -> str:
+        """Return the entry as the history has it."""
+        return (
+            f"{self.policy} {self.resource} {'+'.join(self.actions)}"
+            f" {'+'.join(self.sources) or 'anywhere'} {self.decision}"
+        )
+
+
+# Any client's address is in exactly one of these networks.
+_HALVES: Final = ("0.0.0.0/1", "128.0.0.0/1")
+_ELSEWHERE: Final = ("192.0.2.7", "198.51.100.0/24")
+# From the most specific to the least: a name, a longer prefix, all topics, everything.
+_RESOURCES: Final = (f"Topic:{TOPIC}", f"Topic:{TOPIC[:4]}*", "Topic:a*", "Topic:*", "*")
+_SOURCES: Final = ((), _HALVES, _HALVES, (_HALVES[1], *_ELSEWHERE, _HALVES[0]), _ELSEWHERE)
+_ACTIONS: Final = (("Pub",), ("Pub", "Sub"), ("Sub", "Pub"), ("All",), ("Sub",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,36 +84,92 @@ class UserState:
     exists: bool = False
     enabled: bool = False
     signs_right: bool = False
-    granted: bool = False
+    entries: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
+
+    @property
+    def is_granted(self) -> bool:
+        """Return whether its entries allow it to send to the topic."""
+        fitting = [entry for entry in self.entries.values() if entry.matches_sends()]
+        if not fitting:
+            return False
+        first = min(
+            fitting, key=lambda each: (each.policy != "Custom", _RESOURCES.index(each.resource))
+        )
+        return first.decision == "Allow"
 
     @property
     def may_send(self) -> bool:
-        return self.exists and self.enabled and self.signs_right and self.granted
+        return self.exists and self.enabled and self.signs_right and self.is_granted
 
-    def after(self, change: Change) -> UserState:
-        """Return the state once `change` has taken effect."""
-        match change:
-            case Change.CREATE:
-                return UserState(exists=True, enabled=True, signs_right=True)
-            case Change.DELETE:
-                return UserState()
-            case Change.DISABLE | Change.ENABLE:
-                return dataclasses.replace(self, enabled=change is Change.ENABLE)
-            case Change.PASSWORD | Change.PASSWORD_BACK:
-                return dataclasses.replace(self, signs_right=change is Change.PASSWORD_BACK)
-            case Change.GRANT | Change.REVOKE:
-                return dataclasses.replace(self, granted=change is Change.GRANT)
+    def user_text(self) -> str:
+        """Return what an answer about the user shows."""
+        return f"Normal {'enable' if self.enabled else 'disable'}" if self.exists else "-"
+
+    def entries_text(self) -> str:
+        """Return what an answer about its permissions shows."""
+        return ", ".join(sorted(entry.text() for entry in self.entries.values())) or "-"
 
 
-def next_change(state: UserState, rng: random.Random) -> Change:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A change, the entry that it is about, and the state once it has taken effect."""
+
+    change: Change
+    after: UserState
+    entry: Entry | None = None
+
+
+def next_change(state: UserState, rng: random.Random) -> Account:
     """Draw a change that is legal in `state`: it takes the right to send away, or works towards
     giving it back."""
     if not state.exists:
-        return Change.CREATE
-    if not state.granted:
-        return Change.GRANT
+        return _of_user(state, Change.CREATE)
     if not state.enabled:
-        return Change.ENABLE
+        return _of_user(state, Change.ENABLE)
     if not state.signs_right:
-        return Change.PASSWORD_BACK
-    return rng.choice(_TAKES)
+        return _of_user(state, Change.PASSWORD_BACK)
+    if not state.is_granted and rng.random() < 0.7:
+        sources = rng.choice([each for each in _SOURCES if each != _ELSEWHERE])
+        actions = rng.choice([each for each in _ACTIONS if each != ("Sub",)])
+        return _granted(state, Entry(sources=sources, actions=actions))
+    if state.entries and rng.random() < 0.2:
+        return _removed(state, rng.choice(list(state.entries.values())))
+    if rng.random() < 0.55:
+        return _granted(
+            state,
+            Entry(
+                policy=rng.choice(("Custom", "Custom", "Default")),
+                resource=rng.choice(_RESOURCES),
+                actions=rng.choice(_ACTIONS),
+                sources=rng.choice(_SOURCES),
+                decision=rng.choice(("Allow", "Deny", "Deny")),
+            ),
+        )
+    changes = [Change.DELETE, Change.DISABLE, Change.PASSWORD]
+    if state.entries:
+        changes.append(Change.REVOKE)
+    return _of_user(state, rng.choice(changes))
+
+
+def _of_user(state: UserState, change: Change) -> Account:
+    after = {
+        Change.CREATE: UserState(exists=True, enabled=True, signs_right=True),
+        Change.DELETE: UserState(),
+        Change.DISABLE: dataclasses.replace(state, enabled=False),
+        Change.ENABLE: dataclasses.replace(state, enabled=True),
+        Change.PASSWORD: dataclasses.replace(state, signs_right=False),
+        Change.PASSWORD_BACK: dataclasses.replace(state, signs_right=True),
+        Change.REVOKE: dataclasses.replace(state, entries={}),
+    }[change]
+    return Account(change=change, after=after)
+
+
+def _granted(state: UserState, entry: Entry) -> Account:
+    after = dataclasses.replace(state, entries={**state.entries, entry.place: entry})
+    return Account(change=Change.GRANT, after=after, entry=entry)
+
+
+def _removed(state: UserState, entry: Entry) -> Account:
+    left = {place: each for place, each in state.entries.items() if place != entry.place}
+    after = dataclasses.replace(state, entries=left)
+    return Account(change=Change.REMOVE, after=after, entry=entry)

@@ -7,7 +7,7 @@ Invariants: a user's changes come one after the other, each recorded with what h
 one of unknown outcome the user is given up and another takes its place, so that what is known of a
 user is certain; a change is attempted once.
 
-Source: the run format (account; M4); decision 20.
+Source: the run format (account, set, get; M4, M14); decision 20.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
-from chaos.workload.parts.account_model import Change, UserState, next_change
+from chaos.workload.parts.account_model import (
+    TOPIC,
+    Account,
+    Change,
+    Entry,
+    UserState,
+    next_change,
+)
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.part_sender import PartSender
+from chaos.workload.parts.settings_record import SettingsRecord
 from client.connection.instance import ClientInstance
 from client.errors import ClientError
 from client.message import MessageQueue
@@ -35,13 +43,13 @@ from remoting.protocol.acl_signature import Signer
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["ACCOUNTS", "change_command"]
+__all__ = ["ACCOUNTS", "change_command", "shown_text"]
 
-TOPIC: Final = "accounts"
 TOOLS: Final = "account-tools"
 TIMEOUT_MS: Final = 3_000
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
+_LISTS: Final = {"user": RequestCode.AUTH_LIST_USER, "acl": RequestCode.AUTH_LIST_ACL}
 
 
 class _Accounts:
@@ -119,6 +127,9 @@ class _User:
         self._name = name
         self._group = group
         self._state = UserState()
+        self._record = SettingsRecord(
+            kit.context, root=f"{name}.record", client=name, client_group=TOOLS
+        )
 
     async def change(self, instance: ClientInstance, mean_s: float, stop: asyncio.Event) -> None:
         """Change the user until `stop`, or until the outcome of a change is not known."""
@@ -149,52 +160,132 @@ class _User:
                 await sender.send(sender.make(queue.topic), queue)
 
     async def _change_once(self, instance: ClientInstance) -> bool:
-        """Make one change; return whether its outcome is known."""
-        change = next_change(self._state, self._rng)
-        state = self._state.after(change)
+        """Make one change, and ask for the user; return whether its outcome is known."""
+        account = next_change(self._state, self._rng)
+        after = account.after
         with self._admin.operation(
             "account",
             broker_group=self._group,
             topic=TOPIC,
             key=self._name,
-            ref=change.value,
-            decision="allow" if state.may_send else "deny",
+            ref=account.change.value,
+            decision="allow" if after.may_send else "deny",
         ) as operation:
-            try:
-                _, address = await ask_leader(
-                    instance,
-                    self._group,
-                    lambda: change_command(self._name, change),
-                    timeout_ms=TIMEOUT_MS,
-                )
-            except ClientError as error:
-                operation.failed(error)
-                return error.definite
-            operation.complete("ok", node=self._context.node(address))
-        self._state = state
-        return True
+
+            async def send() -> str:
+                command = change_command(self._name, account)
+                try:
+                    address = (await self._at_leader(instance, command))[1]
+                except ClientError as error:
+                    operation.failed(error)
+                    raise
+                operation.complete("ok", node=self._context.node(address))
+                return address
+
+            outcome = await self._record.change(
+                {self._key("user"): after.user_text(), self._key("acl"): after.entries_text()},
+                send,
+                how=account.change.value,
+                broker_group=self._group,
+            )
+        if outcome == "ok":
+            self._state = after
+            await self._ask(instance)
+        return outcome != "info"
+
+    async def _ask(self, instance: ClientInstance) -> None:
+        """Ask for the user and its permissions, alone or among those of all users."""
+        among_all = self._rng.random() < 0.5
+        for what in ("user", "acl"):
+            key = self._key(what)
+            if among_all:
+                code, fields = _LISTS[what], {}
+            elif what == "user":
+                code, fields = RequestCode.AUTH_GET_USER, {"username": self._name}
+            else:
+                code, fields = RequestCode.AUTH_GET_ACL, {"subject": f"User:{self._name}"}
+            if what == "acl" and not among_all and not self._state.exists:
+                continue  # there is no such subject, which is another answer than no entry
+            command = _command(code, None, **fields)
+
+            async def send(
+                what: str = what, key: str = key, command: RemotingCommand = command
+            ) -> tuple[Mapping[str, str], str]:
+                answer, address = await self._at_leader(instance, command)
+                text = shown_text(answer.body, self._name, what)
+                return {} if text is None else {key: text}, address
+
+            await self._record.ask([key], send, how=code.name.lower(), broker_group=self._group)
+
+    def _key(self, what: str) -> str:
+        return f"{what} {self._name} {self._group}"
+
+    async def _at_leader(
+        self, instance: ClientInstance, command: RemotingCommand
+    ) -> tuple[RemotingCommand, str]:
+        return await ask_leader(instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS)
 
 
-def change_command(user: str, change: Change) -> RemotingCommand:
+def change_command(user: str, account: Account) -> RemotingCommand:
     """Return the request for a change, as mqadmin makes it."""
-    match change:
+    entry = account.entry
+    match account.change:
         case Change.CREATE:
             body: dict[str, object] = {"username": user, "password": _RIGHT, "userType": "Normal"}
             return _command(RequestCode.AUTH_CREATE_USER, body, username=user)
         case Change.DELETE:
             return _command(RequestCode.AUTH_DELETE_USER, None, username=user)
         case Change.DISABLE | Change.ENABLE:
-            status = "enable" if change is Change.ENABLE else "disable"
+            status = "enable" if account.change is Change.ENABLE else "disable"
             return _command(RequestCode.AUTH_UPDATE_USER, {"userStatus": status}, username=user)
         case Change.PASSWORD | Change.PASSWORD_BACK:
-            password = _RIGHT if change is Change.PASSWORD_BACK else _WRONG
+            password = _RIGHT if account.change is Change.PASSWORD_BACK else _WRONG
             return _command(RequestCode.AUTH_UPDATE_USER, {"password": password}, username=user)
         case Change.GRANT:
-            entry = {"resource": f"Topic:{TOPIC}", "actions": ["Pub"], "decision": "Allow"}
-            body = {"policies": [{"policyType": "Custom", "entries": [entry]}]}
+            assert entry is not None
+            shown = {
+                "resource": entry.resource,
+                "actions": entry.actions,
+                "sourceIps": entry.sources,
+                "decision": entry.decision,
+            }
+            body = {"policies": [{"policyType": entry.policy, "entries": [shown]}]}
             return _command(RequestCode.AUTH_CREATE_ACL, body, subject=f"User:{user}")
         case Change.REVOKE:
             return _command(RequestCode.AUTH_DELETE_ACL, None, subject=f"User:{user}")
+        case Change.REMOVE:
+            assert entry is not None
+            return _command(
+                RequestCode.AUTH_DELETE_ACL,
+                None,
+                subject=f"User:{user}",
+                resource=entry.resource,
+                policyType=entry.policy,
+            )
+
+
+def shown_text(body: bytes, user: str, what: str) -> str | None:
+    """Return what the answer's body shows of the user, as the model writes it; None: nothing."""
+    found = json.loads(body) if body else []
+    listed = found if isinstance(found, list) else [found]
+    name, field = (user, "username") if what == "user" else (f"User:{user}", "subject")
+    shown = next((each for each in listed if each.get(field) == name), None)
+    if shown is None:
+        return None
+    if what == "user":
+        return f"{shown.get('userType')} {shown.get('userStatus')}"
+    entries = [
+        Entry(
+            policy=str(policy.get("policyType")),
+            resource=str(entry.get("resource")),
+            actions=tuple(entry.get("actions", ())),
+            sources=tuple(entry.get("sourceIps") or ()),
+            decision=str(entry.get("decision")),
+        ).text()
+        for policy in shown.get("policies", ())
+        for entry in policy.get("entries", ())
+    ]
+    return ", ".join(sorted(entries)) or None
 
 
 def _command(code: RequestCode, body: object, **fields: str) -> RemotingCommand:
@@ -208,5 +299,5 @@ ACCOUNTS: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: ("accounts-admin", "accounts-users"),
     make=_Accounts,
-    judged_by=("M4", "A19"),
+    judged_by=("M4", "M14", "A19"),
 )

@@ -2,12 +2,12 @@
 
 Place in the data path: a feed sends to the part's topic; members start at its first message, or go
 on with the offsets that they stored in a file of their own; they refuse some messages, which come
-again from the member's own memory.
+again from the member's own memory, until they were refused too often.
 
 Invariants: a member that goes on with its file keeps its client's name, one that begins anew gets a
 new name, so that what a client was shown is what that member was shown since it joined.
 
-Source: RocketMQ's MessageModel.BROADCASTING; rules C5, C14, A5, A12.
+Source: RocketMQ's MessageModel.BROADCASTING; rules C5, C14, A5, A12, M12.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ from chaos.recording.history import MessageRow
 from chaos.scenario.part_sections import BroadcastSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
+from chaos.workload.expectations import Expectations
+from chaos.workload.parts.failing_listener import CONSUME_TIMEOUT_MS, refuse
 from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
@@ -34,6 +37,7 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
+from chaos.workload.parts.redeliveries import Redeliveries, hold_counts, hold_overdue
 from client.connection.heartbeat import MessageModel
 from client.consume.listener import ConsumeStatus
 from client.message import DeliveredMessage
@@ -46,6 +50,9 @@ REBALANCE_MS: Final = 4_000
 PROGRESS_MS: Final = 6_000  # the file is written every second, on a disk that may be busy
 CRASH_SHARE: Final = 0.5
 ANEW_SHARE: Final = 0.3  # of the restarts
+ATTEMPTS_MAX: Final = 2  # beyond the first, of a message that a member always refuses
+POISON_SHARE: Final = 0.03
+REDELIVERY_MS: Final = 300
 BATCH_MAX: Final = 4
 
 
@@ -64,6 +71,9 @@ class _SlotMember:
             self._kit.context.history, root=self.client, client=self.client, client_group=GROUP
         )
         self.owed = Owed()
+        self.expectations = Expectations(
+            self._kit.context.history, client=self.client, client_group=GROUP
+        )
 
 
 class BroadcastPart(FedPart):
@@ -78,8 +88,10 @@ class BroadcastPart(FedPart):
         names = [f"{NAME}-{i}" for i in range(int(self._section.clients))]
         self._slot_members = [_SlotMember(kit, kit.slots[name]) for name in names]
         self._members = [
-            self._members_of(member, kit.slots[name], random.Random(kit.rng.getrandbits(64)))
-            for member, name in zip(self._slot_members, names, strict=True)
+            self._members_of(
+                member, kit.slots[name], number, random.Random(kit.rng.getrandbits(64))
+            )
+            for number, (member, name) in enumerate(zip(self._slot_members, names, strict=True))
         ]
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -107,7 +119,9 @@ class BroadcastPart(FedPart):
         for member in self._slot_members:
             member.owed.acknowledged(row.value)
 
-    def _members_of(self, member: _SlotMember, slot: Slot, rng: random.Random) -> PushMembers:
+    def _members_of(
+        self, member: _SlotMember, slot: Slot, number: int, rng: random.Random
+    ) -> PushMembers:
         has_begun = False
 
         def next_client() -> str:
@@ -120,8 +134,12 @@ class BroadcastPart(FedPart):
             return member.client
 
         def make(client: str) -> Member:
+            model = Redeliveries(limit=ATTEMPTS_MAX, wait_s=REDELIVERY_MS / 1000, ordered=False)
+
             async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-                return self._consume(messages, member, rng)
+                if self._consume(messages, member, model, number, rng):
+                    return ConsumeStatus.CONSUME_SUCCESS
+                return await refuse(rng)
 
             return make_member(
                 self._kit,
@@ -134,8 +152,12 @@ class BroadcastPart(FedPart):
                     "message_model": MessageModel.BROADCASTING,
                     "consume_batch_max": BATCH_MAX,
                     "offset_file": self._folder / f"{client}.json",
+                    "reconsume_times_max": ATTEMPTS_MAX,
+                    "redelivery_ms_min": REDELIVERY_MS,
+                    "consume_timeout_ms": CONSUME_TIMEOUT_MS,
                 },
                 actor=member.actor,
+                on_end=lambda: hold_overdue(member.expectations, model),
             )
 
         return PushMembers(
@@ -148,16 +170,39 @@ class BroadcastPart(FedPart):
         )
 
     def _consume(
-        self, messages: Sequence[DeliveredMessage], member: _SlotMember, rng: random.Random
-    ) -> ConsumeStatus:
-        rows = rows_of(messages)
-        with member.deliveries.delivery(messages[0].queue, rows) as operation:
-            if rng.random() < self._section.refuse_share:
-                operation.complete("fail")
-                return ConsumeStatus.RECONSUME_LATER
-            operation.complete("ok")
-        member.owed.consumed(row.value for row in rows)
-        return ConsumeStatus.CONSUME_SUCCESS
+        self,
+        messages: Sequence[DeliveredMessage],
+        member: _SlotMember,
+        model: Redeliveries,
+        number: int,
+        rng: random.Random,
+    ) -> bool:
+        """Record a call of the listener of the slot with this number; return whether it consumes.
+
+        A slot has messages of its own that it always refuses, so that another one consumes them;
+        not with others in one call.
+        """
+        rows, queue = rows_of(messages), messages[0].queue
+        offsets = [message.queue_offset for message in messages]
+        hold_counts(member.expectations, model, messages)
+        poisoned = all(_luck(row.value) // POISON_SHARE == number for row in rows)
+        refused = poisoned or rng.random() < self._section.refuse_share
+        with member.deliveries.delivery(queue, rows) as operation:
+            operation.complete("fail" if refused else "ok")
+        if refused:
+            model.refused(queue, offsets, asyncio.get_running_loop().time())
+        else:
+            model.consumed(queue, offsets)
+        member.owed.consumed(
+            row.value
+            for row, offset in zip(rows, offsets, strict=True)
+            if not refused or model.is_dropped(queue, offset)
+        )
+        return not refused
+
+
+def _luck(value: str) -> float:
+    return zlib.crc32(value.encode()) / 2**32
 
 
 def _slots(section: BroadcastSection) -> Sequence[str]:
@@ -170,5 +215,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=BroadcastPart,
-    judged_by=("C5", "C14", "A5", "A12"),
+    judged_by=("C5", "C14", "A5", "A12", "M12"),
 )

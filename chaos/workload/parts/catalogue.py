@@ -12,11 +12,14 @@ from typing import Final
 from chaos.workload.parts import (
     assignments,
     broadcast,
+    calls,
     disputes,
+    drills,
     filters,
     groups,
     litepull,
     longpolls,
+    operator,
     orderly,
     pops,
     requests,
@@ -52,5 +55,8 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     filters.SPEC,
     longpolls.SPEC,
     assignments.SPEC,
+    drills.SPEC,
+    calls.SPEC,
+    operator.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

@@ -1,10 +1,10 @@
 """The part `deletions`: topics that are made, used, deleted and made again under load.
 
 Place in the data path: DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV and UPDATE_AND_CREATE_TOPIC
-as mqadmin sends them; beside them one process per topic that sends to it whether it is there or
-not, some messages to be delivered later; a transactional producer that leaves most of its halves
-to the broker's checks; and a process per topic that reads it from where its queues begin. So when a
-topic goes, some of its messages wait elsewhere.
+as mqadmin sends them, and new groups that ask where they begin; beside them one process per topic
+that sends to it whether it is there or not, some messages to be delivered later; a transactional
+producer that leaves most of its halves to the broker's checks; and a process per topic that reads
+it from where its queues begin. So when a topic goes, some of its messages wait elsewhere.
 
 Invariants: every topic is there at the end, made by an acknowledged creation after the last
 deletion, so that its queues can be drained from their beginnings on; a reader that finds its
@@ -29,6 +29,7 @@ from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.part_sender import PartSender
 from chaos.workload.parts.queue_reader import QueueReader
+from chaos.workload.parts.start_positions import StartPositions
 from chaos.workload.parts.topic_admin import TopicAdmin
 from chaos.workload.transactional_sender import TransactionalClient
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
@@ -98,7 +99,15 @@ class _Deletions:
                     ref=topic,
                     rng=self._child(),
                 )
-                tasks.create_task(self._change(admin, stop, drained))
+                starts = StartPositions(
+                    context,
+                    tool,
+                    queues,
+                    root=f"{admin_client}.p{number}",
+                    client=admin_client,
+                    rng=self._child(),
+                )
+                tasks.create_task(self._change(admin, starts, stop, drained))
                 tasks.create_task(self._send(sender, queues, stop))
                 tasks.create_task(self._read(read_slot, topic, queues, drained))
             if self._transactions is not None:
@@ -171,14 +180,24 @@ class _Deletions:
             settings=ProducerSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings()),
         )
 
-    async def _change(self, admin: TopicAdmin, stop: asyncio.Event, drained: asyncio.Event) -> None:
+    async def _change(
+        self,
+        admin: TopicAdmin,
+        starts: StartPositions,
+        stop: asyncio.Event,
+        drained: asyncio.Event,
+    ) -> None:
         """Delete the topic and make it again until `stop`; it is there when this returns."""
         rng = self._child()
         while not await sleep_until_set(stop, rng.expovariate(1 / self._section.life_s)):
+            await starts.ask()
+            starts.forget()
             # Not even `stop` leaves a deletion half done.
             if await admin.delete(drained):
                 await sleep_until_set(stop, rng.expovariate(1) * self._section.gone_s)
-            await admin.create(drained)
+            if await admin.create(drained) and admin.is_sure:
+                await starts.topic_made()
+        await starts.ask()
         self._changing.discard(admin.topic)
 
     async def _send(
@@ -228,5 +247,5 @@ DELETIONS: Final = PartSpec(
     topics=_topics,
     slots=lambda section: _SLOTS,
     make=_Deletions,
-    judged_by=("M1", "M2", "A2", "A4", "A11", "A19", "T1", "T2"),
+    judged_by=("M1", "M2", "M14", "A2", "A4", "A11", "A19", "T1", "T2"),
 )

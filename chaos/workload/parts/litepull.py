@@ -4,6 +4,9 @@ Place in the data path: a feed sends to the part's topic; `client.consume.lite_p
 its queues among the members. What a poll returns is recorded as deliveries, one per queue; a seek
 as a reset by the member itself.
 
+A member is lazy at times: it polls nothing, while messages are prefetched for it, and then goes on,
+commits, seeks, or leaves.
+
 Invariants: a member seeks back only, to a message that it was given, so that nothing is skipped;
 what a poll returned counts as consumed at once.
 
@@ -28,6 +31,8 @@ from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.push_members import COMMON_SETTINGS, Deliveries, rows_of
+from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
+from client.blocking.sync_clients import SyncLitePullConsumer
 from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.message import DeliveredMessage, MessageQueue
@@ -43,6 +48,9 @@ POLL_MS: Final = 500
 POLL_BATCH_MAX: Final = 8
 ACTION_EVERY_S: Final = 2.0  # commits and pauses
 PAUSE_S_MAX: Final = 1.5
+LAZY_SHARE: Final = 0.1  # of the actions: the application is at work elsewhere and polls nothing
+LAZY_END_SHARE: Final = 0.6  # of the ends, which are no crashes then
+LAZY_S: Final = (0.3, 2.0)
 SEEK_BACK_MAX: Final = 10
 
 
@@ -112,6 +120,8 @@ class _LitePullMembers:
                 ),
                 observer=MemberObserver(history, actor, group=GROUP, client=client),
             )
+            if self._rng.random() < BLOCKING_SHARE:
+                consumer = through_blocking(consumer, SyncLitePullConsumer)
             consumer.subscribe(NAME)
             crashes = False
             await consumer.start()
@@ -124,7 +134,8 @@ class _LitePullMembers:
                     rng=self._rng,
                 )
                 if await member.work(stop, drained):
-                    crashes = self._rng.random() < CRASH_SHARE
+                    lazy = await member.be_lazy(stop, LAZY_END_SHARE)
+                    crashes = not lazy and self._rng.random() < CRASH_SHARE
             finally:
                 if crashes:
                     await consumer.crash()
@@ -178,6 +189,7 @@ class _LitePullMember:
                 next_seek = self._next(now, self._section.seek_s)
             if now >= next_action:
                 next_action = self._next(now, ACTION_EVERY_S)
+                await self.be_lazy(stop, LAZY_SHARE)
                 if self._rng.random() < 0.5:
                     await self._consumer.commit()
                 elif paused is None and self._consumer.queues:
@@ -185,6 +197,14 @@ class _LitePullMember:
                     self._consumer.pause([queue])
                     paused = (queue, now + self._rng.uniform(0, PAUSE_S_MAX))
         return False
+
+    async def be_lazy(self, stop: asyncio.Event, share: float) -> bool:
+        """Poll nothing for a while, with this chance, which is returned; what comes meanwhile is
+        prefetched."""
+        if self._rng.random() >= share:
+            return False
+        await sleep_until_set(stop, self._rng.uniform(*LAZY_S))
+        return True
 
     def _next(self, now: float, mean_s: float) -> float:
         return now + (self._rng.expovariate(1 / mean_s) if mean_s > 0 else 1e9)
@@ -222,5 +242,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=LitePullPart,
-    judged_by=("C9", "A5", "A12", "A22"),
+    judged_by=("C9", "C19", "A5", "A12", "A22"),
 )

@@ -1,27 +1,33 @@
 """Orderly consumption: a push group that consumes each queue under its broker's lock.
 
 Place in the data path: a feed with shards sends to the part's topic; members join, leave and crash,
-suspend queues for a while, and refuse some messages, which makes the queue wait a moment.
+suspend queues for a while, and refuse some messages, which makes the queue wait a moment, or, what
+is refused too often, go on without it: a dead letter.
 
 Invariants: a delivery lasts from the listener's call to its answer, recorded by a process per
 queue, so that two members at one queue show as overlapping operations; a member crashes only in the
 first quarter of the load and at most `crashes` times in a run, since its locks stay for a while
 (`lease_ms`), which each failover begins anew.
 
-Source: RocketMQ ConsumeMessageOrderlyService; guarantees G3 and G5; rules C3, C4, C12, A5, A13.
+Source: RocketMQ ConsumeMessageOrderlyService; guarantees G3 and G5; rules C3, C4, C6 to C8, C12,
+A13, M12.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from chaos.recording.history import MessageRow
 from chaos.scenario.part_sections import OrderlySection
 from chaos.workload.context import Slot
+from chaos.workload.expectations import Expectations
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.dead_letters import DeadLetters
+from chaos.workload.parts.failing_listener import CONSUME_TIMEOUT_MS, refuse
 from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
@@ -33,9 +39,11 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
+from chaos.workload.parts.redeliveries import Redeliveries, hold_counts
 from client.consume.listener import ConsumeStatus
 from client.consume.push_consumer import PushConsumer
-from client.message import DeliveredMessage
+from client.message import DeliveredMessage, MessageQueue
+from remoting.protocol.group_topics import DLQ_PREFIX
 
 __all__ = ["SPEC"]
 
@@ -46,6 +54,8 @@ SUSPEND_S_MAX: Final = 1.0
 SUSPEND_EVERY_S: Final = 4.0
 REDELIVERY_MS: Final = 200  # how long a refused message makes its queue wait
 RENEWALS: Final = 3  # in a lease, as by RocketMQ's defaults
+READER_GROUP: Final = f"{NAME}-dead-letters"
+LAST_REFUSAL_MS: Final = 4_000 + CONSUME_TIMEOUT_MS
 
 
 class OrderlyPart(FedPart):
@@ -53,6 +63,8 @@ class OrderlyPart(FedPart):
         self._kit = kit
         self._section: OrderlySection = kit.section
         self._owed = Owed()
+        self._stopped = False
+        self._refused_s = 0.0  # when a message was refused for the last time
         self._crashes_left = int(self._section.crashes)
         self._crashes_until_s = 0.0
         self._feed = Feed(
@@ -69,24 +81,43 @@ class OrderlyPart(FedPart):
         ]
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        """A message that is always refused is never read ok, so C6 takes the place of A5."""
         return {
             GROUP: {
                 "kind": "cluster",
-                "at_least_once": True,
+                "at_least_once": False,
                 "ordered": True,
                 "exclusive": True,
                 "lease_ms": int(self._section.lease_ms),
+                "retries_max": int(self._section.retries_max),
                 "topics": [NAME],
-            }
+            },
+            READER_GROUP: {
+                "kind": "cluster",
+                "at_least_once": False,
+                "ordered": False,
+                "topics": [DLQ_PREFIX + GROUP],
+            },
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         load_s = self._kit.context.scenario.load.seconds
         self._crashes_until_s = asyncio.get_running_loop().time() + load_s * CRASHES_UNTIL
-        await super().run(stop, drained)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._note(stop))
+            tasks.create_task(super().run(stop, drained))
+        await DeadLetters(
+            self._kit.context, self._kit.slots[f"{NAME}-dead"], group=GROUP, reader=READER_GROUP
+        ).read()
+
+    async def _note(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stopped = True
 
     def is_settled(self) -> bool:
-        return True  # a message is refused in place, nothing is stored for it
+        """What is refused is refused in place, and a dead letter soon behind its last time."""
+        quiet_s = asyncio.get_running_loop().time() - self._refused_s
+        return quiet_s >= LAST_REFUSAL_MS / 1000
 
     def has_read(self) -> bool:
         return self._owed.is_empty
@@ -106,8 +137,29 @@ class OrderlyPart(FedPart):
         def make(client: str) -> Member:
             deliveries = Deliveries(self._kit, client=client, group=GROUP)
 
+            model = Redeliveries(
+                limit=int(self._section.retries_max), wait_s=REDELIVERY_MS / 1000, ordered=True
+            )
+            expectations = Expectations(
+                self._kit.context.history, client=client, client_group=GROUP
+            )
+            owned: set[MessageQueue] = set()
+
+            def forget_lost(queues: Sequence[MessageQueue]) -> None:
+                """Expect nothing of queues that went away; they begin anew where they come back."""
+                for queue in owned.symmetric_difference(queues):
+                    model.forget(queue)
+                owned.clear()
+                owned.update(queues)
+
             async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-                return await self._consume(messages, deliveries, rng)
+                hold_counts(expectations, model, messages)
+                queue, offsets = messages[0].queue, [each.queue_offset for each in messages]
+                if await self._consume(messages, deliveries, rng):
+                    model.consumed(queue, offsets)
+                    return ConsumeStatus.CONSUME_SUCCESS
+                model.refused(queue, offsets, asyncio.get_running_loop().time())
+                return await refuse(rng)
 
             return make_member(
                 self._kit,
@@ -120,9 +172,12 @@ class OrderlyPart(FedPart):
                     "ordered": True,
                     "consume_batch_max": int(self._section.batch),
                     "redelivery_ms_min": REDELIVERY_MS,
+                    "reconsume_times_max": int(self._section.retries_max),
+                    "consume_timeout_ms": CONSUME_TIMEOUT_MS + 2 * int(self._section.slow_ms),
                     "lock_interval_ms": int(self._section.lease_ms) // RENEWALS,
                     "lock_held_ms": int(self._section.lease_ms) // 2,
                 },
+                on_assigned=forget_lost,
             )
 
         async def disturb(consumer: PushConsumer, over: asyncio.Event) -> None:
@@ -139,18 +194,28 @@ class OrderlyPart(FedPart):
 
     async def _consume(
         self, messages: Sequence[DeliveredMessage], deliveries: Deliveries, rng: random.Random
-    ) -> ConsumeStatus:
+    ) -> bool:
+        """Record a call of the listener; return whether it consumes."""
         rows = rows_of(messages)
+        # A lock may keep a queue for long behind the load: then nothing more is to be stored.
+        poisoned = not self._stopped and any(
+            _luck(row.value) < self._section.poison_share for row in rows
+        )
         with deliveries.delivery(messages[0].queue, rows) as operation:
             slow = rng.random() < self._section.slow_share
             longest_ms = self._section.slow_ms if slow else 2 * self._section.consume_ms
             await asyncio.sleep(rng.uniform(0, longest_ms / 1000))
-            if rng.random() < self._section.refuse_share:
-                operation.complete("fail")
-                return ConsumeStatus.RECONSUME_LATER
-            operation.complete("ok")
-        self._owed.consumed(row.value for row in rows)
-        return ConsumeStatus.CONSUME_SUCCESS
+            refused = poisoned or rng.random() < self._section.refuse_share
+            operation.complete("fail" if refused else "ok")
+        lasts = [
+            row.value
+            for row, message in zip(rows, messages, strict=True)
+            if refused and message.reconsume_times >= self._section.retries_max
+        ]
+        if lasts:  # by chance they may be behind the load, too
+            self._refused_s = asyncio.get_running_loop().time()
+        self._owed.consumed(lasts if refused else [row.value for row in rows])
+        return not refused
 
     async def _suspend_now_and_then(
         self, consumer: PushConsumer, over: asyncio.Event, rng: random.Random
@@ -164,8 +229,12 @@ class OrderlyPart(FedPart):
             consumer.resume([queue])
 
 
+def _luck(value: str) -> float:
+    return zlib.crc32(value.encode()) / 2**32
+
+
 def _slots(section: OrderlySection) -> Sequence[str]:
-    return [f"{NAME}-sender", *(f"{NAME}-{i}" for i in range(int(section.clients)))]
+    return [f"{NAME}-sender", f"{NAME}-dead", *(f"{NAME}-{i}" for i in range(int(section.clients)))]
 
 
 SPEC: Final = PartSpec(
@@ -174,5 +243,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=OrderlyPart,
-    judged_by=("C3", "C4", "C12", "A5", "A12", "A13", "A22"),
+    judged_by=("C3", "C4", "C6", "C7", "C8", "C12", "C18", "A12", "A13", "A22", "M12"),
 )

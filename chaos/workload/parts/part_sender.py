@@ -40,8 +40,12 @@ class PartSender:
         self._producer = producer
         self._ref = ref
         self._actor = Actor(context.history, root=root, client=root, client_group=producer.group)
+        settings = context.scenario.workload
         self._maker = MessageMaker(
-            prefix=root, body_bytes=context.scenario.workload.body_bytes, rng=rng
+            prefix=root,
+            body_bytes=settings.body_bytes,
+            sizes_share=settings.sizes_share,
+            rng=rng,
         )
 
     def make(self, topic: str) -> Message:

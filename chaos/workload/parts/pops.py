@@ -31,7 +31,9 @@ from chaos.workload.parts.pop_member import PopMember
 from chaos.workload.parts.pop_owed import Owed
 from chaos.workload.plain_sender import PlainClient
 from chaos.workload.pull_reader import complete_poll
+from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
 from client.administer.admin import Admin, AdminSettings
+from client.blocking.sync_clients import SyncPopConsumer
 from client.connection.retry import RetryPolicy
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
@@ -215,6 +217,8 @@ class Pops:
                     timeout_ms=TIMEOUT_MS, retry=_ONCE, instance=slot.instance_settings()
                 ),
             )
+            if self._rng.random() < BLOCKING_SHARE:
+                consumer = through_blocking(consumer, SyncPopConsumer)
             member = PopMember(
                 self._context,
                 consumer,

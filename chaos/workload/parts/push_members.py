@@ -83,10 +83,12 @@ def rows_of(messages: Sequence[DeliveredMessage]) -> list[MessageRow]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A consumer and the process that records its assignments."""
+    """A consumer and the process that records its assignments. `on_end` is called when its time is
+    up, before it leaves or crashes."""
 
     consumer: PushConsumer
     actor: Actor
+    on_end: Callable[[], None] | None = None
 
 
 class PushMembers:
@@ -130,6 +132,8 @@ class PushMembers:
                 else:
                     crashes = self._crash()
             finally:
+                if member.on_end is not None:
+                    member.on_end()
                 if crashes:
                     await member.consumer.crash()
                 else:
@@ -170,10 +174,13 @@ def make_member(
     actor: Actor | None = None,
     expression: str = ALL_TAGS,
     kind: ExpressionType = ExpressionType.TAG,
+    on_end: Callable[[], None] | None = None,
+    on_assigned: Callable[[Sequence[MessageQueue]], None] | None = None,
 ) -> Member:
     """Make a member that records all that it does but its deliveries, which its listener records.
 
-    `settings` are fields of PushConsumerSettings beyond the common ones.
+    `settings` are fields of PushConsumerSettings beyond the common ones. `on_assigned` is called
+    with all queues that the member owns, whenever these change.
     """
     history = kit.context.history
     actor = actor or Actor(history, root=client, client=client, client_group=group)
@@ -185,8 +192,10 @@ def make_member(
         settings=PushConsumerSettings(
             **{**COMMON_SETTINGS, "instance": slot.instance_settings(), **settings}
         ),
-        observer=MemberObserver(history, actor, group=group, client=client),
+        observer=MemberObserver(
+            history, actor, group=group, client=client, on_assigned=on_assigned
+        ),
     )
     for topic in topics:
         consumer.subscribe(topic, expression, kind)
-    return Member(consumer=consumer, actor=actor)
+    return Member(consumer=consumer, actor=actor, on_end=on_end)

@@ -8,8 +8,9 @@ C11 judges the answers; requests are messages like any other for A5, A11, A18 an
 Requesting clients crash now and then while they wait, so that some replies come when nobody is
 there to take them; what the broker said of each reply is an operation of its own, for C16.
 
-Invariants: an answer's whole body is its value, made anew for each delivery and written into the
-row of that delivery before the answer is sent, so that nobody can have an answer that no row tells.
+Invariants: an answer's body is its value, with a filler that follows from it where the answer is a
+large one; the value is made anew for each delivery and written into the row of that delivery before
+the answer is sent, so that nobody can have an answer that no row tells.
 A request is never sent twice by the application. A responder's queue is a process of its own, since
 its listener waits for the reply in the middle of a delivery.
 
@@ -31,6 +32,7 @@ from chaos.workload.context import Slot, WorkContext
 from chaos.workload.member_observer import MemberObserver
 from chaos.workload.messages import (
     PROPERTY_VALUE,
+    SIZES,
     MessageMaker,
     row_of_delivered,
     row_of_message,
@@ -72,6 +74,7 @@ ANSWER_SLACK_MS: Final = 1_500
 COMMIT_INTERVAL_MS: Final = 1_000
 REBALANCE_INTERVAL_MS: Final = 1_000
 REDELIVERY_MS: Final = 500
+_GARBLED_MAX: Final = 100  # bytes that are told of a body that is no answer's
 
 
 class _Asker:
@@ -184,7 +187,13 @@ class RequestsPart:
         pace = Pace(section.rate / (section.clients * section.processes), rng)
         root = f"{asker.client}.p{number}"
         actor = Actor(context.history, root=root, client=asker.client, client_group=REQUESTERS)
-        maker = MessageMaker(prefix=root, body_bytes=context.scenario.workload.body_bytes, rng=rng)
+        settings = context.scenario.workload
+        maker = MessageMaker(
+            prefix=root,
+            body_bytes=settings.body_bytes,
+            sizes_share=settings.sizes_share,
+            rng=rng,
+        )
         while await pace.wait(stop) and not asker.ends:
             uniq_key = asker.producer.instance.next_uniq_key(wall_ms())
             queue = rng.choice(context.part_queues["requests"])
@@ -221,7 +230,7 @@ class RequestsPart:
                 raise
             finally:
                 asker.waiting -= 1
-            operation.complete("ok", ref=reply.body.decode(errors="backslashreplace"))
+            operation.complete("ok", ref=value_of_answer(reply.body))
         self._expect(row.value)
 
     def _expect(self, value: str) -> None:
@@ -333,6 +342,8 @@ class _Listener:
         (message,) = messages
         section, rng = responder._section, responder._rng
         answer = f"answer-{self._client}-{next(self._numbers)}"
+        if rng.random() < 4 * self._responder._context.scenario.workload.sizes_share:
+            answer += f"-of-{rng.choice(SIZES)}"
         row = row_of_delivered(message)
         queue = message.queue
         with self._actor(queue).operation(
@@ -364,7 +375,7 @@ class _Listener:
             "reply", broker_group=message.queue.broker_name, key=asked, ref=answer
         ) as operation:
             try:
-                await self._replier.reply(message, answer.encode())
+                await self._replier.reply(message, body_of_answer(answer))
             except ClientError as error:
                 operation.failed(error)
                 return error_text(error)
@@ -383,6 +394,20 @@ class _Listener:
                 client_group=responder._group.name,
             )
         return actor
+
+
+def body_of_answer(answer: str) -> bytes:
+    """Return the body of the answer with this value; `-of-SIZE` at its end makes it so large."""
+    value, _, size = answer.partition("-of-")
+    text = f"{value}-of-{size}\n".encode() if size else answer.encode()
+    return text + b"=" * (int(size) - len(text)) if size else text
+
+
+def value_of_answer(body: bytes) -> str:
+    """Return the value of the answer with this body; what is no answer's body, as it is."""
+    value = body.partition(b"\n")[0].decode(errors="backslashreplace")
+    whole = "-of-" not in value or body == body_of_answer(value)
+    return value if whole else f"{body[:_GARBLED_MAX]!r}, {len(body)} bytes"
 
 
 def _asker_slots(section: RequestsSection) -> list[str]:

@@ -2,7 +2,7 @@
 
 Place in the data path: a feed sends to the part's topic, a push group reads it, and a tool resets
 one queue to an offset, or all queues of the topic at a broker group to a time or to their ends,
-forced or not, through INVOKE_BROKER_TO_RESET_OFFSET.
+forced or not, through INVOKE_BROKER_TO_RESET_OFFSET. A second group is reset where it is stuck.
 
 Invariants: a reset of all queues is an operation per queue, each of a process of its own, begun and
 answered with the others; one whose answer did not come is `info`, and one by time then tells no
@@ -26,6 +26,7 @@ from chaos.workload.context import Slot
 from chaos.workload.member_observer import QueueActors
 from chaos.workload.messages import wall_ms
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.due_offsets import DueOffsets
 from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -36,12 +37,15 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
+from chaos.workload.parts.stuck_queues import StuckQueues
+from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
 from client.administer.admin import Admin, AdminSettings
+from client.blocking.sync_clients import SyncAdmin
 from client.consume.listener import ConsumeStatus
 from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
 
-__all__ = ["SPEC", "DueOffsets"]
+__all__ = ["SPEC"]
 
 NAME: Final = "resets"
 GROUP: Final = f"{NAME}-consumers"
@@ -58,42 +62,6 @@ AHEAD_MS: Final = 3_600_000
 FORCE_SHARE: Final = 0.5  # of those by time; an operator's tool forces unless it is told otherwise
 
 
-class DueOffsets:
-    """What the group is to be shown of each queue since the last reset of it."""
-
-    def __init__(self) -> None:
-        self._stored: dict[MessageQueue, set[int]] = {}
-        self._owed: dict[MessageQueue, set[int]] = {}
-        self._from: dict[MessageQueue, int] = {}
-        self._shown: dict[MessageQueue, set[int]] = {}
-
-    def acknowledged(self, queue: MessageQueue, offset: int) -> None:
-        self._stored.setdefault(queue, set()).add(offset)
-        shown = self._shown.get(queue, set())
-        if offset >= self._from.get(queue, 0) and offset not in shown:
-            self._owed.setdefault(queue, set()).add(offset)
-
-    def shown(self, queue: MessageQueue, offsets: Sequence[int]) -> None:
-        self._shown.setdefault(queue, set()).update(offsets)
-        self._owed.get(queue, set()).difference_update(offsets)
-
-    def reset(self, queue: MessageQueue, offset: int | None) -> None:
-        """Begin anew at `offset`; None: where the group goes on is not known, nothing is owed."""
-        self._shown[queue] = set()
-        self._from[queue] = offset if offset is not None else 1 << 62
-        stored = self._stored.get(queue, set())
-        self._owed[queue] = {at for at in stored if at >= self._from[queue]}
-
-    def draw(self, queue: MessageQueue, rng: random.Random) -> int:
-        """Draw an offset from 0 to the queue's end, both included, as far as acknowledgements have
-        shown it; 0 where nothing was acknowledged."""
-        return rng.randint(0, max(self._stored.get(queue, {-1})) + 1)
-
-    @property
-    def is_empty(self) -> bool:
-        return not any(self._owed.values())
-
-
 class ResetsPart(FedPart):
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
@@ -107,6 +75,13 @@ class ResetsPart(FedPart):
             kit, NAME, f"{NAME}-sender", rate=self._section.rate, on_acked=self._acked
         )
         self._resets_done = asyncio.Event()
+        self._stuck = StuckQueues(
+            kit,
+            topic=NAME,
+            slot=kit.slots[f"{NAME}-stuck"],
+            tool=kit.slots[f"{NAME}-tool"],
+            restart_s=self._section.restart_s,
+        )
         self._members = [
             self._slot_members(kit.slots[f"{NAME}-{i}"], random.Random(kit.rng.getrandbits(64)))
             for i in range(int(self._section.clients))
@@ -121,14 +96,16 @@ class ResetsPart(FedPart):
                 "ordered": False,
                 "rebalance_ms": REBALANCE_MS,
                 "topics": [NAME],
-            }
+            },
+            **self._stuck.consumer_groups(),
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._feed.run(stop))
             tasks.create_task(self._reset_now_and_then(stop))
-            for members in self._members:
+            tasks.create_task(self._stuck.free(stop, drained))
+            for members in (*self._members, self._stuck.members):
                 tasks.create_task(members.run(stop, drained))
 
     async def idle(self) -> None:
@@ -136,7 +113,7 @@ class ResetsPart(FedPart):
         await self._resets_done.wait()
 
     def has_read(self) -> bool:
-        return self._due.is_empty
+        return self._due.is_empty and self._stuck.has_read()
 
     def _acked(self, row: MessageRow) -> None:
         assert row.broker_group is not None
@@ -144,6 +121,7 @@ class ResetsPart(FedPart):
         assert row.offset is not None
         queue = self._queues[row.broker_group, row.queue]
         self._due.acknowledged(queue, row.offset)
+        self._stuck.acknowledged(queue, row.offset)
 
     async def _reset_now_and_then(self, stop: asyncio.Event) -> None:
         slot = self._kit.slots[f"{NAME}-tool"]
@@ -155,6 +133,8 @@ class ResetsPart(FedPart):
             slot.dial,
             settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=slot.instance_settings()),
         )
+        if self._rng.random() < BLOCKING_SHARE:
+            admin = through_blocking(admin, SyncAdmin)
         kinds: list[int] = []
         try:
             async with admin:
@@ -276,7 +256,7 @@ def _operation(
 
 def _slots(section: ResetsSection) -> Sequence[str]:
     members = [f"{NAME}-{i}" for i in range(int(section.clients))]
-    return [f"{NAME}-sender", f"{NAME}-tool", *members]
+    return [f"{NAME}-sender", f"{NAME}-tool", f"{NAME}-stuck", *members]
 
 
 SPEC: Final = PartSpec(

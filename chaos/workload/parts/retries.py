@@ -8,7 +8,7 @@ Invariants: how often a message is refused follows from its value alone, so that
 refuses it alike; a delivery has one message, so that each is refused for itself; the part is
 settled when nothing that was refused can still come again.
 
-Source: RocketMQ CONSUMER_SEND_MSG_BACK; rules C6, C7, C8.
+Source: RocketMQ CONSUMER_SEND_MSG_BACK; rules C6, C7, C8, C18.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Final
 
 from chaos.recording.history import MessageRow
 from chaos.scenario.part_sections import RetriesSection
-from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
+from chaos.workload.parts.dead_letters import DeadLetters
+from chaos.workload.parts.failing_listener import CONSUME_TIMEOUT_MS, refuse
 from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
@@ -34,12 +35,9 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
-from chaos.workload.pull_reader import complete_poll
 from client.connection.send_codec import CompressionType
 from client.consume.listener import ConsumeStatus
-from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
-from client.errors import ClientError, NoRouteError
-from client.message import DeliveredMessage, MessageQueue
+from client.message import DeliveredMessage
 from remoting.protocol.group_topics import DLQ_PREFIX
 
 __all__ = ["SPEC", "refusals_of"]
@@ -51,11 +49,8 @@ DELAY_LEVEL: Final = 1  # the broker's choice begins with ten seconds, and runs 
 DELAY_MS: Final = 1_000  # of that level
 CRASH_SHARE: Final = 0.5
 REBALANCE_MS: Final = 4_000
-LAST_REFUSAL_MS: Final = 4_000  # a refused message is stored again, or here, within its timeout
-READ_ATTEMPTS: Final = 20
-READ_PAUSE_S: Final = 0.25
-READ_BATCH_MAX: Final = 32
-TIMEOUT_MS: Final = 3_000
+# A refused message is stored again, or here, within its timeout, once the listener has ended.
+LAST_REFUSAL_MS: Final = 4_000 + CONSUME_TIMEOUT_MS
 
 
 def refusals_of(value: str, *, retries_max: int, refuse_share: float, poison_share: float) -> int:
@@ -104,7 +99,9 @@ class RetriesPart(FedPart):
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         await super().run(stop, drained)
-        await _DeadLetters(self._kit).read()
+        await DeadLetters(
+            self._kit.context, self._kit.slots[f"{NAME}-dead"], group=GROUP, reader=READER_GROUP
+        ).read()
 
     def is_settled(self) -> bool:
         quiet_s = asyncio.get_running_loop().time() - self._refused_s
@@ -118,7 +115,9 @@ class RetriesPart(FedPart):
             deliveries = Deliveries(self._kit, client=client, group=GROUP)
 
             async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-                return await self._consume(messages, deliveries, rng)
+                if await self._consume(messages, deliveries, rng):
+                    return ConsumeStatus.CONSUME_SUCCESS
+                return await refuse(rng)
 
             return make_member(
                 self._kit,
@@ -130,6 +129,7 @@ class RetriesPart(FedPart):
                 settings={
                     "retry_delay_level": DELAY_LEVEL,
                     "reconsume_times_max": int(self._section.retries_max),
+                    "consume_timeout_ms": CONSUME_TIMEOUT_MS,
                 },
             )
 
@@ -143,7 +143,8 @@ class RetriesPart(FedPart):
 
     async def _consume(
         self, messages: Sequence[DeliveredMessage], deliveries: Deliveries, rng: random.Random
-    ) -> ConsumeStatus:
+    ) -> bool:
+        """Record a call of the listener; return whether it consumes."""
         rows = rows_of(messages)
         with deliveries.delivery(messages[0].queue, rows) as operation:
             await asyncio.sleep(rng.uniform(0, 2 * self._section.consume_ms / 1000))
@@ -153,14 +154,14 @@ class RetriesPart(FedPart):
         if not refused:
             self._waiting.discard(row.value)
             self._owed.consumed([row.value])
-            return ConsumeStatus.CONSUME_SUCCESS
+            return True
         self._refused_s = asyncio.get_running_loop().time()
         if messages[0].reconsume_times < self._section.retries_max:
             self._waiting.add(row.value)
         else:  # it goes to the dead letters
             self._waiting.discard(row.value)
             self._owed.consumed([row.value])
-        return ConsumeStatus.RECONSUME_LATER
+        return False
 
     def _refusals(self, row: MessageRow) -> int:
         return refusals_of(
@@ -169,55 +170,6 @@ class RetriesPart(FedPart):
             refuse_share=self._section.refuse_share,
             poison_share=self._section.poison_share,
         )
-
-
-class _DeadLetters:
-    """The reader of the group's dead letters, at the end of the run."""
-
-    def __init__(self, kit: PartKit) -> None:
-        self._context = kit.context
-        self._slot = kit.slots[f"{NAME}-dead"]
-
-    async def read(self) -> None:
-        """Read every queue of `%DLQ%group` from its beginning; what is unread then shows so."""
-        client = self._slot.next_client()
-        settings = PullConsumerSettings(
-            timeout_ms=TIMEOUT_MS, register=False, instance=self._slot.instance_settings()
-        )
-        actor = Actor(self._context.history, root=client, client=client, client_group=READER_GROUP)
-        async with PullConsumer(
-            READER_GROUP, self._context.name_servers, self._slot.dial, settings=settings
-        ) as consumer:
-            try:
-                queues = await consumer.queues(DLQ_PREFIX + GROUP)
-            except NoRouteError:
-                return  # the topic is made with the first dead letter
-            except ClientError:
-                return  # no name server answers: the log has what was not read here
-            for queue in queues:
-                await self._read_queue(consumer, actor, queue)
-
-    async def _read_queue(self, consumer: PullConsumer, actor: Actor, queue: MessageQueue) -> None:
-        position = failures = 0
-        while failures < READ_ATTEMPTS:
-            with actor.operation(
-                "poll",
-                broker_group=queue.broker_name,
-                topic=queue.topic,
-                queue=queue.queue_id,
-                offset=position,
-            ) as operation:
-                try:
-                    result = await consumer.pull(queue, position, READ_BATCH_MAX)
-                except ClientError as error:
-                    operation.failed(error)
-                    failures += 1
-                    await asyncio.sleep(READ_PAUSE_S)
-                    continue
-                complete_poll(operation, result, self._context)
-            if result.next_begin_offset <= position or not result.messages:
-                return
-            position = result.next_begin_offset
 
 
 def _slots(section: RetriesSection) -> Sequence[str]:
@@ -231,5 +183,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=_slots,
     make=RetriesPart,
-    judged_by=("C6", "C7", "C8", "C10", "A12"),
+    judged_by=("C6", "C7", "C8", "C10", "C18", "A12"),
 )

@@ -1,7 +1,9 @@
 """Sends that are not plain: oneway, asynchronous bursts against a limit, large batches, messages at
-the size limit and beyond, compressed ones, ones full of properties, hasty ones, whose attempts all
-end before they are answered, ones whose client makes a single attempt, and batches of new messages
-with some that are stored already, as of an application that sends again what it is not sure of.
+the size limit and beyond, compressed ones, ones full of properties, hasty ones (also of batches),
+whose attempts all end before they are answered, ones whose client makes a single attempt, batches
+of new messages with some that are stored already, as of an application that sends again what it is
+not sure of, and twins: the same messages, alone or in batches that overlap, sent by two processes
+through connections of their own while neither is answered.
 
 Place in the data path: `client.produce.producer` through the slot's own proxies, into a topic of
 the part's own; one pull group reads it. All are rows of f = send, which the rules of all sends
@@ -67,9 +69,15 @@ STORED_MAX: Final = 16
 MIXED_MAX: Final = 3
 MIXED: Final = "stored-messages"
 """Why a broker may refuse a batch by right: it holds messages that are stored."""
+TWIN: Final = "twin"
+"""Why a broker may refuse one of two sends by right: another one holds some of its messages."""
+TWINS_MAX: Final = 6
+TWIN_PAUSE_S_MAX: Final = 0.006
 KINDS: Final = tuple(CompressionType)
 
 FREE_SHARE: Final = 0.5  # of single and hasty sends name no queue
+HASTY_BATCHES: Final = 0.4
+OVERLAPPING_SHARE: Final = 0.3  # of two batches at one time
 HASTY_ATTEMPTS: Final = (2, 4)  # at least and at most, if each takes all of its time
 
 _Attempt = Callable[[int], Awaitable[SendResult]]
@@ -198,7 +206,12 @@ class _Sender:
         self._idle: list[Actor] = []
         self._actor_count = 0
         body_bytes = context.scenario.workload.body_bytes
-        self._maker = MessageMaker(prefix=client, body_bytes=body_bytes, rng=rng)
+        self._maker = MessageMaker(
+            prefix=client,
+            body_bytes=body_bytes,
+            sizes_share=context.scenario.workload.sizes_share,
+            rng=rng,
+        )
         self._small = MessageMaker(prefix=f"{client}.b", body_bytes=BATCH_BODY_BYTES, rng=rng)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -211,6 +224,8 @@ class _Sender:
                 draw = rng.random() - section.hasty_share
                 if draw < 0:
                     work = [self._send_hastily]
+                elif rng.random() < section.twin_share:
+                    work = [self._send_twins]
                 elif rng.random() < section.mixed_batch_share:
                     work = [self._send_mixed_batch]
                 elif draw < section.oneway_share:
@@ -280,15 +295,52 @@ class _Sender:
         return None if self._rng.random() < FREE_SHARE else self._rng.choice(self._queues)
 
     async def _send_hastily(self, actor: Actor, stop: asyncio.Event) -> None:
-        uniq_key = self._hasty.instance.next_uniq_key(wall_ms())
-        message = self._maker.make(TOPIC, uniq_key=uniq_key)
-        queue = self._queue_or_none()
+        is_batch = self._rng.random() < HASTY_BATCHES
+        messages = self._small_messages(self._rng.randint(2, TWINS_MAX) if is_batch else 1)
+        queue = self._rng.choice(self._queues) if is_batch else self._queue_or_none()
 
         async def attempt(timeout_ms: int) -> SendResult:
-            return await self._hasty.send(message, timeout_ms, queue=queue)
+            if is_batch:
+                return await self._hasty.send_batch(messages, timeout_ms, queue=queue)
+            return await self._hasty.send(messages[0], timeout_ms, queue=queue)
 
         timeout_ms = self._section.hasty_ms * self._rng.randint(*HASTY_ATTEMPTS)
-        await self._send(actor, [message], queue, attempt, timeout_ms)
+        await self._send(actor, messages, queue, attempt, timeout_ms)
+
+    async def _send_twins(self, actor: Actor, stop: asyncio.Event) -> None:
+        """Send the same messages twice at about the same time, by two processes and connections;
+        or two batches that have messages in common."""
+        queue, count = self._rng.choice(self._queues), self._rng.choice((1, 2, TWINS_MAX))
+        messages = self._small_messages(count)
+        others = messages
+        if count > 1 and self._rng.random() < OVERLAPPING_SHARE:
+            others = [*self._rng.sample(messages, count // 2), *self._small_messages(1)]
+        other_actor = self._idle.pop() if self._idle else self._next_actor()
+        pause_s = self._rng.choice((0.0, self._rng.uniform(0, TWIN_PAUSE_S_MAX)))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send_twin(actor, self._producer, messages, queue))
+            await asyncio.sleep(pause_s)
+            tasks.create_task(self._send_twin(other_actor, self._one_attempt, others, queue))
+        self._idle.append(other_actor)
+
+    async def _send_twin(
+        self, actor: Actor, producer: Producer, messages: Sequence[Message], queue: MessageQueue
+    ) -> None:
+        own = [dataclasses.replace(each) for each in messages]  # its client stamps what it sends
+
+        async def attempt(timeout_ms: int) -> SendResult:
+            if len(own) == 1:
+                return await producer.send(own[0], timeout_ms, queue=queue)
+            return await producer.send_batch(own, timeout_ms, queue=queue)
+
+        timeout_ms = self._context.scenario.workload.send_timeout_ms
+        await self._send(actor, own, queue, attempt, timeout_ms, ref=TWIN)
+
+    def _small_messages(self, count: int) -> list[Message]:
+        return [
+            self._small.make(TOPIC, uniq_key=self._producer.instance.next_uniq_key(wall_ms()))
+            for _ in range(count)
+        ]
 
     async def _send_async(self, actor: Actor, stop: asyncio.Event) -> None:
         message, queue = self._next_message(), self._rng.choice(self._queues)
@@ -301,11 +353,7 @@ class _Sender:
 
     async def _send_batch(self, actor: Actor, stop: asyncio.Event) -> None:
         queue = self._rng.choice(self._queues)
-        count = self._rng.randint(2, self._section.batch_count_max)
-        messages = [
-            self._small.make(TOPIC, uniq_key=self._producer.instance.next_uniq_key(wall_ms()))
-            for _ in range(count)
-        ]
+        messages = self._small_messages(self._rng.randint(2, self._section.batch_count_max))
 
         async def attempt(timeout_ms: int) -> SendResult:
             return await self._producer.send_batch(messages, timeout_ms, queue=queue)
@@ -320,13 +368,7 @@ class _Sender:
         known = self._rng.sample(list(stored), min(len(stored), self._rng.randint(1, MIXED_MAX)))
         if not known:
             return
-        messages = [
-            *known,
-            *(
-                self._small.make(TOPIC, uniq_key=self._producer.instance.next_uniq_key(wall_ms()))
-                for _ in range(self._rng.randint(1, MIXED_MAX))
-            ),
-        ]
+        messages = [*known, *self._small_messages(self._rng.randint(1, MIXED_MAX))]
         self._rng.shuffle(messages)
 
         async def attempt(timeout_ms: int) -> SendResult:
@@ -391,9 +433,10 @@ class _Sender:
             now_s = asyncio.get_running_loop().time()
             for row in rows:
                 self._awaited.expect(row.value, now_s)
-            self._stored[result.queue].extend(
-                each for each in messages if len(each.body) <= BATCHED_BODY_MAX
-            )
+            if ref != TWIN:  # the other one has stored them, too
+                self._stored[result.queue].extend(
+                    each for each in messages if len(each.body) <= BATCHED_BODY_MAX
+                )
         return False
 
     def _next_message(self) -> Message:

@@ -54,6 +54,7 @@ class TopicAdmin:
         self, context: WorkContext, instance: ClientInstance, *, topic: str, root: str, client: str
     ) -> None:
         self.topic = topic
+        self.is_sure = True  # that no deletion of unknown outcome may still be carried out
         self._context = context
         self._instance = instance
         self._actor = Actor(context.history, root=root, client=client, client_group=TOOLS)
@@ -120,6 +121,7 @@ class TopicAdmin:
                     timeout_ms=TIMEOUT_MS,
                 )
             except ClientError as error:
+                self.is_sure &= error.definite
                 operation.failed(error)
                 return False
             operation.complete("ok", node=self._context.node(address))

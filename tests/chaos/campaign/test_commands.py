@@ -75,3 +75,15 @@ def test_what_a_command_said_last_is_told(stand_in: Path) -> None:
     told = asyncio.run(CommandRunner(seconds_max=60).confirm(stand_in))
     # 1 is a verdict for `verify`; `report` has none.
     assert told == "no Java here"
+
+
+def test_an_error_of_ours_is_told_by_its_name(stand_in: Path) -> None:
+    """Its traceback lies in no file of the run, so that the reason is all that is left of it."""
+    (stand_in / "ledgermq" / "__main__.py").write_text(
+        "import sys, traceback\n"
+        "try:\n    {}['commitlog']\nexcept KeyError:\n    traceback.print_exc()\n"
+        "sys.stderr.write('an error of ledgermq itself\\n')\nsys.exit(70)\n"
+    )
+    runner = CommandRunner(seconds_max=60)
+    told = asyncio.run(runner.experiment(experiment(stand_in), stand_in / "pid"))
+    assert told == "exit code 70: KeyError: 'commitlog'; an error of ledgermq itself"

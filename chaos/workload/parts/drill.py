@@ -1,0 +1,258 @@
+"""A drill: questions to a broker group's leader, asked one after the other by one client, of which
+each has one right answer, known before it is asked.
+
+Place in the data path: `drills` runs drills in a queue that nobody else writes to; each kind of
+drill (`drill_pops`, `drill_queues`, `drill_owners`) has a model of what a broker should answer,
+which shares no code with any broker. Requests are raw, so that nothing is between the answer and
+the history.
+
+Invariants: one row per question (`ask`): what was asked, what is expected, what was answered. What
+changes something and ends without an answer makes the model unsure: the drill ends, and the next
+one begins anew. So does one that was answered otherwise than expected, which is told once.
+
+Source: docs/RUN_FORMAT.md (ask; M26).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from chaos.workload.actor import Actor
+from chaos.workload.context import WorkContext
+from chaos.workload.messages import PROPERTY_VALUE
+from chaos.workload.parts.leader_requests import ask_leader
+from client.connection.instance import ClientInstance
+from client.errors import ClientError
+from client.message import MessageQueue
+from remoting.errors import RecordError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import MessageRecord, decode_records
+
+__all__ = ["Drill", "EndedError", "Stored", "Unsure", "code_of", "records_of", "values_of"]
+
+TIMEOUT_MS: Final = 2_000
+ERROR_SIZE_MAX: Final = 300
+CALM: Final = "calm"
+_NO_ANSWERS: Final = frozenset({1, 2, 11, 14, 215})  # of a broker that can't, or not now
+
+Show: TypeAlias = Callable[[RemotingCommand], str]
+
+
+class Unsure(Exception):
+    """The model does not know any more what a broker should answer."""
+
+
+class EndedError(Exception):
+    """No more is to be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A message of the queue: where it stands, what it is found by, and how it was sent."""
+
+    offset: int
+    value: str
+    tag: str
+    uniq_key: str
+    keys: Sequence[str]
+    offset_msg_id: str
+    command: RemotingCommand
+
+
+class _Answers:
+    """Codes that say something of the state of things. `more` are accepted in a drill's question
+    where they are the answer expected."""
+
+    def __init__(self, more: frozenset[int] = frozenset()) -> None:
+        self._more = more
+
+    def __contains__(self, code: object) -> bool:
+        return code not in _NO_ANSWERS or code in self._more
+
+
+class Drill:
+    """What every drill has: a client, an actor, a queue, and what stands there. What is asked twice
+    at one time goes through another client's connection as well.
+
+    `queue_count`: queues of the topic at the broker group. `ends`: set when no more is to be asked.
+    """
+
+    def __init__(
+        self,
+        context: WorkContext,
+        instances: tuple[ClientInstance, ClientInstance],
+        actor: Actor,
+        queue: MessageQueue,
+        stored: Sequence[Stored],
+        *,
+        queue_count: int,
+        ends: asyncio.Event,
+        rng: random.Random,
+    ) -> None:
+        self._context = context
+        self._instances = instances
+        self._actor = actor
+        self.queue = queue
+        self.stored = stored
+        self.queue_count = queue_count
+        self.ends = ends
+        self.rng = rng
+        self.node: str | None = None  # who answered last
+
+    @property
+    def end(self) -> int:
+        """The queue's end: the offset of its next message."""
+        return len(self.stored)
+
+    async def ask(
+        self,
+        what: str,
+        code: RequestCode,
+        fields: Mapping[str, object],
+        *,
+        expected: str,
+        show: Show | None = None,
+        body: bytes = b"",
+        changes: bool = False,
+        is_calm: bool = False,
+        may_be: frozenset[int] = frozenset(),
+        only_by: str | None = None,
+    ) -> RemotingCommand | None:
+        """Ask once; return the answer, None where there was none.
+
+        `show`: what the history has of the answer, to be held against `expected`; its code alone
+        where there is none. `is_calm`: a leader that was deposed and has not heard of it may answer
+        otherwise by right, or one that clients have not found yet. `only_by`: another node's answer
+        says nothing. Raises Unsure where a change was not answered, or anything was answered
+        otherwise; EndedError.
+        """
+        if self.ends.is_set():
+            raise EndedError
+        asked = {name: str(value) for name, value in fields.items()}
+        with self._actor.operation(
+            "ask",
+            broker_group=self.queue.broker_name,
+            topic=self.queue.topic,
+            queue=self.queue.queue_id,
+            key=what,
+            ref=expected,
+            decision=CALM if is_calm else None,
+        ) as operation:
+            try:
+                answer, address = await ask_leader(
+                    self._instances[0],
+                    self.queue.broker_name,
+                    lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
+                    timeout_ms=TIMEOUT_MS,
+                    accept=_Answers(may_be),
+                )
+            except ClientError as error:
+                operation.failed(error)
+                if changes:
+                    raise Unsure from error
+                return None
+            answered = (show or code_of)(answer)
+            self.node = self._context.node(address)
+            if only_by is not None and only_by != self.node:
+                operation.complete("info", error="another node answered", node=self.node)
+                return None
+            operation.complete("ok", status=answered, node=self.node)
+        if answered != expected:
+            raise Unsure
+        return answer
+
+    async def ask_twice(
+        self,
+        what: str,
+        code: RequestCode,
+        requests: Sequence[tuple[Mapping[str, object], bytes]],
+        *,
+        expected: Sequence[str],
+        show: Show | None = None,
+    ) -> list[RemotingCommand]:
+        """Ask two requests at one time through two connections, both of which change something;
+        return their answers, which may be the expected ones in either order. Raises Unsure,
+        EndedError."""
+        if self.ends.is_set():
+            raise EndedError
+        with self._actor.operation(
+            "ask",
+            broker_group=self.queue.broker_name,
+            topic=self.queue.topic,
+            queue=self.queue.queue_id,
+            key=f"twice at one time: {what}",
+            ref=_in_any_order(expected),
+        ) as operation:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    asked = [
+                        tasks.create_task(self._one_of_two(instance, code, fields, body))
+                        for instance, (fields, body) in zip(self._instances, requests, strict=True)
+                    ]
+            except* ClientError as errors:
+                operation.complete("info", error=str(errors.exceptions[0])[:ERROR_SIZE_MAX])
+                raise Unsure from errors
+            answers = [each.result() for each in asked]
+            answered = _in_any_order([(show or code_of)(answer) for answer in answers])
+            operation.complete("ok", status=answered)
+        if answered != _in_any_order(expected):
+            raise Unsure
+        return answers
+
+    async def _one_of_two(
+        self,
+        instance: ClientInstance,
+        code: RequestCode,
+        fields: Mapping[str, object],
+        body: bytes,
+    ) -> RemotingCommand:
+        asked = {name: str(value) for name, value in fields.items()}
+        answer, _ = await ask_leader(
+            instance,
+            self.queue.broker_name,
+            lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
+            timeout_ms=TIMEOUT_MS,
+            accept=_Answers(),
+        )
+        return answer
+
+    def place(self, **more: object) -> dict[str, object]:
+        """Return the fields that name the queue, and `more`."""
+        queue = self.queue
+        return {
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "bname": queue.broker_name,
+            **more,
+        }
+
+
+def _in_any_order(answers: Sequence[str]) -> str:
+    return " & ".join(sorted(answers))
+
+
+def code_of(answer: RemotingCommand) -> str:
+    return str(answer.code)
+
+
+def records_of(answer: RemotingCommand) -> list[MessageRecord]:
+    """Return the records of an answer's body; none where it can't be read, which is shown."""
+    try:
+        return list(decode_records(answer.body))
+    except RecordError:
+        return []
+
+
+def values_of(answer: RemotingCommand) -> str:
+    """Return the offsets and values of an answer's records, as `shown_of` writes what is
+    expected."""
+    shown = [
+        f"{record.queue_offset}:{record.property_map().get(PROPERTY_VALUE, '?')}"
+        for record in records_of(answer)
+    ]
+    return ",".join(shown)

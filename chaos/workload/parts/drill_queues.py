@@ -1,0 +1,280 @@
+"""Drills of queues: pulls of every size, offsets, queries by key and id, sends that are repeated,
+recalls that are repeated: what is asked again, later, and after whatever faults there were.
+
+Place in the data path: `drills` makes one of each per queue and has them run again and again;
+requests go through `drill.Drill`. The model is the list of what was acknowledged, and a few values.
+
+Source: RocketMQ PullMessageProcessor, ConsumerManageProcessor, QueryMessageProcessor,
+RecallMessageProcessor; promises G2 and G5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.workload.parts.drill import Drill, Stored, records_of, values_of
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["OffsetDrill", "PullDrill", "QueryDrill", "RecallDrill", "Recallable", "RepeatDrill"]
+
+_WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
+_FOREVER_MS: Final = 1 << 60
+COUNTS: Final = (1, 2, 3, 32, 33, 1_000)
+STEPS: Final = 4
+
+
+class PullDrill:
+    """Pulls from anywhere in the queue, and from beyond its ends."""
+
+    def __init__(self, drill: Drill, group: str) -> None:
+        self.drill = drill
+        self._group = group
+
+    async def run(self) -> None:
+        """Pull some times. Raises Unsure."""
+        rng = self.drill.rng
+        for _ in range(STEPS):
+            offset = rng.randint(-1, self.drill.end + 2)
+            if rng.random() < 0.3:
+                await self._pull_tagged(max(0, offset), rng.choice(COUNTS))
+            else:
+                await self._pull(offset, rng.choice(COUNTS), is_small=rng.random() < 0.2)
+
+    async def _pull(self, offset: int, count: int, *, is_small: bool) -> None:
+        """Pull; `is_small`: no more bytes than one message has."""
+        end = self.drill.end
+        if 0 <= offset < end:
+            found = self.drill.stored[offset : offset + (1 if is_small else count)]
+            expected = f"0 {_shown(found)} next {offset + len(found)} of 0 to {end}"
+        else:
+            code, goes_on = (19, end) if offset == end else (21, 0 if offset < 0 else end)
+            expected = f"{code}  next {goes_on} of 0 to {end}"
+        fields = self._fields(offset, count) | ({"maxMsgBytes": 1} if is_small else {})
+        await self.drill.ask(
+            f"pull {count} from {offset}{', one byte' if is_small else ''}",
+            self._code(),
+            fields | {"subscription": "*"},
+            expected=expected,
+            show=_show_pull,
+            is_calm=True,
+        )
+
+    async def _pull_tagged(self, offset: int, count: int) -> None:
+        """Pull by tags."""
+        tags = self.drill.rng.sample([f"T{number}" for number in range(4)], 2)
+        found = [each for each in self.drill.stored[offset:] if each.tag in tags][:count]
+        if not found:
+            return
+        await self.drill.ask(
+            f"pull {count} from {offset} with {tags}",
+            self._code(),
+            self._fields(offset, count) | {"subscription": " || ".join(tags)},
+            expected=f"0 {_shown(found)}",
+            show=lambda answer: f"{answer.code} {values_of(answer)}",
+            is_calm=True,
+        )
+
+    def _code(self) -> RequestCode:
+        return self.drill.rng.choice((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+
+    def _fields(self, offset: int, count: int) -> dict[str, object]:
+        return self.drill.place(
+            consumerGroup=self._group,
+            queueOffset=offset,
+            maxMsgNums=count,
+            sysFlag=_WITH_SUBSCRIPTION,
+            commitOffset=0,
+            suspendTimeoutMillis=0,
+            subVersion=0,
+            expressionType="TAG",
+        )
+
+
+class OffsetDrill:
+    """Commits and queries of one group's offset, and queries of the queue's ends."""
+
+    def __init__(self, drill: Drill, group: str) -> None:
+        self.drill = drill
+        self._group = group
+        self._offset: int | None = None
+
+    async def run(self) -> None:
+        """Ask what there is, change it, ask again. Raises Unsure."""
+        await self._query()
+        offset = self.drill.rng.randint(0, self.drill.end)
+        await self.drill.ask(
+            f"commit {offset} of {self._group}",
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            self.drill.place(consumerGroup=self._group, commitOffset=offset),
+            expected="0",
+            changes=True,
+        )
+        self._offset = offset
+        await self._query()
+        for code, known in (
+            (RequestCode.GET_MAX_OFFSET, self.drill.end),
+            (RequestCode.GET_MIN_OFFSET, 0),
+        ):
+            await self.drill.ask(
+                code.name.lower(),
+                code,
+                self.drill.place(),
+                expected=f"0 {known}",
+                show=_show_offset,
+            )
+
+    async def _query(self) -> None:
+        await self.drill.ask(
+            f"offset of {self._group}",
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            self.drill.place(consumerGroup=self._group, setZeroIfNotFound="false"),
+            expected="22" if self._offset is None else f"0 {self._offset}",
+            show=_show_offset,
+        )
+
+
+class QueryDrill:
+    """Queries by key, by UNIQ_KEY and by message id."""
+
+    def __init__(self, drill: Drill) -> None:
+        self.drill = drill
+
+    async def run(self) -> None:
+        """Query some messages. Raises Unsure."""
+        rng = self.drill.rng
+        for _ in range(STEPS):
+            one = rng.choice(self.drill.stored)
+            if one.keys and rng.random() < 0.6:
+                await self._by_key(rng.choice(one.keys), rng.choice((1, 2, 32, 64, 65)))
+            else:
+                await self._by_uniq_key(one)
+            await self._by_id(one)
+        await self._query("no-such-key", 32, [])
+
+    async def _by_key(self, key: str, count: int) -> None:
+        found = [each for each in self.drill.stored if key in each.keys]
+        await self._query(key, count, found[-min(count, 64) :])
+
+    async def _by_uniq_key(self, one: Stored) -> None:
+        await self._query(one.uniq_key, 1, [one], _UNIQUE_KEY_QUERY="true")
+
+    async def _query(self, key: str, count: int, found: Sequence[Stored], **more: str) -> None:
+        await self.drill.ask(
+            f"at most {count} under {key}",
+            RequestCode.QUERY_MESSAGE,
+            {
+                "topic": self.drill.queue.topic,
+                "key": key,
+                "maxNum": count,
+                "beginTimestamp": 0,
+                "endTimestamp": _FOREVER_MS,
+                **more,
+            },
+            expected=f"0 {_shown(found)}" if found else "22 ",
+            show=lambda answer: f"{answer.code} {values_of(answer)}",
+        )
+
+    async def _by_id(self, one: Stored) -> None:
+        """Fetch by the id that the send's answer had: an address, and a place in the log."""
+        await self.drill.ask(
+            f"message {one.offset_msg_id}",
+            RequestCode.VIEW_MESSAGE_BY_ID,
+            {"offset": int(one.offset_msg_id[-16:], 16)},
+            expected=f"0 {_shown([one])}",
+            show=lambda answer: f"{answer.code} {values_of(answer)}",
+        )
+
+
+class RepeatDrill:
+    """Sends of what is stored: answered with the first place, wherever they go."""
+
+    def __init__(self, drill: Drill) -> None:
+        self.drill = drill
+
+    async def run(self) -> None:
+        """Repeat a send or two. Raises Unsure."""
+        for one in self.drill.rng.choices(self.drill.stored, k=2):
+            fields = dict(one.command.ext_fields)
+            if self.drill.rng.random() < 0.3:
+                fields["e"] = str((self.drill.queue.queue_id + 1) % self.drill.queue_count)
+            await self.drill.ask(
+                f"send {one.value} again, to queue {fields['e']}",
+                RequestCode(one.command.code),
+                fields,
+                body=one.command.body,
+                expected=f"0 {self.drill.queue.queue_id} {one.offset} at {one.offset_msg_id[-16:]}",
+                show=_show_sent,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recallable:
+    """A message that waits for a time far ahead, and the handle to recall it by."""
+
+    uniq_key: str
+    handle: str
+
+
+class RecallDrill:
+    """Recalls of waiting messages, once and again, and of what never waited."""
+
+    def __init__(self, drill: Drill, waiting: Sequence[Recallable]) -> None:
+        self.drill = drill
+        self._waiting = waiting
+
+    async def run(self) -> None:
+        """Recall some, which may be recalled already. Raises Unsure."""
+        if self._waiting:
+            one = self.drill.rng.choice(self._waiting)
+            await self.drill.ask_twice(
+                f"recall {one.uniq_key}",
+                RequestCode.RECALL_MESSAGE,
+                [(self._fields(one.handle), b"")] * 2,
+                expected=[f"0 {one.uniq_key}"] * 2,
+                show=_show_recalled,
+            )
+            await self._recall(one.handle, f"0 {one.uniq_key}", f"{one.uniq_key} again")
+        await self._recall("no handle", "604 None", "by no handle")
+
+    async def _recall(self, handle: str, expected: str, what: str) -> None:
+        await self.drill.ask(
+            f"recall {what}",
+            RequestCode.RECALL_MESSAGE,
+            self._fields(handle),
+            expected=expected,
+            show=_show_recalled,
+        )
+
+    def _fields(self, handle: str) -> dict[str, object]:
+        queue = self.drill.queue
+        return {"topic": queue.topic, "recallHandle": handle, "bname": queue.broker_name}
+
+
+def _shown(found: Sequence[Stored]) -> str:
+    return ",".join(f"{each.offset}:{each.value}" for each in found)
+
+
+def _show_pull(answer: RemotingCommand) -> str:
+    field = answer.ext_fields.get
+    shown = values_of(answer) if records_of(answer) else ""
+    return (
+        f"{answer.code} {shown} next {field('nextBeginOffset')}"
+        f" of {field('minOffset')} to {field('maxOffset')}"
+    )
+
+
+def _show_offset(answer: RemotingCommand) -> str:
+    return f"0 {answer.ext_fields.get('offset')}" if answer.code == 0 else str(answer.code)
+
+
+def _show_recalled(answer: RemotingCommand) -> str:
+    return f"{answer.code} {answer.ext_fields.get('msgId')}"
+
+
+def _show_sent(answer: RemotingCommand) -> str:
+    field = answer.ext_fields.get
+    position = (field("msgId") or "")[-16:]  # behind the address of whoever answers
+    return f"{answer.code} {field('queueId')} {field('queueOffset')} at {position}"

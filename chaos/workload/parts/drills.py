@@ -1,0 +1,363 @@
+"""Drills: a client that asks a broker all that applications and operators may ask, and knows what
+it should answer.
+
+Place in the data path: each runner has a queue to itself, into which it sends; in turns it has
+drills of POP, pulls, offsets, queries, repeated sends, recalls and locks run on (`drill_pops`,
+`drill_queues`, `drill_owners`); beside them there are members of groups that stay for a while. A
+drill goes on with what it knows in a later round, behind whatever faults and restarts there were;
+where it is unsure, another takes its place.
+
+Invariants: nobody else sends to the topic, so that a queue holds what its runner had acknowledged;
+a send is repeated until it is acknowledged, before anything else is asked; when a queue holds
+anything else, its runner ends, since other rules say so.
+
+Source: docs/RUN_FORMAT.md (ask; M26).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Final, Protocol
+
+from chaos.scenario.part_sections import DrillsSection
+from chaos.workload.actor import Actor
+from chaos.workload.context import Slot
+from chaos.workload.messages import (
+    PROPERTY_VALUE,
+    MessageMaker,
+    row_of_message,
+    row_of_stored,
+    wall_ms,
+)
+from chaos.workload.offset_reader import make_tool
+from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
+from chaos.workload.parts.drill_owners import LockDrill, MemberDrill
+from chaos.workload.parts.drill_pops import PopDrill
+from chaos.workload.parts.drill_queues import (
+    OffsetDrill,
+    PullDrill,
+    QueryDrill,
+    Recallable,
+    RecallDrill,
+    RepeatDrill,
+)
+from chaos.workload.parts.part import PartKit, PartSpec
+from client.connection.instance import ClientInstance
+from client.connection.send_codec import prepare_message
+from client.errors import ClientError
+from client.message import Message, MessageQueue, SendResult, SendStatus
+from client.produce.producer import Producer, ProducerSettings
+from remoting.records.property_names import PropertyName
+
+__all__ = ["SPEC"]
+
+NAME: Final = "drills"
+MEMBERS: Final = f"{NAME}-members"
+PRODUCERS: Final = f"{NAME}-producers"
+GROUPS: Final = f"{NAME}-group"
+TIMEOUT_MS: Final = 3_000
+KEPT_MAX: Final = 4  # drills of a kind that go on in later rounds
+STORED_MAX: Final = 400  # of a queue; drills go on without more
+SENT_MAX: Final = 4  # at a time
+WAITING_MAX: Final = 40
+WAIT_MS: Final = 3_600_000
+TIMER_SHARE: Final = 0.3
+KEEP_SHARE: Final = 0.6  # of the rounds a drill that is there goes on, if there is one
+RETRY_S: Final = 0.1
+LAST_S: Final = 10.0  # for which the last questions may take at most
+
+
+class _Kind(Protocol):
+    """A drill of one kind. `drill`: by what it asks."""
+
+    drill: Drill
+
+    async def run(self) -> None:
+        """Ask on. Raises Unsure, EndedError."""
+
+
+class DrillsPart:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._section: DrillsSection = kit.section
+        self._at_work = int(self._section.runners) + 1
+        self._idle = asyncio.Event()
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        return {}
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        queues = self._kit.context.part_queues[NAME]
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(int(self._section.runners)):
+                runner = _Runner(
+                    self._kit,
+                    self._kit.slots[f"{NAME}-{number}"],
+                    queues[number % len(queues)],
+                    random.Random(self._kit.rng.getrandbits(64)),
+                )
+                tasks.create_task(self._count(runner.run(stop)))
+            tasks.create_task(self._count(self._have_members(stop)))
+
+    async def _count(self, work: Coroutine[None, None, None]) -> None:
+        await work
+        self._at_work -= 1
+        if self._at_work == 0:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        await self._idle.wait()
+
+    async def _have_members(self, stop: asyncio.Event) -> None:
+        """Have groups whose members stay for longer than a client may be silent, one at a time."""
+        slot, context = self._kit.slots[MEMBERS], self._kit.context
+        client = slot.next_client()
+        actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
+        rng = random.Random(self._kit.rng.getrandbits(64))
+        async with make_tool(context, slot) as tool:
+            drill = Drill(
+                context,
+                (tool.instance, tool.instance),
+                actor,
+                context.part_queues[NAME][0],
+                (),
+                queue_count=0,
+                ends=stop,
+                rng=rng,
+            )
+            for number in itertools.count():
+                group = f"{MEMBERS}-group-{number}"
+                try:
+                    await MemberDrill(drill, group, silence_ms=self._section.silence_ms).run()
+                except Unsure:
+                    await sleep_until_set(stop, RETRY_S)
+                except EndedError:
+                    return
+
+    def is_settled(self) -> bool:
+        return True
+
+    def has_read(self) -> bool:
+        return True
+
+
+class _Runner:
+    """One queue, its sender, and the drills in it."""
+
+    def __init__(self, kit: PartKit, slot: Slot, queue: MessageQueue, rng: random.Random) -> None:
+        self._kit = kit
+        self._context = kit.context
+        self._section: DrillsSection = kit.section
+        self._slot = slot
+        self._queue = queue
+        self._rng = rng
+        self._client = slot.next_client()
+        self._stored: list[Stored] = []
+        self._waiting: list[Recallable] = []
+        self._kept: dict[str, list[_Kind]] = {}
+        self._turns: list[str] = []  # kinds that are still to come in this round
+        self._numbers = itertools.count()
+        self._sender, self._asker = (
+            Actor(
+                kit.context.history,
+                root=f"{self._client}.{what}",
+                client=self._client,
+                client_group=group,
+            )
+            for what, group in (("send", PRODUCERS), ("ask", GROUPS))
+        )
+        self._maker = MessageMaker(
+            prefix=self._client, body_bytes=self._context.scenario.workload.body_bytes, rng=rng
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send and ask until `stop`; then ask once more, once faults are over."""
+        producer = Producer(
+            PRODUCERS,
+            self._context.name_servers,
+            self._slot.dial,
+            settings=ProducerSettings(
+                timeout_ms=TIMEOUT_MS, instance=self._slot.instance_settings()
+            ),
+        )
+        async with (
+            producer,
+            make_tool(self._context, self._slot) as tool,
+            make_tool(self._context, self._slot) as other,
+        ):
+            drill = self._drill((tool.instance, other.instance), stop)
+            while not stop.is_set() and await self._send_some(producer, stop):
+                await self._have_one_go_on(drill)
+                if await sleep_until_set(stop, self._section.pause_ms / 1000):
+                    break
+            last = self._drill((tool.instance, other.instance), asyncio.Event())
+            try:
+                async with asyncio.timeout(LAST_S):
+                    await self._finish(last)
+            except TimeoutError:
+                return  # a broker group without a leader
+
+    def _drill(
+        self, instances: tuple[ClientInstance, ClientInstance], ends: asyncio.Event
+    ) -> Drill:
+        count = sum(
+            queue.broker_name == self._queue.broker_name
+            for queue in self._context.part_queues[NAME]
+        )
+        return Drill(
+            self._context,
+            instances,
+            self._asker,
+            self._queue,
+            self._stored,
+            queue_count=count,
+            ends=ends,
+            rng=self._rng,
+        )
+
+    async def _have_one_go_on(self, drill: Drill) -> None:
+        self._turns = self._turns or self._rng.sample(sorted(self._kinds()), len(self._kinds()))
+        name = self._turns.pop()
+        kept = self._kept.setdefault(name, [])
+        if kept and (len(kept) >= KEPT_MAX or self._rng.random() < KEEP_SHARE):
+            one = self._rng.choice(kept)
+        else:
+            client = self._client.replace(".", "-")  # a group's name has no points
+            one = self._kinds()[name](drill, f"{client}-group-{next(self._numbers)}")
+            kept.append(one)
+        await self._go_on(name, one)
+
+    async def _go_on(self, name: str, one: _Kind) -> None:
+        try:
+            await one.run()
+        except Unsure:
+            self._kept[name].remove(one)
+        except EndedError:
+            return
+
+    async def _finish(self, drill: Drill) -> None:
+        """Have every drill go on that is left, and some questions asked of what is stored."""
+        if not self._stored:
+            return
+        for name, kept in self._kept.items():
+            for one in list(kept):
+                one.drill = drill
+                await self._go_on(name, one)
+
+    def _kinds(self) -> dict[str, Callable[[Drill, str], _Kind]]:
+        return {
+            "pop": lambda drill, group: PopDrill(drill, group, is_order=False),
+            "pop in order": lambda drill, group: PopDrill(drill, group, is_order=True),
+            "pull": PullDrill,
+            "offset": OffsetDrill,
+            "query": lambda drill, _: QueryDrill(drill),
+            "repeat": lambda drill, _: RepeatDrill(drill),
+            "recall": lambda drill, _: RecallDrill(drill, self._waiting),
+            "lock": LockDrill,
+        }
+
+    # Sends -------------------------------------------------------------------------------------
+
+    async def _send_some(self, producer: Producer, stop: asyncio.Event) -> bool:
+        """Send some messages; return False where the queue is not what it should be."""
+        for _ in range(self._rng.randint(0 if self._stored else 2, SENT_MAX)):
+            if len(self._stored) >= STORED_MAX or stop.is_set():
+                return bool(self._stored)
+            message = self._make(producer)
+            result = await self._until_acked(producer, message, stop)
+            if result is None:
+                return False
+            if result.queue_offset != len(self._stored) or result.queue != self._queue:
+                return False
+            prepared = prepare_message(message, group=PRODUCERS, compression=None)
+            self._stored.append(
+                Stored(
+                    offset=result.queue_offset,
+                    value=message.properties[PROPERTY_VALUE],
+                    tag=message.tags or "",
+                    uniq_key=message.uniq_key or "",
+                    keys=tuple(message.keys),
+                    offset_msg_id=result.offset_msg_id,
+                    command=prepared.command(self._queue),
+                )
+            )
+        if len(self._waiting) < WAITING_MAX and self._rng.random() < TIMER_SHARE:
+            await self._send_timer(producer)
+        return True
+
+    def _make(self, producer: Producer) -> Message:
+        return self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
+
+    async def _until_acked(
+        self, producer: Producer, message: Message, stop: asyncio.Event
+    ) -> SendResult | None:
+        """Send until it is acknowledged, each attempt an operation; None at the load's end."""
+        queue = self._queue
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        while not stop.is_set():
+            with self._sender.operation(
+                "send",
+                broker_group=queue.broker_name,
+                topic=NAME,
+                queue=queue.queue_id,
+                messages=[row],
+            ) as operation:
+                try:
+                    result = await producer.send(message, queue=queue)
+                except ClientError as error:
+                    operation.failed(error)
+                    await sleep_until_set(stop, RETRY_S)
+                    continue
+                acked = result.status is SendStatus.SEND_OK
+                operation.complete(
+                    "ok" if acked else "info",
+                    messages=[row_of_stored(message, result)],
+                    status=result.status.value,
+                    node=self._context.node(result.address),
+                )
+            if acked:
+                return result
+        return None
+
+    async def _send_timer(self, producer: Producer) -> None:
+        """Send a message that waits for longer than any run lasts."""
+        message, queue = self._make(producer), self._queue
+        message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(WAIT_MS)}
+        row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
+        with self._sender.operation(
+            "delay",
+            broker_group=queue.broker_name,
+            topic=NAME,
+            queue=queue.queue_id,
+            messages=[row],
+            due=self._context.history.now_ns() + WAIT_MS * 1_000_000,
+        ) as operation:
+            try:
+                result = await producer.send(message, queue=queue)
+            except ClientError as error:
+                operation.failed(error)
+                return
+            acked = result.status is SendStatus.SEND_OK
+            operation.complete(
+                "ok" if acked else "info",
+                status=result.status.value,
+                node=self._context.node(result.address),
+            )
+        if acked and result.recall_handle is not None:
+            self._waiting.append(
+                Recallable(uniq_key=message.uniq_key or "", handle=result.recall_handle)
+            )
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="a client that knows what each of its questions has to be answered with",
+    topics=lambda _: [NAME],
+    slots=lambda section: [MEMBERS, *(f"{NAME}-{n}" for n in range(int(section.runners)))],
+    make=DrillsPart,
+    judged_by=("M26",),
+)

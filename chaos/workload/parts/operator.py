@@ -1,0 +1,178 @@
+"""The part `operator`: changes what an operator may change, and asks everybody for it afterwards.
+
+Place in the data path: topics with all their settings, routes and lists of name servers
+(`chaos.workload.parts.operator_topics`), offsets of groups without members (`operator_offsets`), a
+member that comes and goes (`operator_members`), entries and settings of name servers and the right
+to write (`operator_servers`). All changes go into the history as `set`, all answers as `get`.
+
+Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
+stopped, since what other replicas and name servers answer is compared only in calm times; the right
+to write is taken when all readers have read.
+
+Source: the run format (set, get; M14); RocketMQ mqadmin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from chaos.scenario.part_sections import OperatorSection
+from chaos.workload.offset_reader import make_tool
+from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.operator_members import MemberKeeper
+from chaos.workload.parts.operator_offsets import OffsetKeeper
+from chaos.workload.parts.operator_requests import OperatorRequests
+from chaos.workload.parts.operator_servers import ServerKeeper, WriteRight
+from chaos.workload.parts.operator_topics import TopicKeeper
+from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.settings_record import SettingsRecord
+from client.connection.instance import ClientInstance
+from client.message import MessageQueue
+
+__all__ = ["SPEC"]
+
+NAME: Final = "operator"
+TOOLS: Final = "operator-tools"
+OTHERS_END_S: Final = 3.0
+_Step = Callable[[], Awaitable[None]]
+
+
+class _Operator:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._section: OperatorSection = kit.section
+        self._working = 0
+        self._ended = asyncio.Event()
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        """Return nothing: the groups have no members and are owed nothing."""
+        return {}
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        kit, slot = self._kit, self._kit.slots[NAME]
+        client = slot.next_client()
+        async with make_tool(kit.context, slot) as tool:
+            members = self._members(tool.instance, client)
+            steps = [*self._steps(tool.instance, client), *(member.step for member in members)]
+            self._working = len(steps)
+            async with asyncio.TaskGroup() as tasks:
+                for step in steps:
+                    tasks.create_task(self._keep(step, stop, drained))
+            for member in members:
+                await member.end()
+            await drained.wait()
+            await asyncio.sleep(OTHERS_END_S)
+            if self._section.takes_write:
+                await self._take_write(tool.instance, client)
+
+    async def idle(self) -> None:
+        """Return at once: nothing is sent."""
+
+    def is_settled(self) -> bool:
+        return self._ended.is_set()
+
+    def has_read(self) -> bool:
+        return True
+
+    def _steps(self, instance: ClientInstance, client: str) -> list[_Step]:
+        """Return what is done over and over, each by a process of its own."""
+        context, requests = self._kit.context, OperatorRequests(instance)
+        steps: list[_Step] = []
+        for number, group in enumerate(self._groups() * self._section.topics):
+            topics = TopicKeeper(
+                context,
+                requests,
+                self._record(f"{client}.topic{number}", client),
+                name=f"{NAME}-{number}",
+                group=group,
+                rng=self._child(),
+            )
+            steps.append(topics.step)
+        for group, queues in self._queues().items():
+            offsets = OffsetKeeper(
+                context,
+                requests,
+                self._record(f"{client}.offsets.{group}", client),
+                name=f"{NAME}-group-{group}",
+                queues=queues,
+                rng=self._child(),
+            )
+            steps.append(offsets.step)
+        for place in context.world.layout.name_servers:
+            server = ServerKeeper(
+                requests,
+                self._record(f"{client}.{place.name}", client),
+                place=place,
+                rng=self._child(),
+            )
+            steps.append(server.step)
+        return steps
+
+    def _members(self, instance: ClientInstance, client: str) -> list[MemberKeeper]:
+        return [
+            MemberKeeper(
+                self._kit.context,
+                OperatorRequests(instance),
+                self._record(f"{client}.member.{group}", client),
+                self._kit.slots[NAME],
+                queues=queues,
+                rng=self._child(),
+            )
+            for group, queues in self._queues().items()
+        ]
+
+    async def _keep(self, step: _Step, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        """Do it at the section's pace, until `calm_s` after `stop`."""
+        pace = Pace(1 / self._section.change_s, self._child())
+        while await pace.wait(stop):
+            await step()
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._section.calm_s
+        while loop.time() < end_s and not await sleep_until_set(drained, self._section.change_s):
+            await step()
+        self._working -= 1
+        if not self._working:
+            self._ended.set()
+
+    async def _take_write(self, instance: ClientInstance, client: str) -> None:
+        context = self._kit.context
+        for group, queues in self._queues().items():
+            count = len(queues)
+            text = f"read={count} write={count} perm=6 flag=0"
+            right = WriteRight(
+                context,
+                OperatorRequests(instance),
+                self._record(f"{client}.write.{group}", client),
+                group=group,
+                topics={queues[0].topic: text},
+            )
+            await right.take_and_give()
+
+    def _record(self, root: str, client: str) -> SettingsRecord:
+        return SettingsRecord(self._kit.context, root=root, client=client, client_group=TOOLS)
+
+    def _groups(self) -> list[str]:
+        return list(self._kit.context.world.layout.groups)
+
+    def _queues(self) -> dict[str, list[MessageQueue]]:
+        queues = self._kit.context.part_queues[NAME]
+        return {
+            group: [queue for queue in queues if queue.broker_name == group]
+            for group in self._groups()
+        }
+
+    def _child(self) -> random.Random:
+        return random.Random(self._kit.rng.getrandbits(64))
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="topics, offsets, entries and rights as an operator changes and shows them",
+    topics=lambda section: (NAME,),
+    slots=lambda section: (NAME,),
+    make=_Operator,
+    judged_by=("M14", "A15"),
+)

@@ -1,0 +1,220 @@
+"""Name servers in the part `operator`: their key-value configuration and settings, and the right to
+write to a broker group, which an operator takes from it before a maintenance.
+
+Place in the data path: PUT/GET/DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE,
+UPDATE/GET_NAMESRV_CONFIG, WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER at each name
+server.
+
+Invariants: each entry is asked for by its name and in the list of its namespace; the right to write
+is taken only when everybody else has ended, since all topics of the group lose it; an answer about
+it counts only where the group's topics kept their version all the while, for a changed registration
+gives the right back.
+
+Source: RocketMQ KVConfigManager, WipeWritePermSubCommand, RouteInfoManager.wipeWritePermOfBroker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from chaos.cluster.layout import NameServerPlace
+from chaos.scenario.scenario import route_expiry_ms
+from chaos.workload.context import WorkContext
+from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.operator_requests import OperatorRequests, json_of
+from chaos.workload.parts.operator_topics import route_text
+from chaos.workload.parts.settings_record import ABSENT, NotSureError, SettingsRecord
+from client.errors import ClientError
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["ServerKeeper", "WriteRight"]
+
+TIMEOUT_MS: Final = 3_000
+_NAMESPACES: Final = ("operator-a", "operator-b")
+_KEYS: Final = ("one", "two")
+_SETTING: Final = "waitSecondsForService"
+_NOT_FOUND: Final = ResponseCode.QUERY_NOT_FOUND.value
+
+
+class ServerKeeper:
+    """Changes entries and a setting of one name server, and asks for them."""
+
+    def __init__(
+        self,
+        requests: OperatorRequests,
+        record: SettingsRecord,
+        *,
+        place: NameServerPlace,
+        rng: random.Random,
+    ) -> None:
+        self._requests = requests
+        self._record = record
+        self._place = place
+        self._rng = rng
+        self._number = 0
+
+    async def step(self) -> None:
+        if self._rng.random() < 0.2:
+            await self._change_setting()
+            await self._ask_setting()
+            return
+        namespace, key = self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS)
+        await self._change_entry(namespace, key)
+        await self._ask_entry(namespace, self._rng.choice(_KEYS))
+        await self._ask_list(self._rng.choice(_NAMESPACES))
+
+    def _key(self, what: str) -> str:
+        return f"{what} {self._place.name}"
+
+    async def _change_entry(self, namespace: str, key: str) -> None:
+        self._number += 1
+        value = ABSENT if self._rng.random() < 0.35 else f"value {self._number}; äöü=1"
+        fields = {"namespace": namespace, "key": key}
+        code = RequestCode.DELETE_KV_CONFIG
+        if value != ABSENT:
+            code, fields = RequestCode.PUT_KV_CONFIG, {**fields, "value": value}
+        await self._change({self._key(f"entry {namespace} {key}"): value}, code, fields)
+
+    async def _change_setting(self) -> None:
+        seconds = str(self._rng.randint(1, 999))
+        await self._change(
+            {self._key(_SETTING): seconds},
+            RequestCode.UPDATE_NAMESRV_CONFIG,
+            {},
+            f"{_SETTING}={seconds}\n".encode(),
+        )
+
+    async def _change(
+        self,
+        values: Mapping[str, str],
+        code: RequestCode,
+        fields: Mapping[str, str],
+        body: bytes = b"",
+    ) -> None:
+        command = RemotingCommand(code=code, ext_fields=dict(fields), body=body)
+        name, address = self._place.name, self._place.address
+        await self._record.change(
+            values,
+            lambda: self._requests.at_name_server(name, address, command),
+            how=code.name.lower(),
+        )
+
+    async def _ask_entry(self, namespace: str, key: str) -> None:
+        name = self._key(f"entry {namespace} {key}")
+        fields = {"namespace": namespace, "key": key}
+        command = RemotingCommand(code=RequestCode.GET_KV_CONFIG, ext_fields=fields)
+
+        async def send() -> tuple[Mapping[str, str], str]:
+            answer = await self._requests.at(self._place.address, command, nothing=_NOT_FOUND)
+            value = None if answer is None else answer.ext_fields.get("value")
+            return {} if value is None else {name: value}, self._place.name
+
+        await self._record.ask([name], send, how="entry")
+
+    async def _ask_list(self, namespace: str) -> None:
+        names = {self._key(f"entry {namespace} {key}"): key for key in _KEYS}
+        command = RemotingCommand(
+            code=RequestCode.GET_KVLIST_BY_NAMESPACE, ext_fields={"namespace": namespace}
+        )
+
+        async def send() -> tuple[Mapping[str, str], str]:
+            answer = await self._requests.json_at(self._place.address, command, nothing=_NOT_FOUND)
+            table = answer.get("table", {})
+            values = {name: str(table[key]) for name, key in names.items() if key in table}
+            return values, self._place.name
+
+        await self._record.ask(list(names), send, how="list of a namespace")
+
+    async def _ask_setting(self) -> None:
+        key = self._key(_SETTING)
+        command = RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG)
+
+        async def send() -> tuple[Mapping[str, str], str]:
+            answer = await self._requests.at(self._place.address, command)
+            text = "" if answer is None else answer.body.decode(errors="replace")
+            pairs = dict(line.partition("=")[::2] for line in text.splitlines())
+            return {key: pairs[_SETTING]} if _SETTING in pairs else {}, self._place.name
+
+        await self._record.ask([key], send, how="settings")
+
+
+class WriteRight:
+    """Takes the right to write from one broker group at every name server, and gives it back."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        requests: OperatorRequests,
+        record: SettingsRecord,
+        *,
+        group: str,
+        topics: Mapping[str, str],
+    ) -> None:
+        """`topics`: some of the group, with the text of what routes say of each."""
+        self._requests = requests
+        self._record = record
+        self._group = group
+        self._topics = topics
+        self._servers = context.world.layout.name_servers
+        self._interval_s = route_expiry_ms(context.scenario) / 1000
+
+    async def take_and_give(self) -> None:
+        """Take it, ask until each broker must have registered once more, and give it back."""
+        version = await self._version()
+        if version is None:
+            return
+        texts = {topic: text.replace("perm=6", "perm=4") for topic, text in self._topics.items()}
+        await self._change(RequestCode.WIPE_WRITE_PERM_OF_BROKER, texts)
+        await self._ask(version)
+        await asyncio.sleep(self._interval_s)
+        await self._ask(version)
+        await self._change(RequestCode.ADD_WRITE_PERM_OF_BROKER, self._topics)
+        await self._ask(version)
+
+    def _key(self, topic: str, server: str) -> str:
+        return f"write {topic} {self._group} {server}"
+
+    async def _change(self, code: RequestCode, texts: Mapping[str, str]) -> None:
+        command = RemotingCommand(code=code, ext_fields={"brokerName": self._group})
+        for server in self._servers:
+            await self._record.change(
+                {self._key(topic, server.name): text for topic, text in texts.items()},
+                lambda at=server: self._requests.at_name_server(at.name, at.address, command),  # type: ignore[misc]
+                how=code.name.lower(),
+                broker_group=self._group,
+            )
+
+    async def _ask(self, version: object) -> None:
+        for server in self._servers:
+            for topic in self._topics:
+                await self._ask_route(topic, server, version)
+
+    async def _ask_route(self, topic: str, server: NameServerPlace, version: object) -> None:
+        key = self._key(topic, server.name)
+        command = RemotingCommand(
+            code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic}
+        )
+
+        async def send() -> tuple[Mapping[str, str], str]:
+            route = await self._requests.json_at(server.address, command)
+            if await self._version() != version:
+                raise NotSureError("the group's topics changed, so it registers anew")
+            shown = route_text(route, self._group)
+            return {} if shown is None else {key: shown}, server.name
+
+        await self._record.ask([key], send, how="route", broker_group=self._group)
+
+    async def _version(self) -> object:
+        """Return the version of the group's topics and the leader that has it; None: unknown."""
+        command = RemotingCommand(code=RequestCode.GET_ALL_TOPIC_CONFIG)
+        try:
+            answer, address = await ask_leader(
+                self._requests.instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS
+            )
+            return address, json_of(answer, address).get("dataVersion")
+        except ClientError:
+            return None  # without it no answer is compared

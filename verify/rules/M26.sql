@@ -1,0 +1,29 @@
+-- M26: answer is not what was known to follow
+-- promise: none
+-- needs: ops
+-- wants: faults
+-- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'ask'
+-- examined: select coalesce(sum(ops), 0) from op_counts where f = 'ask' and type = 'ok'
+-- nothing: no question was answered
+-- holds: Every question was answered with what followed from all that was acknowledged before.
+-- rule: An ok ask whose answer (status) is not the one that its client had computed before it asked
+--   (ref). One that a deposed leader may answer otherwise by right (decision calm) is judged where it
+--   lay in a stretch without fault windows, two seconds or more behind its beginning.
+-- source: own rule; the sources of each request are named in chaos/workload/parts
+with wrong as (
+  select op, key, ref, status, decision, t_invoke, t_complete, node, process, broker_group, topic, queue
+  from ops
+  where f = 'ask' and type = 'ok' and (ref <> status or ref is null or status is null)
+),
+calm as (
+  select w.op
+  from wrong w
+  join calm_stretches c on w.t_invoke > c.t_from + 2000000000 and w.t_complete < c.t_to
+  where w.decision = 'calm'
+)
+select
+  w.op, w.key as asked, w.ref as expected, w.status as answered, w.node, w.process, w.t_invoke,
+  w.broker_group, w.topic, w.queue
+from wrong w
+left join calm c on w.op = c.op
+where w.decision is null or c.op is not null
