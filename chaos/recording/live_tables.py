@@ -111,7 +111,7 @@ def main() -> int:
     os.nice(_LEAST_PRIORITY)
     try:
         converter = TableConverter(_sources_from_json(json.loads(sys.argv[1])))
-        while not _is_told():
+        while not _is_finished():
             converter.catch_up()
         made = converter.finish()
     except _FAILURES as error:
@@ -125,7 +125,7 @@ def main() -> int:
 _TABLES: Final = ("ops", "faults", "raft")
 
 
-def _is_told() -> bool:
+def _is_finished() -> bool:
     """Return whether the end was received within a round."""
     stdin = sys.stdin.fileno()
     ready, _, _ = select.select([stdin], [], [], _ROUND_S)
@@ -142,13 +142,13 @@ def _as_json(sources: RunSources) -> dict[str, object]:
     }
 
 
-def _sources_from_json(told: dict[str, Any]) -> RunSources:
+def _sources_from_json(fields: dict[str, Any]) -> RunSources:
     return RunSources(
-        run=Path(told["run"]),
-        started_ns=told["started_ns"],
+        run=Path(fields["run"]),
+        started_ns=fields["started_ns"],
         traces=tuple(
             TraceFolder(group=group, node=node, path=Path(path))
-            for group, node, path in told["traces"]
+            for group, node, path in fields["traces"]
         ),
     )
 
@@ -157,9 +157,9 @@ def _file_as_json(file: TableFile) -> list[object]:
     return [str(file.path), file.rows]
 
 
-def _from_json(told: dict[str, Any]) -> ConvertedTables:
+def _from_json(fields: dict[str, Any]) -> ConvertedTables:
     return ConvertedTables(
-        **{name: TableFile(path=Path(told[name][0]), rows=told[name][1]) for name in _TABLES}
+        **{name: TableFile(path=Path(fields[name][0]), rows=fields[name][1]) for name in _TABLES}
     )
 
 

@@ -83,12 +83,12 @@ class ExternalSystem:
         if code != 0:
             return None
         try:
-            told = json.loads(output)
+            answer = json.loads(output)
         except ValueError as error:
             raise SystemFailedError(f"the status of {node} is no JSON: {output[:80]!r}") from error
-        if not isinstance(told, dict):
+        if not isinstance(answer, dict):
             raise SystemFailedError(f"the status of {node} is no JSON object: {output[:80]!r}")
-        return _status(place, told)
+        return _status(place, answer)
 
 
 class _Processes:
@@ -144,27 +144,27 @@ def _places(cluster: ExternalCluster, node: str) -> dict[str, str]:
     }
 
 
-def _status(place: BrokerPlace, told: Mapping[str, Any]) -> BrokerStatus:
+def _status(place: BrokerPlace, answer: Mapping[str, Any]) -> BrokerStatus:
     """Return the status; what the cluster does not tell is 0, or follows from the role."""
-    role = str(told.get("role", "follower"))
+    role = str(answer.get("role", "follower"))
     return BrokerStatus(
         group=place.group,
         node=place.node,
         pid=0,
         address=place.address,
         role=role,
-        leader=str(told.get("leader", place.node if role == "leader" else "unknown")),
-        ready=bool(told.get("ready", role == "leader")),
-        term=_number(told, "term", place),
-        first_index=_number(told, "first_index", place),
-        last_index=_number(told, "last_index", place),
-        commit_index=_number(told, "commit_index", place),
-        applied_index=_number(told, "applied_index", place),
+        leader=str(answer.get("leader", place.node if role == "leader" else "unknown")),
+        ready=bool(answer.get("ready", role == "leader")),
+        term=_number(answer, "term", place),
+        first_index=_number(answer, "first_index", place),
+        last_index=_number(answer, "last_index", place),
+        commit_index=_number(answer, "commit_index", place),
+        applied_index=_number(answer, "applied_index", place),
     )
 
 
-def _number(told: Mapping[str, Any], name: str, place: BrokerPlace) -> int:
-    value = told.get(name, 0)
+def _number(answer: Mapping[str, Any], name: str, place: BrokerPlace) -> int:
+    value = answer.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool):
         raise SystemFailedError(f"the status of {place.name} has a {name} that is no integer")
     return value

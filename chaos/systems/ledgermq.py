@@ -42,6 +42,7 @@ from chaos.systems.ledgermq_parts import (
     on_this_host,
 )
 from chaos.systems.ledgermq_releases import LedgermqReleases, unpack_release
+from chaos.systems.stopping import stop_processes
 
 __all__ = ["LedgermqProcesses", "LedgermqSystem"]
 
@@ -208,19 +209,12 @@ class LedgermqSystem:
             raise SystemFailedError(f"the cluster did not start: {error}") from error
 
     async def stop(self) -> None:
-        table = self.processes.table
-        brokers = [place.name for place in self.layout.brokers]
-        servers = [server.name for server in self.layout.name_servers]
-        try:
-            killed = await asyncio.to_thread(table.stop, brokers, timeout_s=STOP_TIMEOUT_S)
-            await self._statuses.close()
-            await asyncio.to_thread(table.stop, servers, timeout_s=STOP_TIMEOUT_S)
-        except ProcessError as error:
-            raise SystemFailedError(f"the cluster did not stop: {error}") from error
-        if killed:
-            raise SystemFailedError(
-                f"{', '.join(killed)} did not stop at SIGTERM and had to be killed"
-            )
+        await stop_processes(
+            self.processes.table,
+            self.layout,
+            timeout_s=STOP_TIMEOUT_S,
+            disconnect=self._statuses.close,
+        )
 
     async def abort(self) -> None:
         await self._statuses.close()

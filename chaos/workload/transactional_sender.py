@@ -61,7 +61,7 @@ from remoting.records.property_names import PropertyName
 __all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient"]
 
 UNKNOWN_ANSWERS_MAX: Final = 2
-TELL_UNKNOWN_SHARE: Final = 0.5
+SEND_UNKNOWN_SHARE: Final = 0.5
 PAUSE_AFTER_CRASH_S: Final = 1.0
 CHECK_WORKERS: Final = 2
 ONEWAY_SHARE: Final = 0.2  # of the clients
@@ -368,7 +368,7 @@ class _Process:
                 self._late.add(half, tx, decision, queue)
             elif told:
                 await self._decisions.tell(half, tx, decision, queue)
-            elif self._rng.random() < TELL_UNKNOWN_SHARE:
+            elif self._rng.random() < SEND_UNKNOWN_SHARE:
                 timeout_ms = self._settings.send_timeout_ms
                 await self._decisions.send(half, tx, Decision.UNKNOWN, queue, timeout_ms)
 

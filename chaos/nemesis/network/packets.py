@@ -55,11 +55,13 @@ class PacketLoss(LinkFault):
 
     async def _compare(self, expected: Callable[[float], bool]) -> Observation:
         counts = {link: await self._context.links.packets(link) for link in self._measured}
-        told = {link: count for link, count in counts.items() if count is not None}
-        if not told:
+        counted = {link: count for link, count in counts.items() if count is not None}
+        if not counted:
             return Observation(seen=None, evidence="no link lost nothing before and was measured")
-        text = "; ".join(f"{link}: {c.answered} of {c.sent} answered" for link, c in told.items())
-        lost = 1 - sum(c.answered for c in told.values()) / sum(c.sent for c in told.values())
+        text = "; ".join(
+            f"{link}: {c.answered} of {c.sent} answered" for link, c in counted.items()
+        )
+        lost = 1 - sum(c.answered for c in counted.values()) / sum(c.sent for c in counted.values())
         return Observation(seen=expected(lost), evidence=text)
 
 

@@ -108,7 +108,7 @@ class OldCopy(_DiskFault):
         deadline = loop.time() + ADVANCE_TIMEOUT_S
         wanted = self._copied + int(context.params["entries"])
         while True:
-            last = await self._asked(node)
+            last = await self._last_answered(node)
             if last >= wanted or loop.time() >= deadline:
                 break
             await asyncio.sleep(POLL_S)
@@ -118,7 +118,7 @@ class OldCopy(_DiskFault):
         self._restored = True
         await context.processes.restart(node)
 
-    async def _asked(self, node: str) -> int:
+    async def _last_answered(self, node: str) -> int:
         answer = await self._context.system.status(node)
         return 0 if answer is None else answer.last_index
 

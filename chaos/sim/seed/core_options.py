@@ -14,7 +14,8 @@ from __future__ import annotations
 import random
 from dataclasses import asdict, dataclass
 
-from chaos.sim.seed.schedule import Schedule, draw_faults, option_lines
+from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.seed_options import SeedOptions
 from raft.config import RaftConfig
 from raft.messages import NodeId
 
@@ -83,57 +84,29 @@ CALMABLE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimOptions:
+class SimOptions(SeedOptions):
     """The options of one seed. Times of Raft are milliseconds, others microseconds."""
 
-    seed: int
-    node_count: int
     spare_count: int
     """Machines that may join the group."""
     learner_count: int
     """How many of them are learners in the initial configuration, where it is written."""
     first_is_written: bool
     """Whether the first leader writes the initial configuration to the log."""
-    fault_time_us: int
-    """How long faults are injected, before everything is healed."""
-    fault_rates: dict[str, float]
-    """Enabled faults and how often each comes, per 10 election timeouts."""
 
-    heartbeat_ms: int
-    election_timeout_ms_min: int
-    election_timeout_ms_max: int
     commit_notice_delay_ms: int
     append_size_bytes_max: int
     inflight_count_max: int
     log_cache_size_bytes_max: int
 
-    link_delay_us_min: int
-    link_delay_us_max: int
     message_drop_rate: float
     """A full send queue drops a message without breaking the connection."""
     stale_rate: float
     """Of what was in flight on a lost connection: the share that is delivered later anyway."""
     duplicate_rate: float
     """Of messages sent: the share that is delivered once more, up to seconds later."""
-    held_survive_rate: float
-    """Share of healed cuts after which swallowed messages arrive late instead of being lost."""
 
-    sync_us_min: int
-    sync_us_max: int
-    short_write_rate: float
-    garbage_rate: float
-    """Share of lost sectors that read as garbage instead of their previous contents."""
-    segment_size_bytes_max: int
     preallocation_size_bytes: int
-
-    clock_rate_spread: float
-    """A node's clock runs at 1 +- this."""
-    timer_lateness_us_max: int
-    restart_us_max: int
-    """Longest restart time; the shortest is near 0, so that a node may be back unnoticed."""
-    opening_failure_rate: float
-    """Share of starts in the middle of which the node dies, or gets an error of its disk."""
-    fault_duration_us_max: int
 
     propose_interval_us: int
     propose_burst_max: int
@@ -171,9 +144,6 @@ class SimOptions:
             preferred_leader=voters[0] if self.has_preferred_leader else None,
             preferred_after_ms=2 * self.election_timeout_ms_max,
         )
-
-    def describe(self) -> list[str]:
-        return option_lines(self)
 
 
 def draw_options(seed: int, node_count: int) -> SimOptions:

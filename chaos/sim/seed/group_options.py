@@ -14,7 +14,8 @@ import random
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from chaos.sim.seed.schedule import Schedule, draw_faults, option_lines
+from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.seed_options import SeedOptions
 
 __all__ = ["GROUP_CALMABLE", "GROUP_FAULTS", "GroupOptions", "draw_group_options", "group_schedule"]
 
@@ -76,45 +77,22 @@ GROUP_CALMABLE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOptions:
+class GroupOptions(SeedOptions):
     """The options of one seed. Times have their unit in their names."""
 
-    seed: int
-    node_count: int
     name_server_count: int
-    fault_time_us: int
-    """How long faults are injected, before everything is healed."""
-    fault_rates: dict[str, float]
 
-    heartbeat_ms: int
-    election_timeout_ms_min: int
-    election_timeout_ms_max: int
-    segment_size_bytes_max: int
     log_size_bytes_max: int
     """Size of the log above which the oldest segments are deleted; 0: it is kept whole."""
 
-    link_delay_us_min: int
-    link_delay_us_max: int
-    held_survive_rate: float
-    """Share of healed cuts after which swallowed bytes arrive late instead of being lost."""
-    sync_us_min: int
-    sync_us_max: int
-    short_write_rate: float
-    garbage_rate: float
     apply_us_max: int
     """Longest delay between commit and apply of an entry, while there are faults."""
 
-    clock_rate_spread: float
     wall_clock_spread_ms: int
     wall_clocks_begin_wrong: bool
     """Whether the clocks of a minority of the brokers are minutes or hours off from the start."""
     wall_clocks_jump_when_calm: bool
     """Whether, once the group is whole again, each broker's clock jumps an hour forth and back."""
-    timer_lateness_us_max: int
-    restart_us_max: int
-    opening_failure_rate: float
-    """Share of a broker's starts after a death in which it dies again, or its disk fails."""
-    fault_duration_us_max: int
     quiet_ms: int
     """How long the group is left alone at the end."""
 
@@ -166,9 +144,6 @@ class GroupOptions:
         """The longest election timeout, on the slowest clock."""
         slowest = 1.0 + 2 * self.clock_rate_spread
         return int(self.election_timeout_ms_max * 1000 * slowest)
-
-    def describe(self) -> list[str]:
-        return option_lines(self)
 
 
 def draw_group_options(seed: int, node_count: int) -> GroupOptions:

@@ -27,7 +27,6 @@ __all__ = [
     "ScheduleError",
     "draw_faults",
     "load_schedule",
-    "option_lines",
     "options_of",
 ]
 
@@ -135,14 +134,3 @@ def options_of(schedule: Schedule, drawn: _O) -> _O:
         if type(value) is not type(known[name]):
             raise ScheduleError(f"{name}: {value!r} is no {type(known[name]).__name__}")
     return replace(drawn, **values)
-
-
-def option_lines(options: Any) -> list[str]:
-    """Return one `name=value` per field, for a person who replays the seed."""
-    lines = []
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if isinstance(value, dict):
-            value = " ".join(f"{name}:{rate:.3f}" for name, rate in value.items()) or "none"
-        lines.append(f"{each.name}={value}")
-    return lines

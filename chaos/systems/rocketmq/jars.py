@@ -24,7 +24,7 @@ __all__ = ["RocketmqJarsError", "require_jars", "require_java"]
 _VARIABLE: Final = "LEDGERMQ_ROCKETMQ_JARS"
 _JAVA_VERSION_MIN: Final = 17
 _FETCH_TIMEOUT_S: Final = 900
-_TOLD_SIZE_MAX: Final = 2_000
+_OUTPUT_SIZE_MAX: Final = 2_000
 _VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+){2}")
 _POM: Final = """\
 <?xml version="1.0" encoding="UTF-8"?>
@@ -79,10 +79,10 @@ def require_java() -> str:
     java = (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
     if java is None:
         raise RocketmqJarsError(f"Java {_JAVA_VERSION_MIN} or later is not on this machine")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)', told.stderr)
+    java_version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', java_version.stderr)
     if version is None or int(version[1]) < _JAVA_VERSION_MIN:
-        first = told.stderr.splitlines()[0] if told.stderr else "no version"
+        first = java_version.stderr.splitlines()[0] if java_version.stderr else "no version"
         raise RocketmqJarsError(f"Java {_JAVA_VERSION_MIN} or later is needed, {java} says {first}")
     return java
 
@@ -95,8 +95,8 @@ def require_jars(version: str) -> Path:
     """
     if not _VERSION.fullmatch(version):
         raise RocketmqJarsError(f"{version!r} is no release of RocketMQ, such as 5.3.3 or 4.9.8")
-    told = os.environ.get(_VARIABLE)
-    root = Path(told) if told else Path.home() / ".cache" / "ledgermq" / "rocketmq"
+    directory = os.environ.get(_VARIABLE)
+    root = Path(directory) if directory else Path.home() / ".cache" / "ledgermq" / "rocketmq"
     jars = root / version / "lib"
     if not jars.is_dir():
         _fetch(version, root)
@@ -127,7 +127,7 @@ def _fetch(version: str, root: Path) -> None:
                 f"Maven did not fetch RocketMQ {version} in {_FETCH_TIMEOUT_S} s"
             ) from error
         if done.returncode != 0:
-            said = (done.stdout + done.stderr)[-_TOLD_SIZE_MAX:]
+            said = (done.stdout + done.stderr)[-_OUTPUT_SIZE_MAX:]
             raise RocketmqJarsError(f"Maven could not fetch RocketMQ {version}:\n{said}")
         (root / version).mkdir(exist_ok=True)
         # Another process may have been first; its directory is as good.

@@ -38,7 +38,7 @@ from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["StatusReader", "parse_positions", "parse_status", "tell_master", "term_of"]
+__all__ = ["StatusReader", "parse_positions", "parse_status", "send_master", "term_of"]
 
 AGE_S_MAX: Final = 12.0
 POSITIONS_TIMEOUT_MS: Final = 10_000
@@ -55,7 +55,7 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Reading:
     """Positions that a process reported, and when (of the event loop's clock)."""
 
     pid: int
@@ -64,53 +64,53 @@ class _Told:
 
 
 class StatusReader:
-    """Requests the status of brokers. Close it: it may be asking for positions."""
+    """Requests the status of brokers. Close it: it may be querying positions."""
 
     def __init__(self, client: RemotingClient) -> None:
         self._client = client
-        self._told: dict[str, _Told] = {}  # by process name
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._readings: dict[str, _Reading] = {}  # by process name
+        self._queries: dict[str, asyncio.Task[None]] = {}
 
     async def status(
         self, place: BrokerPlace, store: Path, *, pid: int, timeout_ms: int
     ) -> BrokerStatus | None:
         """Return the status; None where the broker does not answer in time or can't be reached."""
-        asking = self._asking.get(place.name)
-        if asking is None or asking.done():
-            asking = asyncio.create_task(self._ask_positions(place, pid), name=place.name)
-            self._asking[place.name] = asking
+        query = self._queries.get(place.name)
+        if query is None or query.done():
+            query = asyncio.create_task(self._query_positions(place, pid), name=place.name)
+            self._queries[place.name] = query
         config = await self._body(place, RequestCode.GET_BROKER_CONFIG, timeout_ms)
         if config is None:
             return None
         positions = self._known(place, pid)
         if positions is None:
-            await asyncio.wait([asking], timeout=timeout_ms / 1000)
+            await asyncio.wait([query], timeout=timeout_ms / 1000)
             positions = self._known(place, pid)
         if positions is None:
             return None
         return parse_status(place, term_of(store), config, positions, pid=pid)
 
     async def close(self) -> None:
-        """Ask no more. The client is its owner's."""
-        tasks = list(self._asking.values())
-        self._asking.clear()
+        """Stop. The client is its owner's."""
+        tasks = list(self._queries.values())
+        self._queries.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _known(self, place: BrokerPlace, pid: int) -> Positions | None:
-        told = self._told.get(place.name)
+        reading = self._readings.get(place.name)
         now_s = asyncio.get_running_loop().time()
-        if told is None or told.pid != pid or now_s - told.at_s > AGE_S_MAX:
+        if reading is None or reading.pid != pid or now_s - reading.at_s > AGE_S_MAX:
             return None
-        return told.positions
+        return reading.positions
 
-    async def _ask_positions(self, place: BrokerPlace, pid: int) -> None:
+    async def _query_positions(self, place: BrokerPlace, pid: int) -> None:
         at_s = asyncio.get_running_loop().time()
         body = await self._body(place, RequestCode.GET_BROKER_RUNTIME_INFO, POSITIONS_TIMEOUT_MS)
         positions = None if body is None else parse_positions(body)
         if positions is not None:
-            self._told[place.name] = _Told(pid=pid, at_s=at_s, positions=positions)
+            self._readings[place.name] = _Reading(pid=pid, at_s=at_s, positions=positions)
 
     async def _body(self, place: BrokerPlace, code: RequestCode, timeout_ms: int) -> bytes | None:
         try:
@@ -122,10 +122,10 @@ class StatusReader:
         return answer.body if answer.code == 0 else None
 
 
-async def tell_master(
+async def send_master(
     client: RemotingClient, slave: str, *, master: str, replication: str, timeout_ms: int
 ) -> bool:
-    """Tell the broker at `slave` where its master is; return whether it answered.
+    """Send the broker at `slave` where its master is; return whether it answered.
 
     `replication`: where to copy the log from. RocketMQ 4.9 does not know the request, and needs
     none: it answers all the same.

@@ -28,7 +28,8 @@ from chaos.systems.ledgermq import LedgermqProcesses
 from chaos.systems.ledgermq_parts import Inside, on_this_host
 from chaos.systems.rocketmq.jars import RocketmqJarsError, require_jars, require_java
 from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
-from chaos.systems.rocketmq.status import StatusReader, tell_master
+from chaos.systems.rocketmq.status import StatusReader, send_master
+from chaos.systems.stopping import stop_processes
 from remoting.connections.rpc import RemotingClient
 
 __all__ = ["RocketmqProcesses", "RocketmqSystem"]
@@ -88,7 +89,7 @@ class RocketmqSystem:
         self._statuses = RemotingClient()
         self._reader = StatusReader(self._statuses)
         self._dial: Mapping[str, Mapping[str, str]] = {}
-        self._told_master: dict[str, int] = {}  # by slave, the pid of the process that was told
+        self._sent_master: dict[str, int] = {}  # by slave, the pid of the process that was told
 
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
         self._dial = dial
@@ -101,26 +102,21 @@ class RocketmqSystem:
             raise SystemFailedError(f"the cluster did not start: {error}") from error
 
     async def stop(self) -> None:
-        table = self.processes.table
-        brokers = [place.name for place in self.layout.brokers]
-        servers = [server.name for server in self.layout.name_servers]
-        try:
-            killed = await asyncio.to_thread(table.stop, brokers, timeout_s=STOP_TIMEOUT_S)
-            await self._reader.close()
-            await self._statuses.close()
-            await asyncio.to_thread(table.stop, servers, timeout_s=STOP_TIMEOUT_S)
-        except ProcessError as error:
-            raise SystemFailedError(f"the cluster did not stop: {error}") from error
-        if killed:
-            raise SystemFailedError(
-                f"{', '.join(killed)} did not stop at SIGTERM and had to be killed"
-            )
+        await stop_processes(
+            self.processes.table,
+            self.layout,
+            timeout_s=STOP_TIMEOUT_S,
+            disconnect=self._disconnect,
+        )
 
     async def abort(self) -> None:
-        await self._reader.close()
-        await self._statuses.close()
+        await self._disconnect()
         table = self.processes.table
         await asyncio.to_thread(table.stop, table.names(), timeout_s=ABORT_TIMEOUT_S)
+
+    async def _disconnect(self) -> None:
+        await self._reader.close()
+        await self._statuses.close()
 
     async def status(self, node: str) -> BrokerStatus | None:
         return await self._status(node, STATUS_TIMEOUT_MS)
@@ -133,12 +129,12 @@ class RocketmqSystem:
         status = await self._reader.status(
             place, self.layout.store_directory(self.run, place), pid=pid, timeout_ms=timeout_ms
         )
-        if status is not None and self._told_master.get(node) != pid:
-            await self._tell_its_master(place, pid)
+        if status is not None and self._sent_master.get(node) != pid:
+            await self._send_its_master(place, pid)
         return status
 
-    async def _tell_its_master(self, place: BrokerPlace, pid: int) -> None:
-        """Tell a slave of RocketMQ 5 whom to copy from, once it answers.
+    async def _send_its_master(self, place: BrokerPlace, pid: int) -> None:
+        """Send a slave of RocketMQ 5 whom to copy from, once it answers.
 
         It loses the haMasterAddress of its configuration, which it reads before it has a client for
         it (BrokerController.initialize, DefaultMessageStore.start), and then asks no name server.
@@ -147,17 +143,17 @@ class RocketmqSystem:
         master = self.layout.groups[place.group][0]
         assert mode is not None
         if mode.is_dledger or mode.has_controllers or place == master:
-            self._told_master[place.name] = pid
+            self._sent_master[place.name] = pid
             return
         address = self._dial.get(place.name, {}).get(master.raft_address, master.raft_address)
-        if await tell_master(
+        if await send_master(
             self._statuses,
             place.address,
             master=master.address,
             replication=address,
             timeout_ms=STATUS_TIMEOUT_MS,
         ):
-            self._told_master[place.name] = pid
+            self._sent_master[place.name] = pid
 
     def _names(self) -> list[str]:
         servers = [server.name for server in self.layout.name_servers]

@@ -31,7 +31,7 @@ from chaos.systems.rocketmq.status import (
     StatusReader,
     parse_positions,
     parse_status,
-    tell_master,
+    send_master,
     term_of,
 )
 from remoting.connections.rpc import RemotingClient
@@ -259,7 +259,7 @@ class OneAnswer:
 async def test_a_slave_is_told_until_it_answers(answer: RemotingCommand | None) -> None:
     """RocketMQ 4.9 answers that it does not know the request, which is enough."""
     client = OneAnswer(answer)
-    told = await tell_master(
+    told = await send_master(
         cast("RemotingClient", client),
         "127.0.0.1:3",
         master="127.0.0.1:1",
