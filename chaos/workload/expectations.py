@@ -1,4 +1,4 @@
-"""Answers beside what a model expects of them: the operation `expect` of the run format.
+"""Answers beside what a model expects of them: the operation `ask` of the run format.
 
 Place in the data path: parts of the workload that use a feature of the client, or ask a broker, and
 know by a small model of their own what has to come, record both here; rule M12 compares them.
@@ -6,7 +6,7 @@ know by a small model of their own what has to come, record both here; rule M12 
 Invariants: `expected` is computed without the code under test; what may rightly be otherwise, for a
 fault or another client, is expected as None, which nobody judges.
 
-Source: the run format (expect).
+Source: the run format (ask).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Expectations:
         """Record one answer; `expected` None: nobody can know. Both are recorded as text."""
         now = time.monotonic_ns()
         self._history.record(
-            "expect",
+            "ask",
             "ok",
             t_invoke=now,
             t_complete=now,
-            process=f"{self._client}.expect-{next(self._numbers)}",
+            process=f"{self._client}.ask-{next(self._numbers)}",
             client=self._client,
             client_group=self._client_group,
             broker_group=None if queue is None else queue.broker_name,

@@ -279,12 +279,15 @@ async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> Non
 @pytest.mark.timeout(60)
 async def test_calls_are_answered_as_is_expected(tmp_path: Path) -> None:
     async with _part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
-        await asyncio.sleep(2.0)
-    expectations = [op for op in ops_of(tmp_path / "history") if op["f"] == "expect"]
+        words = ("message id", "start of a group", "traced")
+        await until(
+            lambda: all(
+                any(word in op["key"] for op in _by_kind(tmp_path / "history")["ask"])
+                for word in words
+            )
+        )
+    expectations = _by_kind(tmp_path / "history")["ask"]
     assert [op for op in expectations if op["ref"] not in (None, op["status"])] == []
-    asked = {op["key"] for op in expectations}
-    for word in ("message id", "start of a group", "traced"):
-        assert any(word in question for question in asked), asked
 
 
 @pytest.mark.timeout(60)

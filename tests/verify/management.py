@@ -58,7 +58,7 @@ def expect(run: SyntheticRun, expected: str | None, answered: str) -> Row:
     return later(
         run,
         f"e{len(run.ops)}",
-        "expect",
+        "ask",
         client_group="tools",
         key="number of queues",
         ref=expected,

@@ -1,4 +1,4 @@
-"""Planted violations of the rules on answers whose client knew them before (M26, T15), and on
+"""Planted violations of the rules on answers whose client knew them before (M12, T15), and on
 halves that were sent twice (T16)."""
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ def decided_again(run: SyntheticRun, first: str, again: str, status: str | None)
     return row
 
 
-@plant("M26", witness="0 there")
+@plant("M12", witness="0 there")
 def answered_otherwise(run: SyntheticRun) -> None:
     ask(run, "0 there")
 
 
-@plant("M26", witness="what is known")
+@plant("M12", witness="what is known")
 def answered_with_nothing(run: SyntheticRun) -> None:
     ask(run, None)
 
 
-@plant("M26", witness="0 elsewhere")
+@plant("M12", witness="0 elsewhere")
 def answered_otherwise_in_a_calm_stretch(run: SyntheticRun) -> None:
     run.tick(60_000)
     ask(run, "0 elsewhere", decision="calm")

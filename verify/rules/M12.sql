@@ -1,16 +1,32 @@
--- M12: answer is not what a model expects
+-- M12: answer is not what was known to follow
 -- promise: none
 -- needs: ops
--- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'expect'
--- examined: select coalesce(sum(ops), 0) from op_counts where f = 'expect' and type = 'ok'
--- nothing: no answer was held against a model
--- holds: The answers that were held against a model of the client or the broker were those expected.
--- rule: An expectation (`key`: what was asked; `ref`: what a model expects that shares no code with
---   the system) with another answer (`status`). One without a ref is not judged: whoever recorded it
---   could not know.
--- source: own rule
+-- wants: faults
+-- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'ask'
+-- examined: select coalesce(sum(ops), 0) from op_counts where f = 'ask' and type = 'ok'
+-- nothing: no question was answered
+-- holds: Every question was answered with what followed from all that was acknowledged before.
+-- rule: An ok ask with another answer (status) than the one that its client had computed (ref), by a
+--   model that shares no code with the system. One without a ref is not judged: whoever asked could
+--   not know. One that a deposed leader may answer otherwise by right (decision calm) is judged where
+--   it lay in a stretch without fault windows, two seconds or more behind its beginning.
+-- source: own rule; the sources of each request are named in chaos/workload/parts
+with wrong as (
+  select
+    op, key, ref, status, decision, t_invoke, t_complete, node, process, client_group, broker_group,
+    topic, queue
+  from ops
+  where f = 'ask' and type = 'ok' and ref is not null and not (ref <=> status)
+),
+calm as (
+  select w.op
+  from wrong w
+  join calm_stretches c on w.t_invoke > c.t_from + 2000000000 and w.t_complete < c.t_to
+  where w.decision = 'calm'
+)
 select
-  key as question, client_group, client, op, ref as expected, status as answered, broker_group,
-  topic, queue, node, t_invoke
-from ops
-where f = 'expect' and type = 'ok' and ref is not null and not (ref <=> status)
+  w.op, w.key as asked, w.ref as expected, w.status as answered, w.node, w.process, w.client_group,
+  w.t_invoke, w.broker_group, w.topic, w.queue
+from wrong w
+left join calm c on w.op = c.op
+where w.decision is null or c.op is not null

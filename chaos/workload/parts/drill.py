@@ -10,7 +10,7 @@ Invariants: one row per question (`ask`): what was asked, what is expected, what
 changes something and ends without an answer makes the model unsure: the drill ends, and the next
 one begins anew. So does one that was answered otherwise than expected, which is told once.
 
-Source: docs/RUN_FORMAT.md (ask; M26).
+Source: docs/RUN_FORMAT.md (ask; M12).
 """
 
 from __future__ import annotations

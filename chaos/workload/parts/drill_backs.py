@@ -18,6 +18,7 @@ from chaos.workload.parts.drill import Drill, Stored, Unsure, records_of
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.group_topics import DLQ_PREFIX, RETRY_PREFIX
+from remoting.records.property_names import PropertyName
 
 __all__ = ["BackDrill"]
 
@@ -118,8 +119,8 @@ def _show(answer: RemotingCommand) -> str:
         first, dead = (
             f"{properties.get(topic)},{_last(properties.get(message))}"
             for topic, message in (
-                ("RETRY_TOPIC", "ORIGIN_MESSAGE_ID"),
-                ("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"),
+                (PropertyName.RETRY_TOPIC, PropertyName.ORIGIN_MESSAGE_ID),
+                (PropertyName.DLQ_ORIGIN_TOPIC, PropertyName.DLQ_ORIGIN_MESSAGE_ID),
             )
         )
         shown.append(

@@ -15,6 +15,7 @@ from typing import Final
 
 from chaos.workload.parts.drill import Drill
 from remoting.protocol.codes import RequestCode
+from remoting.records.property_names import PropertyName
 
 __all__ = ["RefusalDrill"]
 
@@ -50,16 +51,29 @@ class RefusalDrill:
         one = rng.choice(self.drill.stored)
         fields, body = dict(one.command.ext_fields), one.command.body
         # A key of its own: what is stored already would be answered with its place.
-        properties = {"UNIQ_KEY": f"{self._group}-{rng.getrandbits(60):x}", "lmq_value": "refused"}
+        properties = {
+            PropertyName.UNIQ_KEY: f"{self._group}-{rng.getrandbits(60):x}",
+            "lmq_value": "refused",
+        }
         what, code, changed, more = rng.choice(
             (
                 ("to a queue that is not there", _BAD_PARAMETER, {"e": "4711"}, {}),
                 ("to a topic with an illegal name", _BAD_PARAMETER, {"b": "no topic!"}, {}),
                 ("to the broker's own topic", _NO_PERMISSION, {"b": "SCHEDULE_TOPIC_XXXX"}, {}),
                 ("with too many properties", _ILLEGAL, {}, {"u_long": "x" * 33_000}),
-                ("with a level that is no number", _ILLEGAL, {}, {"DELAY": "soon"}),
-                ("for longer than timers may wait", _ILLEGAL, {}, {"TIMER_DELAY_SEC": "99999999"}),
-                ("at a time that is no number", _ILLEGAL, {}, {"TIMER_DELIVER_MS": "noon"}),
+                ("with a level that is no number", _ILLEGAL, {}, {PropertyName.DELAY: "soon"}),
+                (
+                    "for longer than timers may wait",
+                    _ILLEGAL,
+                    {},
+                    {PropertyName.TIMER_DELAY_SEC: "99999999"},
+                ),
+                (
+                    "at a time that is no number",
+                    _ILLEGAL,
+                    {},
+                    {PropertyName.TIMER_DELIVER_MS: "noon"},
+                ),
                 ("prepared by its flag alone", _ILLEGAL, {"f": str(_PREPARED)}, {}),
             )
         )

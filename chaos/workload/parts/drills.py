@@ -11,7 +11,7 @@ Invariants: nobody else sends to the topic, so that a queue holds what its runne
 a send is repeated until it is acknowledged, before anything else is asked; when a queue holds
 anything else, its runner ends, since other rules say so.
 
-Source: docs/RUN_FORMAT.md (ask; M26).
+Source: docs/RUN_FORMAT.md (ask; M12).
 """
 
 from __future__ import annotations
@@ -375,5 +375,5 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=lambda section: [MEMBERS, *(f"{NAME}-{n}" for n in range(int(section.runners)))],
     make=DrillsPart,
-    judged_by=("M26",),
+    judged_by=("M12",),
 )
