@@ -279,15 +279,15 @@ async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> Non
 @pytest.mark.timeout(60)
 async def test_calls_are_answered_as_is_expected(tmp_path: Path) -> None:
     async with _part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
-        words = ("message id", "start of a group", "traced")
-        await until(
-            lambda: all(
-                any(word in op["key"] for op in _by_kind(tmp_path / "history")["ask"])
-                for word in words
-            )
-        )
+        await until(lambda: "message id" in _asked(tmp_path))
     expectations = _by_kind(tmp_path / "history")["ask"]
     assert [op for op in expectations if op["ref"] not in (None, op["status"])] == []
+    for words in ("message id", "start of a group", "traced"):
+        assert words in _asked(tmp_path)
+
+
+def _asked(folder: Path) -> str:
+    return "\n".join(op["key"] for op in _by_kind(folder / "history")["ask"])
 
 
 @pytest.mark.timeout(60)
