@@ -5,6 +5,7 @@ Place in the data path: `broker.process.request_table` joins the rows of all roo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from broker.request.forwarding import Forwarded
@@ -23,22 +24,21 @@ __all__ = ["ROWS"]
 _C: Final = RequestCode
 
 
+# Answered by the ready leader, whom a follower asks instead.
+_by_leader = partial(Row, leader=True, forwarded=Forwarded.FOR_OTHERS)
+
 ROWS: Final[tuple[Row, ...]] = (
-    Row(
+    _by_leader(
         _C.LOCK_BATCH_MQ,
         "locks.lock",
-        leader=True,
         body="LockBatchRequestBody; lockOKMQSet",
         needs=LOCKS,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
-    Row(
+    _by_leader(
         _C.UNLOCK_BATCH_MQ,
         "locks.unlock",
-        leader=True,
         body="UnlockBatchRequestBody",
         needs=LOCKS,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.HEART_BEAT,
@@ -68,13 +68,11 @@ ROWS: Final[tuple[Row, ...]] = (
         needs=consume(group="consumerGroup"),
         forwarded=Forwarded.FOR_OTHERS,
     ),
-    Row(
+    _by_leader(
         _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         "groups.update",
-        leader=True,
         body="SubscriptionGroupConfig",
         needs=ADMINISTRATOR,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
@@ -89,20 +87,16 @@ ROWS: Final[tuple[Row, ...]] = (
         body="answer: SubscriptionGroupConfig",
         needs=SIGNATURE,
     ),
-    Row(
+    _by_leader(
         _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         "groups.update_list",
-        leader=True,
         body="groupConfigList",
         needs=ADMINISTRATOR,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
-    Row(
+    _by_leader(
         _C.DELETE_SUBSCRIPTIONGROUP,
         "groups.delete",
         header=DeleteSubscriptionGroupRequestHeader,
-        leader=True,
         needs=ADMINISTRATOR,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
 )

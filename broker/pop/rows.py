@@ -5,6 +5,7 @@ Place in the data path: `broker.process.request_table` joins the rows of all roo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from broker.request.forwarding import Forwarded
@@ -24,6 +25,9 @@ __all__ = ["ROWS"]
 
 _C: Final = RequestCode
 
+# Answered by the ready leader, whom a follower asks instead.
+_by_leader = partial(Row, leader=True, forwarded=Forwarded.FOR_OTHERS)
+
 ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.POP_MESSAGE,
@@ -35,40 +39,32 @@ ROWS: Final[tuple[Row, ...]] = (
         body="answer: records",
         needs=READ,
     ),
-    Row(
+    _by_leader(
         _C.ACK_MESSAGE,
         "pop_ack.ack",
         header=AckMessageRequestHeader,
-        leader=True,
         needs=HELD,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
-    Row(
+    _by_leader(
         _C.BATCH_ACK_MESSAGE,
         "pop_ack.batch_ack",
-        leader=True,
         body="BatchAckMessageRequestBody",
         needs=ACKS,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
-    Row(
+    _by_leader(
         _C.CHANGE_MESSAGE_INVISIBLETIME,
         "pop_ack.change",
         header=ChangeInvisibleTimeRequestHeader,
-        leader=True,
         answer="popTime invisibleTime reviveQid",
         needs=HELD,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
-    Row(
+    _by_leader(
         _C.PEEK_MESSAGE,
         "pop_peek.peek",
         header=PeekMessageRequestHeader,
-        leader=True,
         answer="popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo",
         body="answer: records",
         needs=READ,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
     Row(
         _C.NOTIFICATION,
@@ -92,12 +88,10 @@ ROWS: Final[tuple[Row, ...]] = (
         body="QueryAssignmentRequestBody; messageQueueAssignments",
         needs=ASSIGNMENT,
     ),
-    Row(
+    _by_leader(
         _C.SET_MESSAGE_REQUEST_MODE,
         "assignment.set_mode",
-        leader=True,
         body="SetMessageRequestModeRequestBody",
         needs=ADMINISTRATOR,
-        forwarded=Forwarded.FOR_OTHERS,
     ),
 )
