@@ -211,7 +211,7 @@ class PopDrill:
             invisibleTime=INVISIBLE_MS,
             pollTime=self._rng.choice((0, 0, HELD_MS)),
             bornTime=0,
-            initMode=0,
+            initMode=self._rng.choice((0, 1)),  # in a young topic a group begins at 0 all the same
             order=str(self._is_order).lower(),
         )
         return fields | ({"attemptId": attempt} if self._is_order else {})

@@ -1,0 +1,113 @@
+"""Drills: what becomes of an answer that is not the expected one, and of one that does not come."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chaos.recording.history import HistoryWriter
+from chaos.workload.actor import Actor
+from chaos.workload.context import WorkContext
+from chaos.workload.parts import drill as drill_module
+from chaos.workload.parts.drill import Drill, EndedError, Unsure
+from chaos.workload.parts.drill_handles import Handle, ack_body
+from client.connection.instance import ClientInstance
+from client.errors import UnansweredError
+from client.message import MessageQueue
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.protocol.pop_handle import PopHandle
+from tests.chaos.histories import ops_of
+
+QUEUE = MessageQueue("T", "broker-a", 1)
+HANDLE = Handle(
+    start=3, pop_ms=17, invisible_ms=60, revive_queue=0, broker_name="broker-a", queue_id=1
+)
+Answer = Callable[[], RemotingCommand]
+
+
+def _answer(code: int, **fields: str) -> Answer:
+    return lambda: RemotingCommand(code=code, ext_fields=fields)
+
+
+def _silence() -> RemotingCommand:
+    raise UnansweredError("nobody answers")
+
+
+async def _ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, *, ended: bool = False
+) -> dict[str, Any]:
+    """Ask for what has to be answered with code 0; return the row, and what was raised."""
+
+    async def ask_leader(*_: object, **__: object) -> tuple[RemotingCommand, str]:
+        return answer(), "127.0.0.1:1"
+
+    monkeypatch.setattr(drill_module, "ask_leader", ask_leader)
+    ends = asyncio.Event()
+    if ended:
+        ends.set()
+    raised = ""
+    with HistoryWriter(tmp_path / "history", started_ns=0) as history:
+        drill = Drill(
+            cast(WorkContext, SimpleNamespace(node=lambda address: "n0")),
+            cast(tuple[ClientInstance, ClientInstance], (None, None)),
+            Actor(history, root="d", client="d", client_group="g"),
+            QUEUE,
+            (),
+            queue_count=2,
+            ends=ends,
+            rng=random.Random(1),
+        )
+        fields: Mapping[str, object] = drill.place(consumerGroup="g")
+        try:
+            await drill.ask("a lock", RequestCode.LOCK_BATCH_MQ, fields, expected="0", changes=True)
+        except (Unsure, EndedError) as error:
+            raised = type(error).__name__
+    rows = list(ops_of(tmp_path / "history"))
+    return {"raised": raised} | (rows[0] if rows else {})
+
+
+async def test_other_answer_is_recorded_and_ends_the_drill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = await _ask(tmp_path, monkeypatch, _answer(29))
+    assert (row["type"], row["ref"], row["status"], row["node"]) == ("ok", "0", "29", "n0")
+    assert row["raised"] == "Unsure"
+
+
+async def test_expected_answer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = await _ask(tmp_path, monkeypatch, _answer(0))
+    assert (row["type"], row["status"], row["raised"]) == ("ok", "0", "")
+
+
+async def test_unanswered_change_ends_the_drill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = await _ask(tmp_path, monkeypatch, _silence)
+    assert (row["type"], row["raised"]) == ("info", "Unsure")
+
+
+async def test_nothing_is_asked_once_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _ask(tmp_path, monkeypatch, _answer(0), ended=True) == {"raised": "EndedError"}
+
+
+def test_handles_are_those_that_brokers_read() -> None:
+    known = PopHandle.parse(HANDLE.text(5))
+    assert (known.start_offset, known.pop_ms, known.queue_id, known.offset) == (3, 17, 1, 5)
+    assert not known.is_order
+
+
+def test_acknowledged_offsets_are_bits_from_the_first_on() -> None:
+    body = json.loads(ack_body(QUEUE, "g", [(4, HANDLE), (6, HANDLE), (13, HANDLE)]))
+    (ack,) = body["acks"]
+    assert (ack["so"], base64.b64decode(ack["b"])) == (4, bytes([0b101, 0b10]))
