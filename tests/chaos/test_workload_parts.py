@@ -320,7 +320,7 @@ async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
     assert not wrong
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
     def shown() -> set[str]:
         return {
