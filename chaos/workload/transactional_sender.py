@@ -16,10 +16,10 @@ Source: RocketMQ's TransactionListener; the run format (half, local, decide, che
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import random
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
@@ -47,7 +47,7 @@ from client.produce.transaction_producer import (
     half_message,
 )
 
-__all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient"]
+__all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient", "introduce"]
 
 UNKNOWN_ANSWERS_MAX: Final = 2
 TELL_UNKNOWN_SHARE: Final = 0.5
@@ -149,6 +149,29 @@ class _Listener:
         return self._database.check(message.properties[PROPERTY_TX])
 
 
+class Router(Protocol):
+    """The part of a producer that `introduce` needs."""
+
+    async def queues(self, topic: str, timeout_ms: int | None = None) -> Sequence[MessageQueue]: ...
+
+
+async def introduce(producer: Router, topics: Sequence[str], end: asyncio.Event) -> None:
+    """Look up the topics' routes until they are known, so that brokers send the client checks.
+
+    Brokers check clients that they know, and know those with a route to them. A client that comes
+    back after the load sends nothing, so that nobody would be asked about what the others left; and
+    it may come back before any name server or leader has.
+    """
+    for topic in topics:
+        while not end.is_set():
+            try:
+                await producer.queues(topic)
+            except ClientError:
+                await sleep_until_set(end, PAUSE_AFTER_CRASH_S)
+            else:
+                break
+
+
 class TransactionalClient:
     """One slot's clients, one after another: each works until it crashes or the load ends."""
 
@@ -183,11 +206,14 @@ class TransactionalClient:
             await producer.start()
             crashed = False
             try:
-                await self._introduce(producer)
-                crashed = await self._work(producer, client, stop)
-                if not crashed:
-                    self._idle.set()
-                    await end.wait()
+                async with asyncio.TaskGroup() as tasks:
+                    topics = self._context.scenario.workload.topics
+                    introducing = tasks.create_task(introduce(producer, topics, end))
+                    crashed = await self._work(producer, client, stop)
+                    if not crashed:
+                        self._idle.set()
+                        await end.wait()
+                    introducing.cancel()
             finally:
                 if crashed:
                     await producer.crash()
@@ -195,17 +221,6 @@ class TransactionalClient:
                     await producer.stop()
             if crashed:
                 await sleep_until_set(end, PAUSE_AFTER_CRASH_S)
-
-    async def _introduce(self, producer: TransactionProducer) -> None:
-        """Look up the topics' routes, so that brokers know the client and send it checks.
-
-        Brokers check clients that they know, and know those with a route to them. A client that
-        comes back after the load sends nothing, so that nobody would be asked about what the others
-        left.
-        """
-        for topic in self._context.scenario.workload.topics:
-            with contextlib.suppress(ClientError):  # while the name servers are cut off
-                await producer.queues(topic)
 
     async def _work(self, producer: TransactionProducer, client: str, stop: asyncio.Event) -> bool:
         """Run the processes of one client; return True if it is to crash: they were cancelled."""
