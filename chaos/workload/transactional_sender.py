@@ -16,13 +16,13 @@ Source: RocketMQ's TransactionListener; the run format (half, local, decide, che
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import enum
 import itertools
 import random
 from collections import deque
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from chaos.recording.history import Outcome
 from chaos.workload.actor import Actor, error_text
@@ -58,7 +58,7 @@ from client.produce.transaction_producer import (
 )
 from remoting.records.property_names import PropertyName
 
-__all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient"]
+__all__ = ["IMMUNITY_BEYOND_S_MAX", "CheckLog", "TransactionalClient", "introduce"]
 
 UNKNOWN_ANSWERS_MAX: Final = 2
 SEND_UNKNOWN_SHARE: Final = 0.5
@@ -147,6 +147,29 @@ class _Crash:
             await asyncio.Event().wait()
 
 
+class Router(Protocol):
+    """The part of a producer that `introduce` needs."""
+
+    async def queues(self, topic: str, timeout_ms: int | None = None) -> Sequence[MessageQueue]: ...
+
+
+async def introduce(producer: Router, topics: Sequence[str], end: asyncio.Event) -> None:
+    """Look up the topics' routes until they are known, so that brokers send the client checks.
+
+    Brokers check clients that they know, and know those with a route to them. A client that comes
+    back after the load sends nothing, so that nobody would be asked about what the others left; and
+    it may come back before any name server or leader has.
+    """
+    for topic in topics:
+        while not end.is_set():
+            try:
+                await producer.queues(topic)
+            except ClientError:
+                await sleep_until_set(end, PAUSE_AFTER_CRASH_S)
+            else:
+                break
+
+
 class TransactionalClient:
     """One slot's clients, one after another: each works until it crashes or the load ends."""
 
@@ -187,7 +210,6 @@ class TransactionalClient:
             await producer.start()
             crashed = False
             try:
-                await self._introduce(producer)
                 again = RepeatedDecisions(
                     self._context,
                     producer,
@@ -195,11 +217,15 @@ class TransactionalClient:
                     rng=random.Random(self._rng.getrandbits(64)),
                     acked=self._acked,
                 )
-                crashed = await self._work(producer, listener, client, again, stop)
-                if not crashed:
-                    await again.finish()
-                    self._idle.set()
-                    await end.wait()
+                async with asyncio.TaskGroup() as tasks:
+                    topics = self._context.scenario.workload.topics
+                    introducing = tasks.create_task(introduce(producer, topics, end))
+                    crashed = await self._work(producer, listener, client, again, stop)
+                    if not crashed:
+                        await again.finish()
+                        self._idle.set()
+                        await end.wait()
+                    introducing.cancel()
             finally:
                 if crashed:
                     await producer.crash()
@@ -207,17 +233,6 @@ class TransactionalClient:
                     await producer.stop()
             if crashed:
                 await sleep_until_set(end, PAUSE_AFTER_CRASH_S)
-
-    async def _introduce(self, producer: TransactionProducer) -> None:
-        """Look up the topics' routes, so that brokers know the client and send it checks.
-
-        Brokers check clients that they know, and know those with a route to them. A client that
-        comes back after the load sends nothing, so that nobody would be asked about what the others
-        left.
-        """
-        for topic in self._context.scenario.workload.topics:
-            with contextlib.suppress(ClientError):  # while the name servers are cut off
-                await producer.queues(topic)
 
     async def _work(
         self,

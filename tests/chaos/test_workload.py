@@ -25,7 +25,8 @@ from chaos.workload.messages import (
 )
 from chaos.workload.namespaced_history import NamespacedHistory
 from chaos.workload.pace import Pace, sleep_until_set
-from client.errors import BrokerUnreachableError, UnansweredError
+from chaos.workload.transactional_sender import introduce
+from client.errors import BrokerUnreachableError, NoRouteError, UnansweredError
 from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
 from client.produce.transaction_producer import Decision
 from tests.chaos.histories import ops_of
@@ -272,3 +273,33 @@ def test_a_transaction_that_nobody_decides_stays_unknown() -> None:
     assert {database.check("x") for _ in range(100)} == {Decision.UNKNOWN}
     with pytest.raises(AssertionError):
         database.execute("x", Decision.COMMIT)
+
+
+class Routes:
+    """A producer that learns of no topic at its first attempts."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.known: list[str] = []
+
+    async def queues(self, topic: str, timeout_ms: int | None = None) -> tuple[MessageQueue, ...]:
+        if self.failures:
+            self.failures -= 1
+            raise NoRouteError(f"no route to {topic}")
+        self.known.append(topic)
+        return ()
+
+
+async def test_a_producer_introduces_itself_until_it_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may come back before a leader has, and sends nothing once the load is over."""
+    monkeypatch.setattr("chaos.workload.transactional_sender.PAUSE_AFTER_CRASH_S", 0.001)
+    routes = Routes(failures=3)
+    await introduce(routes, ["orders", "payments"], asyncio.Event())
+    assert routes.known == ["orders", "payments"]
+    end = asyncio.Event()
+    end.set()
+    hopeless = Routes(failures=1)
+    await introduce(hopeless, ["orders"], end)
+    assert hopeless.known == []
