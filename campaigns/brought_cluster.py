@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import json
 import secrets
 import signal
@@ -29,6 +28,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from chaos.cluster.cluster import plan_ports
 from chaos.cluster.layout import lay_out
@@ -91,7 +92,7 @@ class BroughtCluster:
                 status = await self._world.system.status(name)
                 if status is None:
                     raise SystemFailedError(f"{name} does not answer")
-                return json.dumps(dataclasses.asdict(status))
+                return json.dumps(msgspec.structs.asdict(status))
             case ["cut", who, whom]:
                 await self._world.links.cut([Link(who=who, whom=whom)], f"{who} {whom}")
                 return "ok"

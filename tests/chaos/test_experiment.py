@@ -121,7 +121,8 @@ def test_operations_keep_the_rules_of_the_format(ops: list[dict], manifest: dict
     assert [op["t_invoke"] for op in ops] == sorted(op["t_invoke"] for op in ops)
     kinds = collections.Counter(op["f"] for op in ops)
     wanted = {"send", "half", "local", "decide", "check", "poll", "deliver", "commit_offset"}
-    assert wanted | {"fetch_offset", "max_offset", "assign", "query"} == set(kinds)
+    wanted |= {"fetch_offset", "max_offset", "assign", "query"}
+    assert wanted == set(kinds) - {"ask"}, "decisions that have to be refused are rare"
     by_process: dict[str, list[dict]] = collections.defaultdict(list)
     for op in ops:
         by_process[op["process"]].append(op)

@@ -81,7 +81,7 @@ def _op(handle: int, t_invoke: int, f: str) -> list[object]:
 
 
 def _completion(handle: int, t_complete: int) -> list[object]:
-    message = ["v", "U", ["k"], "broker-a", "orders", 1, handle, None, None, None, None, None]
+    message = ["v", "U", ["k"], "broker-a", "orders", 1, handle, *[None] * 6]
     return [COMPLETE, handle, t_complete, "ok", {"messages": [message]}]
 
 

@@ -25,10 +25,16 @@ EARLY = LIVE_MUTANTS["answered before fsync and majority"]
 def test_an_experiment_on_brokers_that_answer_too_early_fails_and_names_the_lost(
     tmp_path: Path,
 ) -> None:
-    row = judged_row(EARLY, run_planted([EARLY], tmp_path / "experiment", seed=3))
-    assert row["as_expected"], row
-    assert row["exit_code"] == 1
-    assert {"A1", "A4"} & set(row["failed"]), row
+    """Each run is seen to answer too early; whether one loses anything is a matter of timing."""
+    rows = []
+    for seed in (3, 4, 5):
+        rows.append(judged_row(EARLY, run_planted([EARLY], tmp_path / str(seed), seed=seed)))
+        assert rows[-1]["as_expected"], rows[-1]
+        assert rows[-1]["exit_code"] == 1
+        if {"A1", "A4"} & set(rows[-1]["failed"]):
+            break
+    else:
+        pytest.fail(f"no run lost anything: {rows}")
 
 
 def _texts(patches: list[SourcePatch]) -> dict[str, str]:

@@ -439,7 +439,7 @@ SENDING_MUTANTS = (
             ),
             SourcePatch(
                 module="chaos.workload.transactional_sender",
-                within="_Process._send_half",
+                within="_Process._send_half_as",
                 before='acked = result.status.value == "SEND_OK"',
                 after="acked = True",
             ),

@@ -16,6 +16,7 @@ __all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "Coverage"]
 RARE_COUNTERS: tuple[str, ...] = (
     "resets_ended_by_late_pulls",
     "resets_followed_behind",
+    "resets_repeated",
     "oneway_commits_lost",
     "stray_disks_started",
 )
