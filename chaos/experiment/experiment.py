@@ -36,6 +36,7 @@ from urllib.parse import urlsplit
 from chaos.cluster.access import access_of, write_accounts
 from chaos.cluster.layout import LayoutError
 from chaos.cluster.processes import ProcessError
+from chaos.experiment.laboratory_log import laboratory_log
 from chaos.experiment.load import TOOL_SLOT, Workload, part_manifest, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
@@ -140,7 +141,8 @@ def run_experiment(
             write_accounts(run.resolve() / ACL_FILE, secrets.token_hex(16))
         # A copy to run the experiment again with; the manifest has the same text.
         (run / "scenario.toml").write_text(scenario.text, encoding="utf-8")
-        result = experiment.run()
+        with laboratory_log(run.resolve()):
+            result = experiment.run()
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
         experiment.give_up("interrupted")
         raise ExperimentInterrupted(run) from error
