@@ -27,29 +27,6 @@ def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
-def test_a_table_is_held_until_the_engine_closes(spark: SparkSession, tmp_path: Path) -> None:
-    engine = SparkEngine(spark)
-    query = "select node from raft where event = 'vote' order by node"
-    try:
-        rows: list[dict[str, object]] = [
-            {"node": "n1", "event": "vote"},
-            {"node": "n2", "event": "append"},
-            {"node": "n0", "event": "vote"},
-        ]
-        engine.load({"raft": table_of(tmp_path, "raft", rows)}, {})
-        asked = spark.sql(query)
-        assert [row.node for row in asked.collect()] == ["n0", "n1"]
-        assert "InMemoryTableScan" in plan_of(asked)
-    finally:
-        engine.close()
-    again = SparkEngine(spark)
-    try:  # another run whose files have the same names
-        again.load({"raft": table_of(tmp_path, "raft", [{"node": "n7", "event": "vote"}])}, {})
-        assert [row.node for row in spark.sql(query).collect()] == ["n7"]
-    finally:
-        again.close()
-
-
 def test_of_an_empty_table_spark_knows_that_it_is_empty(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -25,7 +25,6 @@ from verify.catalogue.rule_files import Rule, Stage
 from verify.engines.engine import FINDINGS_MAX, NOTHING_FOUND, EngineError, Findings, TableFiles
 from verify.engines.side_by_side import find_side_by_side, make_side_by_side
 from verify.spark.java_errors import JAVA_ERRORS, is_interrupted
-from verify.spark.session import HOLDS_TABLES
 from verify.spark.tables import read_table
 
 __all__ = ["SparkEngine"]
@@ -34,8 +33,6 @@ _FOUND: Final = "found"
 _RULES_AT_A_TIME: Final = 3  # one is planned while the others run
 _STAGES_AT_A_TIME: Final = 4  # some of them wait for others
 _FAILURES: Final = (*JAVA_ERRORS, OSError)
-_KIND_OF: Final[Mapping[str, str]] = {"ops": "f", "raft": "event", "log": "kind"}
-"""The tables that most rules read again, and the column by which nearly each picks its rows."""
 
 
 class SparkEngine:
@@ -46,22 +43,17 @@ class SparkEngine:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         self._is_single_task = session.conf.get("spark.sql.shuffle.partitions") == "1"
-        self._holds_tables = session.conf.get(HOLDS_TABLES, "false") == "true"
         self._views: list[str] = []
-        self._held: list[DataFrame] = []
 
     def close(self) -> None:
         for name in self._views:
             self._session.catalog.dropTempView(name)
         self._views.clear()
-        for frame in self._held:  # the session's next run may have files of the same names
-            frame.unpersist()
-        self._held.clear()
 
     def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
         """Load the run's tables, and small ones that are in memory, under their names.
 
-        One without rows stays as it is: put into a partition, or held, it would no longer be known
+        One without rows stays as it is: put into a partition it would no longer be known
         to be empty, and what is joined to it would be run.
         """
         for name, table in tables.items():
@@ -69,7 +61,7 @@ class SparkEngine:
             with _failing(name):
                 frame = read_table(self._session, table.files, schema)
                 if any(file.footer().num_rows for file in table.files):
-                    frame = self._hold(name, self._parted(frame))
+                    frame = self._parted(frame)
                 self._keep(name, frame)
         for name, relation in relations.items():
             schema = from_arrow_schema(relation.schema)
@@ -164,18 +156,6 @@ class SparkEngine:
         """Put a small run's tables into one partition, so that no query exchanges rows: several
         queries run at a time instead."""
         return frame.coalesce(1) if self._is_single_task else frame
-
-    def _hold(self, name: str, frame: DataFrame) -> DataFrame:
-        """Hold a small run's table in memory, by column and in batches, from the first query that
-        reads it on.
-
-        Rows of one kind lie together, so that a query for some kinds skips the batches of others.
-        """
-        if not self._holds_tables or name not in _KIND_OF:
-            return frame
-        held = frame.sortWithinPartitions(_KIND_OF[name]).cache()
-        self._held.append(held)
-        return held
 
     def _keep(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)

@@ -33,7 +33,6 @@ from verify.spark.java import Java, find_java
 
 __all__ = [
     "DEFAULT_MASTER",
-    "HOLDS_TABLES",
     "LOG_CONFIGURATION",
     "LOOPBACK",
     "SMALL_ROWS_MAX",
@@ -64,8 +63,6 @@ _MIDDLE_RUN_OPTIONS = (
 _ARCHIVE = spark_submit.ARCHIVE_VARIABLE
 _ARCHIVE_S = 2.0
 _END_S = 5.0
-HOLDS_TABLES = "spark.ledgermq.holdsTables"
-"""Our own setting, which Spark passes on: whether an engine holds tables in memory."""
 LOG_CONFIGURATION = Path(__file__).parent / "log4j2.properties"
 # With one compiler tier the JVM reserves only 48 MB for code by default. A session of many checks
 # fills that, and a JVM without room for an adapter fails a query with an InternalError.
@@ -212,9 +209,6 @@ def _settings(rows: int | None) -> dict[str, str]:
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.lightweightPlanChangeValidation": "false",  # of Spark's own rules
-        # Of tables held in memory: small batches, of which many can be skipped, as they are.
-        "spark.sql.inMemoryColumnarStorage.batchSize": "2048",
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Of 100 compiled expressions, the default, a hundred rules evict each other's.
         "spark.sql.codegen.cache.maxEntries": "4096",
     }
@@ -233,8 +227,6 @@ def _query_settings(rows: int) -> dict[str, str]:
     """Return the settings that may change while a session runs."""
     single = _is_single_task(rows)
     return {
-        # The SQL names ops 83 times, raft 43 and log 21 times; of a large run they don't fit.
-        HOLDS_TABLES: "true" if is_small(rows) else "false",
         "spark.sql.shuffle.partitions": "1" if single else str(_partitions(rows)),
         "spark.sql.adaptive.enabled": "false" if single else "true",
         "spark.sql.codegen.wholeStage": "false" if single else "true",
