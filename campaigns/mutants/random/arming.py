@@ -1,6 +1,6 @@
 """Plants one random edit into this process, which has imported nothing of the product yet.
 
-Place in the data path: `site/sitecustomize.py`, which Python imports by itself, calls
+Place in the data path: `live/site/sitecustomize.py`, which Python imports by itself, calls
 `arm_this_process`; `campaign` made the environment.
 
 Invariants: the module is compiled from its edited text and from no cache; that the edited code ran is
@@ -27,7 +27,8 @@ from campaigns.mutants.random.edits import MARK, Edit, edited
 __all__ = ["arm_this_process", "armed_environment"]
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-SITE: Final = Path(__file__).resolve().parent / "site"
+SITE: Final = ROOT / "campaigns" / "mutants" / "live" / "site"
+_ARMED_BY: Final = "MUTANTS_ARMED_BY"
 _EDIT: Final = "RANDOM_MUTANT"
 _MODULE: Final = "RANDOM_MUTANT_MODULE"
 _EXECUTED: Final = "RANDOM_MUTANT_EXECUTED"
@@ -42,6 +43,7 @@ def armed_environment(
     return {
         **environment,
         "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)]),
+        _ARMED_BY: __name__,
         _MODULE: module,
         _EDIT: msgspec.json.encode(edit).decode(),
         _EXECUTED: str(executed),
