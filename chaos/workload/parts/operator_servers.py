@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from chaos.cluster.layout import NameServerPlace
@@ -183,7 +184,7 @@ class WriteRight:
         for server in self._servers:
             await self._record.change(
                 {self._key(topic, server.name): text for topic, text in texts.items()},
-                lambda at=server: self._requests.at_name_server(at.name, at.address, command),  # type: ignore[misc]
+                partial(self._requests.at_name_server, server.name, server.address, command),
                 how=code.name.lower(),
                 broker_group=self._group,
             )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from chaos.workload.context import WorkContext
@@ -166,7 +167,7 @@ class TopicKeeper:
             keys = (self._key("route", server.name), self._key("lists", server.name))
             outcome = await self._record.change(
                 dict.fromkeys(keys, ABSENT),
-                lambda at=server: self._requests.at_name_server(at.name, at.address, command),  # type: ignore[misc]
+                partial(self._requests.at_name_server, server.name, server.address, command),
                 how="deletion",
             )
             if outcome != "ok":
@@ -202,7 +203,7 @@ class TopicKeeper:
         for server in self._servers:
             outcome = await self._record.change(
                 {self._key("order", server.name): value},
-                lambda at=server: self._requests.at_name_server(at.name, at.address, command),  # type: ignore[misc]
+                partial(self._requests.at_name_server, server.name, server.address, command),
                 how="order configuration",
             )
             if outcome == "info":
