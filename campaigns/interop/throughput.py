@@ -181,13 +181,15 @@ def table(found: dict[str, dict[str, dict[str, float]]], kinds: Sequence[str]) -
     and of the client for a message, by system and kind."""
     lines = [f"| | {' | '.join(kinds)} |", f"|{'---|' * (len(kinds) + 1)}"]
     for system, by_kind in found.items():
-        cells = [
-            f"{one['messages_per_s']:,.0f}/s, p50 {one['p50_ms']:.2f} ms, "
-            f"{one['broker_us']:.0f} + {one['client_us']:.0f} us"
-            for one in (by_kind[kind] for kind in kinds)
-        ]
+        cells = [_cell(kind, by_kind[kind]) for kind in kinds]
         lines.append(f"| {system} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(kind: str, one: dict[str, float]) -> str:
+    asked = "" if kind == "consume" else f"p50 {one['p50_ms']:.2f} ms, "  # nobody asks there
+    used = f"{one['broker_us']:.0f} + {one['client_us']:.0f} us"
+    return f"{one['messages_per_s']:,.0f}/s, {asked}{used}"
 
 
 def _names(known: Sequence[str]) -> Any:
