@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from raft.core.progress import ProgressState
 from raft.events import (
@@ -618,7 +619,4 @@ def _at(chunk: InstallSnapshot, offset: int) -> InstallSnapshot:
 
 def _later(event: object, now_ms: int) -> SnapshotStored:
     assert isinstance(event, SnapshotStored)
-    return SnapshotStored(
-        **{name: getattr(event, name) for name in SnapshotStored.__slots__ if name != "now_ms"},
-        now_ms=now_ms,
-    )
+    return replace(event, now_ms=now_ms)
