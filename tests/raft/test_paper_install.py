@@ -611,10 +611,7 @@ def _append(
 
 
 def _at(chunk: InstallSnapshot, offset: int) -> InstallSnapshot:
-    return InstallSnapshot(
-        **{name: getattr(chunk, name) for name in InstallSnapshot.__slots__ if name != "offset"},
-        offset=offset,
-    )
+    return replace(chunk, offset=offset)
 
 
 def _later(event: object, now_ms: int) -> SnapshotStored:
