@@ -376,6 +376,10 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
         (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 3, 0]), "entry 1 kind: 3 is unknown"),
         (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1]), "entry 1 size: 1 does not fit"),
         (
+            head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1, 1, 2, -1, 1, 2, 1], payloads=b"x"),
+            "entry 2 size: -1 does not fit",
+        ),
+        (
             head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1], payloads=b"xy"),
             "frame: 1 bytes behind the last entry",
         ),
@@ -390,6 +394,7 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
         (head_of(8, "a", "b", "s", [], None, [], []), "store_id: 's' is not 32 hex digits"),
         (head_of(8, "a", "b", "f" * 32, [], 1, [], []), "voters: none"),
         (head_of(8, "a", "b", "f" * 32, [], None, 1, []), "voters: 1: Expected `array`, got `int`"),
+        (head_of(8, "a", "b", "f" * 32, [], None, ["x" * 256], []), "voters: ['xxx"),
         (head_of(True, "a", "b", 1, True, True), "kind of message: True is unknown"),
         (
             head_of(10, "a", "b", 1, 2**32, False, 0, 0, []),
