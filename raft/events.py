@@ -155,7 +155,7 @@ class ChangeMembership(_Event, frozen=True, kw_only=True):
 
 
 class RoomChanged(_Event, frozen=True, kw_only=True):
-    """Whether the log has room for entries; True at the start.
+    """The log has room for entries, or has none; at the start it has.
 
     Without room a follower appends no entries and reports so in its replies, a leader goes on
     leading (handing over is the shell's decision, and refusing proposals its duty), and a campaign
@@ -168,8 +168,8 @@ class RoomChanged(_Event, frozen=True, kw_only=True):
 
 
 class ReplayChanged(_Event, frozen=True, kw_only=True):
-    """Whether this node is far from having applied what it knows to be committed, as after a
-    restart; False at the start.
+    """This node is far from having applied what it knows to be committed, as after a restart, or
+    no longer is; at the start it is not.
 
     It could be elected, for its log is whole, but could not serve until it has applied it: it waits
     for other nodes to campaign, and accepts no leadership that is handed over.

@@ -119,11 +119,12 @@ def decode_message(frame: memoryview) -> PeerMessage:
 
 def _decode_head(packed: memoryview) -> _AnyHead:
     try:
-        return _decode(packed)
+        head: _AnyHead = _decode(packed)
     except msgspec.ValidationError as error:
         raise WireError(_refusal(packed, str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"head: {type(error).__name__}: {error}") from error
+    return head
 
 
 def _refusal(packed: memoryview, text: str) -> str:

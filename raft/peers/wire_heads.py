@@ -36,7 +36,6 @@ from raft.messages import (
     InstallSnapshot,
     Introduce,
     LogBase,
-    PeerMessage,
 )
 from raft.peers.frame_reader import WireError
 
@@ -61,14 +60,14 @@ _EntryTable = Annotated[list[int], Meta(max_length=3 * ENTRIES_COUNT_MAX)]
 
 
 class Head(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """A head; its tag, the kind of message, stands before its fields."""
+    """A head; its tag, the kind of message, stands before its fields.
+
+    `of` makes the head of a message, `message` the message of a head and the payloads behind it.
+    The latter raises WireError where they don't fit together.
+    """
 
     sender: NodeId
     receiver: NodeId
-
-    def message(self, payloads: memoryview) -> PeerMessage:
-        """Return the message of this head and what stands behind it. Raises WireError."""
-        raise NotImplementedError
 
 
 class AppendEntriesHead(Head, frozen=True, kw_only=True, tag=3):

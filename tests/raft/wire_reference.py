@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +98,7 @@ def _is_text(value: object) -> bool:
     return type(value) is str and len(value) <= 255
 
 
-_CHECKS = {
+_CHECKS: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: _is_int(value, 2**63 - 1),
     "crc": lambda value: _is_int(value, 2**32 - 1),
     "flag": lambda value: type(value) is bool,
