@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import structs
 
 from broker.entry.payload import PAYLOAD_HEADER, UNIT_SIZE, Command, PayloadError, decode_payload
 from ledgermq.exit_codes import EXIT_FAIL, EXIT_OK
@@ -112,7 +113,9 @@ def _survey(store: Path) -> dict[str, Any]:
             "emptying": log.is_resetting,
         },
         "damages": [asdict(damage) for damage in damages],
-        "hard_state": _told(lambda: asdict(read_hard_state(disk, was_written=born)), problems),
+        "hard_state": _told(
+            lambda: structs.asdict(read_hard_state(disk, was_written=born)), problems
+        ),
         "identity": identity,
         "checkpoint": _checkpoint(store),
         "snapshots": _snapshots(disk, store, problems),

@@ -26,11 +26,10 @@ from typing import TypeAlias, assert_never
 
 import msgpack
 
-from raft.ids import Index, NodeId
+from raft.ids import NODE_NAME_SIZE_MAX, Index, NodeId
 
 __all__ = [
     "LEARNERS_COUNT_MAX",
-    "NODE_NAME_SIZE_MAX",
     "VOTERS_COUNT_MAX",
     "AddLearner",
     "Configuration",
@@ -51,9 +50,6 @@ VOTERS_COUNT_MAX = 7
 
 LEARNERS_COUNT_MAX = 7
 """Each costs the leader a copy of everything."""
-
-NODE_NAME_SIZE_MAX = 255
-"""Bytes of a name, and of an address, in UTF-8."""
 
 _STORE_ID_LENGTH = 32
 _HEX_DIGITS = frozenset("0123456789abcdef")

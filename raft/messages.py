@@ -2,8 +2,11 @@
 
 Place in the data path: `raft.core.core` emits and consumes these, `raft.peers.wire` turns them into
 frames, `raft.peers.transport` carries them. One frozen class per RPC, joined by the union
-`Message`. The fields of most stand in a frame in the order that they have here
-(`raft.peers.wire_heads.FLAT`).
+`Message`. A class with a tag is the head of its frame (docs/FORMATS.md, section 10): the tag is its
+kind, its fields follow in the order that they have here, each in the range of its type. The heads
+of the others, which carry entries, members or a snapshot's bytes, are in `raft.peers.wire_heads`.
+
+None of these values can be part of a cycle, so the garbage collector need not look at them.
 
 Every message of the core carries the sender, the receiver and the sender's term, replies included:
 a reply without a term, or of an earlier term, must never move a follower's progress (that is how
@@ -17,10 +20,11 @@ Source: Raft, figure 2 and section 7; Ongaro's dissertation 6.4 (ReadIndex) and 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from raft.ids import Index, NodeId, Term
+from msgspec import Struct
+
+from raft.ids import Index, NodeId, Number, Term
 from raft.membership import Configuration
 
 __all__ = [
@@ -54,8 +58,7 @@ class EntryKind(enum.IntEnum):
     DATA = 2  # the application's bytes, opaque here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """One entry of the log. `payload` is never copied on its way from disk to wire."""
 
     index: Index
@@ -64,16 +67,14 @@ class Entry:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardState:
+class HardState(Struct, frozen=True, kw_only=True, gc=False):
     """Term and vote; durable, file and directory, before a message that depends on them leaves."""
 
     current_term: Term
     voted_for: NodeId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogBase:
+class LogBase(Struct, frozen=True, kw_only=True, gc=False):
     """Place right before a log's first entry: where the log was cut off, or nothing (all zero).
 
     `position` is one past the last byte of that entry, `chain` its chain.
@@ -85,52 +86,54 @@ class LogBase:
     chain: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestVote:
+class _Message(
+    Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True, gc=False
+):
+    """A message from one node to another."""
+
+    sender: NodeId
+    receiver: NodeId
+
+
+class _CoreMessage(_Message, frozen=True, kw_only=True):
+    """A message from one core to another, in the sender's term."""
+
+    term: Term
+
+
+class RequestVote(_CoreMessage, frozen=True, kw_only=True, tag=1):
     """Requests a vote; with `pre_vote` it asks only whether a vote would be granted (9.6).
 
     For a pre-vote `term` is the term that the candidate would enter, not one it has entered.
     """
 
-    sender: NodeId
-    receiver: NodeId
-    term: Term
     last_log_index: Index
     last_log_term: Term
     pre_vote: bool
-    leadership_transfer: bool = False  # set when TimeoutNow started the campaign: skip the lease
+    leadership_transfer: bool  # set when TimeoutNow started the campaign: skip the lease
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestVoteReply:
+class RequestVoteReply(_CoreMessage, frozen=True, kw_only=True, tag=2):
     """Answers a RequestVote. `term` is the requested one if granted, else the current one."""
 
-    sender: NodeId
-    receiver: NodeId
-    term: Term
     granted: bool
     pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntries:
+class AppendEntries(_CoreMessage, frozen=True, kw_only=True):
     """Replicates entries; empty, it is a heartbeat.
 
     `read_round` numbers the leader's rounds of confirmation for ReadIndex; the reply echoes it.
     """
 
-    sender: NodeId
-    receiver: NodeId
-    term: Term
     prev_log_index: Index
     prev_log_term: Term
     entries: tuple[Entry, ...]
     leader_commit: Index
-    read_round: int
+    read_round: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntriesReply:
+class AppendEntriesReply(_CoreMessage, frozen=True, kw_only=True, tag=4):
     """Answers an AppendEntries of the same term.
 
     success: `match_index` = prev_log_index + number of entries, durable on the sender.
@@ -142,29 +145,20 @@ class AppendEntriesReply:
     the reply says, and reports with a later reply that it has room again.
     """
 
-    sender: NodeId
-    receiver: NodeId
-    term: Term
     success: bool
     match_index: Index
     rejected_prev_index: Index
     conflict_index: Index
     conflict_term: Term
-    read_round: int
-    writable: bool = True
+    read_round: Number
+    writable: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutNow:
+class TimeoutNow(_CoreMessage, frozen=True, kw_only=True, tag=5):
     """Makes a caught-up follower campaign at once (dissertation 3.10)."""
 
-    sender: NodeId
-    receiver: NodeId
-    term: Term
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSnapshot:
+class InstallSnapshot(_CoreMessage, frozen=True, kw_only=True):
     """A piece of the application's state for a follower whose log ends before the leader's begins
     (Raft, section 7). Built by the leader's shell when the core requests it.
 
@@ -175,20 +169,16 @@ class InstallSnapshot:
     `offset` on, of `snapshot_size` in all.
     """
 
-    sender: NodeId
-    receiver: NodeId
-    term: Term
     base: LogBase
     configuration: Configuration
     snapshot_index: Index
-    snapshot_size: int
-    offset: int
+    snapshot_size: Number
+    offset: Number
     data: bytes
     crc: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSnapshotReply:
+class InstallSnapshotReply(_CoreMessage, frozen=True, kw_only=True, tag=7):
     """Answers an InstallSnapshot of the same term.
 
     `next_offset`: the first byte of that snapshot that the follower lacks, so that a broken
@@ -196,12 +186,9 @@ class InstallSnapshotReply:
     begins right behind it, durably.
     """
 
-    sender: NodeId
-    receiver: NodeId
-    term: Term
     base_index: Index
     snapshot_index: Index
-    next_offset: int
+    next_offset: Number
     installed: bool
 
 
@@ -217,8 +204,7 @@ Message: TypeAlias = (
 """Messages between cores."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Introduce:
+class Introduce(_Message, frozen=True, kw_only=True):
     """Introduces a store to a peer, before it takes part in anything.
 
     `configuration`: the one in force at a node that takes part in its group; None at one that is
@@ -226,34 +212,26 @@ class Introduce:
     by name, its own included.
     """
 
-    sender: NodeId
-    receiver: NodeId
     store_id: str
     roster: tuple[tuple[NodeId, str], ...]
     configuration: Configuration | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchEntries:
+class FetchEntries(_Message, frozen=True, kw_only=True, tag=9):
     """Requests good copies of the committed entries [first_index, last_index], for a repair."""
 
-    sender: NodeId
-    receiver: NodeId
-    request_id: int
+    request_id: Number
     first_index: Index
     last_index: Index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchEntriesReply:
+class FetchEntriesReply(_Message, frozen=True, kw_only=True):
     """Answers a FetchEntries. `entries` begin at the requested first_index and may end before the
     requested last one; `chain_before` is the chain of the entry before them. `missing`: this node
     has no good copy of the first one (`entries` is empty then). `commit_index`: entries up to there
     are committed, so that a requester whose entries differ knows that its own never were."""
 
-    sender: NodeId
-    receiver: NodeId
-    request_id: int
+    request_id: Number
     entries: tuple[Entry, ...]
     chain_before: int
     missing: bool

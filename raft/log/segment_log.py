@@ -36,7 +36,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from raft.log.damage import Damage
 from raft.log.durable_mark import DurableMark, Mark

@@ -17,7 +17,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from raft.log.damage import Damage, DamagedLogError
 from raft.log.log_recovery import RecoveredLog

@@ -48,7 +48,9 @@ def frame_prefix(parts: Iterable[bytes]) -> bytes:
     for part in parts:
         size += len(part)
         crc = zlib.crc32(part, crc)
-    return _PREFIX.pack(size, crc, zlib.crc32(_SIZE_AND_SUM.pack(size, crc)))
+    assert size <= FRAME_SIZE_BYTES_MAX, f"the configuration allows a frame of {size} bytes"
+    size_and_sum = _SIZE_AND_SUM.pack(size, crc)
+    return size_and_sum + _SIZE.pack(zlib.crc32(size_and_sum))
 
 
 class FrameReader:

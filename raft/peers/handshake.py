@@ -33,9 +33,8 @@ from typing import Final
 
 import msgpack
 
-from raft.messages import NodeId
+from raft.ids import NODE_NAME_SIZE_MAX, NodeId
 from raft.peers.frame_reader import frame_prefix
-from raft.peers.wire import NODE_NAME_SIZE_MAX
 
 __all__ = [
     "HANDSHAKE_FRAME_SIZE_MAX",

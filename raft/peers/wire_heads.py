@@ -1,7 +1,11 @@
-"""Heads of peers' messages: their fields in the order of the wire, and what each may be.
+"""Heads of the messages that carry entries, members or a snapshot's bytes.
 
-Place in the data path: `raft.peers.wire` has the head of a frame decoded here, and what the head
-says of entries and members. Pure.
+Place in the data path: `raft.peers.wire` packs such a head and the payloads behind it into a frame,
+and has the message made of both again. The fields stand in a frame in the order that they have
+here. Pure.
+
+Entries are a flat list of term, kind and payload size each; the indexes follow from that of the
+first. A membership is two flat lists, voters and learners, of name, address and store_id each.
 
 Invariants: every number is in range, every name is valid, terms do not fall along the entries, a
 CONFIG entry holds a membership; anything else is a WireError that names the field.
@@ -9,18 +13,14 @@ CONFIG entry holds a membership; anything else is a WireError that names the fie
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from functools import reduce
-from operator import or_
-from typing import Annotated, Any, Final, cast, get_type_hints
+from typing import Annotated, Final, Self
 
-import msgpack
-import msgspec
+from msgspec import Meta, Struct
 
+from raft.ids import NODE_NAME_SIZE_MAX, NUMBER_MAX, Crc, Index, NodeId, Number, Term
 from raft.membership import (
     LEARNERS_COUNT_MAX,
-    NODE_NAME_SIZE_MAX,
     VOTERS_COUNT_MAX,
     Configuration,
     Member,
@@ -29,226 +29,305 @@ from raft.membership import (
     decode_membership,
 )
 from raft.messages import (
-    AppendEntriesReply,
+    AppendEntries,
     Entry,
     EntryKind,
-    FetchEntries,
-    InstallSnapshotReply,
-    NodeId,
-    RequestVote,
-    RequestVoteReply,
-    TimeoutNow,
+    FetchEntriesReply,
+    InstallSnapshot,
+    Introduce,
+    LogBase,
 )
 from raft.peers.frame_reader import WireError
 
 __all__ = [
-    "APPEND_ENTRIES",
     "ENTRIES_COUNT_MAX",
-    "FETCH_ENTRIES_REPLY",
-    "FLAT",
-    "INSTALL_SNAPSHOT",
-    "INTRODUCE",
-    "NUMBER_MAX",
     "AppendEntriesHead",
     "FetchEntriesReplyHead",
     "Head",
     "InstallSnapshotHead",
     "IntroduceHead",
-    "configuration_of",
-    "decode_entries",
-    "decode_head",
-    "flat_message",
-    "roster_of",
-    "store_id_of",
+    "payloads_of",
 ]
 
 ENTRIES_COUNT_MAX: Final = 65_536
-NUMBER_MAX: Final = 2**63 - 1
-APPEND_ENTRIES: Final = 3
-INSTALL_SNAPSHOT: Final = 6
-INTRODUCE: Final = 8
-FETCH_ENTRIES_REPLY: Final = 10
+_INSTALL_DATA_SIZE_MAX: Final = 16 << 20
 _STORE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _KINDS: Final = {int(kind): kind for kind in EntryKind}
-_PLACE: Final = re.compile(r"at `\$\[(\d+)\]")
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-Crc = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NODE_NAME_SIZE_MAX)]
-Text = Annotated[str, msgspec.Meta(max_length=NODE_NAME_SIZE_MAX)]
-Texts = Annotated[list[Text], msgspec.Meta(max_length=3 * VOTERS_COUNT_MAX)]
-EntryTable = Annotated[list[int], msgspec.Meta(max_length=3 * ENTRIES_COUNT_MAX)]
+_Text = Annotated[str, Meta(max_length=NODE_NAME_SIZE_MAX)]
+_Texts = Annotated[list[_Text], Meta(max_length=3 * VOTERS_COUNT_MAX)]
+_EntryTable = Annotated[list[int], Meta(max_length=3 * ENTRIES_COUNT_MAX)]
 
 
-class Head(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The fields of a head; its tag, the kind of message, stands before them."""
+class Head(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+    """A head; its tag, the kind of message, stands before its fields.
 
-    sender: Name
-    receiver: Name
+    `of` makes the head of a message, `message` the message of a head and the payloads behind it.
+    The latter raises WireError where they don't fit together.
+    """
+
+    sender: NodeId
+    receiver: NodeId
 
 
-class AppendEntriesHead(Head, tag=APPEND_ENTRIES):
-    term: Number
-    prev_log_index: Number
-    prev_log_term: Number
-    leader_commit: Number
+class AppendEntriesHead(Head, frozen=True, kw_only=True, tag=3):
+    term: Term
+    prev_log_index: Index
+    prev_log_term: Term
+    leader_commit: Index
     read_round: Number
-    entries: EntryTable
+    entries: _EntryTable
+
+    @classmethod
+    def of(cls, message: AppendEntries) -> Self:
+        return cls(
+            sender=message.sender,
+            receiver=message.receiver,
+            term=message.term,
+            prev_log_index=message.prev_log_index,
+            prev_log_term=message.prev_log_term,
+            leader_commit=message.leader_commit,
+            read_round=message.read_round,
+            entries=_entry_table(message.entries),
+        )
+
+    def message(self, payloads: memoryview) -> AppendEntries:
+        if self.prev_log_term > self.term:
+            raise WireError(f"prev_log_term: {self.prev_log_term} is above term {self.term}")
+        return AppendEntries(
+            sender=self.sender,
+            receiver=self.receiver,
+            term=self.term,
+            prev_log_index=self.prev_log_index,
+            prev_log_term=self.prev_log_term,
+            leader_commit=self.leader_commit,
+            read_round=self.read_round,
+            entries=_entries(
+                self.entries,
+                payloads,
+                first_index=self.prev_log_index + 1,
+                term_min=self.prev_log_term,
+                term_max=self.term,
+            ),
+        )
 
 
-class InstallSnapshotHead(Head, tag=INSTALL_SNAPSHOT):
-    term: Number
-    base_index: Number
-    base_term: Number
+class InstallSnapshotHead(Head, frozen=True, kw_only=True, tag=6):
+    term: Term
+    base_index: Index
+    base_term: Term
     base_position: Number
     base_chain: Crc
-    configuration_index: Number
-    voters: Texts
-    learners: Texts
-    snapshot_index: Number
+    configuration_index: Index
+    voters: _Texts
+    learners: _Texts
+    snapshot_index: Index
     snapshot_size: Number
     offset: Number
     crc: Number
 
+    @classmethod
+    def of(cls, message: InstallSnapshot) -> Self:
+        assert len(message.data) <= _INSTALL_DATA_SIZE_MAX
+        base, configuration = message.base, message.configuration
+        return cls(
+            sender=message.sender,
+            receiver=message.receiver,
+            term=message.term,
+            base_index=base.index,
+            base_term=base.term,
+            base_position=base.position,
+            base_chain=base.chain,
+            configuration_index=configuration.index,
+            voters=_texts(configuration.membership.voters),
+            learners=_texts(configuration.membership.learners),
+            snapshot_index=message.snapshot_index,
+            snapshot_size=message.snapshot_size,
+            offset=message.offset,
+            crc=message.crc,
+        )
 
-class IntroduceHead(Head, tag=INTRODUCE):
-    store_id: Text
-    roster: Texts
-    configuration_index: Number | None
-    voters: Texts
-    learners: Texts
+    def message(self, payloads: memoryview) -> InstallSnapshot:
+        configuration = _configuration(self.configuration_index, self.voters, self.learners)
+        if self.base_term > self.term:
+            raise WireError(f"base term: {self.base_term} is above term {self.term}")
+        if not self.base_index <= self.snapshot_index >= configuration.index:
+            raise WireError(f"snapshot_index: {self.snapshot_index} is before what it covers")
+        if len(payloads) > _INSTALL_DATA_SIZE_MAX:
+            raise WireError(f"data: {len(payloads)} bytes, at most {_INSTALL_DATA_SIZE_MAX}")
+        if self.offset + len(payloads) > self.snapshot_size:
+            raise WireError(f"data: it ends behind the snapshot's {self.snapshot_size} bytes")
+        return InstallSnapshot(
+            sender=self.sender,
+            receiver=self.receiver,
+            term=self.term,
+            base=LogBase(
+                index=self.base_index,
+                term=self.base_term,
+                position=self.base_position,
+                chain=self.base_chain,
+            ),
+            configuration=configuration,
+            snapshot_index=self.snapshot_index,
+            snapshot_size=self.snapshot_size,
+            offset=self.offset,
+            data=bytes(payloads),
+            crc=self.crc,
+        )
 
 
-class FetchEntriesReplyHead(Head, tag=FETCH_ENTRIES_REPLY):
+class IntroduceHead(Head, frozen=True, kw_only=True, tag=8):
+    store_id: _Text
+    roster: _Texts
+    configuration_index: Index | None
+    voters: _Texts
+    learners: _Texts
+
+    @classmethod
+    def of(cls, message: Introduce) -> Self:
+        configuration = message.configuration
+        membership = Membership() if configuration is None else configuration.membership
+        return cls(
+            sender=message.sender,
+            receiver=message.receiver,
+            store_id=message.store_id,
+            roster=[text for row in message.roster for text in row],
+            configuration_index=None if configuration is None else configuration.index,
+            voters=_texts(membership.voters),
+            learners=_texts(membership.learners),
+        )
+
+    def message(self, payloads: memoryview) -> Introduce:
+        if payloads:
+            raise WireError(f"frame: {len(payloads)} bytes behind the head")
+        configuration = None
+        if self.configuration_index is not None:
+            configuration = _configuration(self.configuration_index, self.voters, self.learners)
+        return Introduce(
+            sender=self.sender,
+            receiver=self.receiver,
+            store_id=_store_id("store_id", self.store_id),
+            roster=_roster(self.roster),
+            configuration=configuration,
+        )
+
+
+class FetchEntriesReplyHead(Head, frozen=True, kw_only=True, tag=10):
     request_id: Number
     chain_before: Crc
     missing: bool
-    commit_index: Number
-    first_index: Number
-    entries: EntryTable
+    commit_index: Index
+    first_index: Index  # 0: there are no entries
+    entries: _EntryTable
+
+    @classmethod
+    def of(cls, message: FetchEntriesReply) -> Self:
+        return cls(
+            sender=message.sender,
+            receiver=message.receiver,
+            request_id=message.request_id,
+            chain_before=message.chain_before,
+            missing=message.missing,
+            commit_index=message.commit_index,
+            first_index=message.entries[0].index if message.entries else 0,
+            entries=_entry_table(message.entries),
+        )
+
+    def message(self, payloads: memoryview) -> FetchEntriesReply:
+        entries = _entries(
+            self.entries, payloads, first_index=self.first_index, term_min=0, term_max=NUMBER_MAX
+        )
+        if bool(entries) != bool(self.first_index):
+            raise WireError(f"first_index: {self.first_index} with {len(entries)} entries")
+        return FetchEntriesReply(
+            sender=self.sender,
+            receiver=self.receiver,
+            request_id=self.request_id,
+            entries=entries,
+            chain_before=self.chain_before,
+            missing=self.missing,
+            commit_index=self.commit_index,
+        )
 
 
-FLAT: Final[dict[type[Any], int]] = {
-    RequestVote: 1,
-    RequestVoteReply: 2,
-    AppendEntriesReply: 4,
-    TimeoutNow: 5,
-    InstallSnapshotReply: 7,
-    FetchEntries: 9,
-}
-"""Messages whose fields are the head's, in their own order, with the kind of each."""
+# Entries.
 
 
-def _flat_head(message: type[Any], kind: int) -> type[Head]:
-    types = {NodeId: Name, int: Number, bool: bool}
-    hints = get_type_hints(message)
-    fields = [(each.name, types[hints[each.name]]) for each in dataclasses.fields(message)]
-    made: Any = msgspec.defstruct(message.__name__, fields[2:], bases=(Head,), tag=kind)
-    return cast("type[Head]", made)
+def payloads_of(entries: tuple[Entry, ...]) -> list[bytes]:
+    """Return what stands behind the head of a message with these entries."""
+    return [entry.payload for entry in entries[:ENTRIES_COUNT_MAX] if entry.payload]
 
 
-_FLAT_HEADS: Final = {_flat_head(message, kind): message for message, kind in FLAT.items()}
-_BY_KIND: Final[dict[int, type[Head]]] = {
-    APPEND_ENTRIES: AppendEntriesHead,
-    INSTALL_SNAPSHOT: InstallSnapshotHead,
-    INTRODUCE: IntroduceHead,
-    FETCH_ENTRIES_REPLY: FetchEntriesReplyHead,
-    **{FLAT[message]: head for head, message in _FLAT_HEADS.items()},
-}
-_WORDS: Final = {
-    Number: "a number in range",
-    Crc: "a CRC32",
-    Name: "a node's name",
-    bool: "a boolean",
-    Text: "text",
-    Number | None: "a number in range",
-    Texts: "a list of texts",
-    EntryTable: "a list of numbers",
-}
-_decoder: Final = msgspec.msgpack.Decoder(reduce(or_, _BY_KIND.values()))
+def _entry_table(entries: tuple[Entry, ...]) -> list[int]:
+    table: list[int] = []
+    for entry in entries[:ENTRIES_COUNT_MAX]:
+        table += (entry.term, entry.kind, len(entry.payload))
+    return table
 
 
-def decode_head(data: memoryview) -> Head:
-    """Decode a head. Raises WireError."""
+def _entries(
+    table: list[int],
+    payloads: memoryview,
+    *,
+    first_index: Index,
+    term_min: Term,
+    term_max: Term,
+) -> tuple[Entry, ...]:
+    """Return the entries of a table and their payloads. Raises WireError."""
+    if len(table) % 3:
+        raise WireError("entries: not a list of term, kind and size")
+    entries: list[Entry] = []
+    numbers = iter(table)
+    index, offset, size_all = first_index, 0, len(payloads)
+    for term, kind_code, size in zip(numbers, numbers, numbers, strict=True):
+        # Terms never fall along a log (5.3), so they can't be checked each by itself.
+        if not term_min <= term <= term_max:
+            raise WireError(f"entry {index} term: {term!r:.40} is not in {term_min}..{term_max}")
+        kind = _KINDS.get(kind_code)
+        if kind is None:
+            raise WireError(f"entry {index} kind: {kind_code!r:.40} is unknown")
+        if not 0 <= size <= size_all - offset:
+            raise WireError(f"entry {index} size: {size!r:.40} does not fit in the frame")
+        payload = bytes(payloads[offset : offset + size])
+        if kind is EntryKind.CONFIG:
+            _check_membership(index, payload)
+        entries.append(Entry(index=index, term=term, kind=kind, payload=payload))
+        term_min = term
+        offset += size
+        index += 1
+    if offset != size_all:
+        raise WireError(f"frame: {size_all - offset} bytes behind the last entry")
+    return tuple(entries)
+
+
+def _check_membership(index: Index, payload: bytes) -> None:
+    """Check a payload that the core will decode and trust."""
     try:
-        head: Head = _decoder.decode(data)
-    except msgspec.ValidationError as error:
-        raise _refusal(data, str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"head: {type(error).__name__}: {error}") from error
-    return head
+        decode_membership(payload)
+    except MembershipError as error:
+        raise WireError(f"entry {index} membership: {error}") from error
 
 
-def flat_message(head: Head) -> Any:
-    """Return the message whose fields the head's are, or None where they are not."""
-    message = _FLAT_HEADS.get(type(head))
-    return None if message is None else message(**msgspec.structs.asdict(head))
+# Members and stores.
 
 
-def _refusal(data: memoryview, text: str) -> WireError:
-    """Name the field that is wrong; msgspec names its place alone."""
-    try:
-        fields = msgpack.unpackb(data, max_map_len=0, max_ext_len=0, max_bin_len=0)
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
-        return WireError(f"head: {type(error).__name__}: {error}")
-    if type(fields) is not list or not fields:
-        return WireError("head: not an array")
-    head = _BY_KIND.get(fields[0]) if type(fields[0]) is int else None
-    if head is None:
-        return WireError(f"kind of message: {fields[0]!r:.40} is unknown")
-    types = get_type_hints(head, include_extras=True)
-    if len(fields) - 1 != len(types):
-        name = head.__name__.removesuffix("Head")
-        return WireError(f"{name}: {len(fields)} fields, not {len(types) + 1}")
-    found = _PLACE.search(text)
-    if found is None:
-        return WireError(f"head: {text}")
-    place = int(found[1])
-    name, kind = list(types.items())[place - 1]
-    return WireError(
-        f"{name}: {fields[place]!r:.40} is not {_WORDS.get(kind, 'a list of its kind')}"
-    )
+def _texts(members: tuple[Member, ...]) -> list[str]:
+    return [text for one in members for text in (one.node_id, one.address, one.store_id)]
 
 
-def roster_of(head: IntroduceHead) -> tuple[tuple[NodeId, str], ...]:
-    """Return the stores known, by name. Raises WireError."""
-    rows = _rows("roster", head.roster, 2, VOTERS_COUNT_MAX)
-    if not all(name for name, _ in rows):
-        raise WireError("roster: a name is empty")
-    return tuple((NodeId(name), store_id_of("roster", one)) for name, one in rows)
-
-
-def store_id_of(name: str, text: str) -> str:
-    """Return a store's name; never "": a store that introduces itself has one."""
-    if not _STORE_ID.fullmatch(text):
-        raise WireError(f"{name}: {text!r:.40} is not 32 hex digits")
-    return text
-
-
-def configuration_of(head: InstallSnapshotHead | IntroduceHead) -> Configuration | None:
-    """Return the configuration that a head carries. Raises WireError."""
-    if head.configuration_index is None:
-        return None
-    voters = _rows("voters", head.voters, 3, VOTERS_COUNT_MAX)
-    learners = _rows("learners", head.learners, 3, LEARNERS_COUNT_MAX)
-    if not voters:
+def _configuration(index: Index, voters: list[str], learners: list[str]) -> Configuration:
+    """Return the configuration of two flat lists of members. Raises WireError."""
+    voter_rows = _rows("voters", voters, 3, VOTERS_COUNT_MAX)
+    learner_rows = _rows("learners", learners, 3, LEARNERS_COUNT_MAX)
+    if not voter_rows:
         raise WireError("voters: none")
     try:
         membership = Membership(
-            voters=tuple(map(_member, voters)), learners=tuple(map(_member, learners))
+            voters=tuple(map(_member, voter_rows)), learners=tuple(map(_member, learner_rows))
         )
     except MembershipError as error:
         raise WireError(f"membership: {error}") from error
-    return Configuration(index=head.configuration_index, membership=membership)
-
-
-def _rows(name: str, texts: list[str], size: int, count_max: int) -> list[list[str]]:
-    """Return a flat list of texts as rows. Raises WireError."""
-    if len(texts) % size or len(texts) > size * count_max:
-        raise WireError(f"{name}: not a list of at most {count_max} times {size} texts")
-    if any(len(text.encode()) > NODE_NAME_SIZE_MAX for text in texts):
-        raise WireError(f"{name}: a text is above {NODE_NAME_SIZE_MAX} bytes")
-    return [texts[begin : begin + size] for begin in range(0, len(texts), size)]
+    return Configuration(index=index, membership=membership)
 
 
 def _member(row: list[str]) -> Member:
@@ -256,44 +335,25 @@ def _member(row: list[str]) -> Member:
     return Member(node_id=NodeId(name), address=address, store_id=store_id)
 
 
-def decode_entries(
-    table: list[int],
-    frame: memoryview,
-    offset: int,
-    *,
-    index: int,
-    term_min: int,
-    term_max: int,
-) -> tuple[Entry, ...]:
-    """Return the entries of a table and the payloads behind the head. Raises WireError."""
-    if len(table) % 3:
-        raise WireError("entries: not a list of term, kind and size")
-    entries: list[Entry] = []
-    frame_size = len(frame)
-    for place in range(0, len(table), 3):
-        term, kind_code, size = table[place : place + 3]
-        if not term_min <= term <= term_max:
-            raise WireError(f"entry {index} term: {term!r:.40} is not in {term_min}..{term_max}")
-        kind = _KINDS.get(kind_code)
-        if kind is None:
-            raise WireError(f"entry {index} kind: {kind_code!r:.40} is unknown")
-        if not 0 <= size <= frame_size - offset:
-            raise WireError(f"entry {index} size: {size!r:.40} does not fit in the frame")
-        payload = bytes(frame[offset : offset + size])
-        if kind is EntryKind.CONFIG:
-            _check_membership(index, payload)
-        entries.append(Entry(index=index, term=term, kind=kind, payload=payload))
-        term_min = term
-        offset += size
-        index += 1
-    if offset != frame_size:
-        raise WireError(f"frame: {frame_size - offset} bytes behind the last entry")
-    return tuple(entries)
+def _roster(texts: list[str]) -> tuple[tuple[NodeId, str], ...]:
+    """Return the stores known, by name. Raises WireError."""
+    rows = _rows("roster", texts, 2, VOTERS_COUNT_MAX)
+    if not all(name for name, _ in rows):
+        raise WireError("roster: a name is empty")
+    return tuple((NodeId(name), _store_id("roster", store_id)) for name, store_id in rows)
 
 
-def _check_membership(index: int, payload: bytes) -> None:
-    """Check a payload that the core will decode and trust."""
-    try:
-        decode_membership(payload)
-    except MembershipError as error:
-        raise WireError(f"entry {index} membership: {error}") from error
+def _store_id(field: str, text: str) -> str:
+    """Return a store's name; never "": a store that introduces itself has one."""
+    if not _STORE_ID.fullmatch(text):
+        raise WireError(f"{field}: {text!r:.40} is not 32 hex digits")
+    return text
+
+
+def _rows(field: str, texts: list[str], size: int, count_max: int) -> list[list[str]]:
+    """Return a flat list of texts as rows. Raises WireError."""
+    if len(texts) % size or len(texts) > size * count_max:
+        raise WireError(f"{field}: not a list of at most {count_max} times {size} texts")
+    if any(len(text.encode()) > NODE_NAME_SIZE_MAX for text in texts):
+        raise WireError(f"{field}: a text is above {NODE_NAME_SIZE_MAX} bytes")
+    return [texts[begin : begin + size] for begin in range(0, len(texts), size)]

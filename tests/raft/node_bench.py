@@ -171,6 +171,7 @@ class Bench(Recorder):
                 conflict_index=0,
                 conflict_term=0,
                 read_round=0,
+                writable=True,
             )
         )
 

@@ -23,6 +23,7 @@ ALLOWED_IMPORTS = {
     "dataclasses",
     "enum",
     "msgpack",
+    "msgspec",
     "operator",
     "random",
     "typing",

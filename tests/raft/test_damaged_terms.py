@@ -229,6 +229,7 @@ def refusals(rig: Rig) -> Iterator[AppendEntriesReply]:
                 conflict_index=conflict_index,
                 conflict_term=conflict_term,
                 read_round=0,
+                writable=True,
             )
 
 
@@ -262,6 +263,7 @@ def test_a_leader_goes_on_whatever_a_follower_refuses(damage: tuple[Index, Index
                 conflict_index=0,
                 conflict_term=0,
                 read_round=0,
+                writable=True,
             )
         )
     assert rig.core.role is Role.LEADER
@@ -287,6 +289,7 @@ def test_a_leader_keeps_in_touch_with_whom_it_can_send_nothing(
                     conflict_index=0,
                     conflict_term=0,
                     read_round=0,
+                    writable=True,
                 )
             )
             rig.now_ms += rig.core._config.heartbeat_ms
@@ -318,6 +321,7 @@ def test_a_leader_that_cannot_read_what_is_to_be_committed_makes_way(repaired: b
                     conflict_index=0,
                     conflict_term=0,
                     read_round=read_round,
+                    writable=True,
                 )
             )
         rig.now_ms += rig.core._config.heartbeat_ms

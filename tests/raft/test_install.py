@@ -7,11 +7,11 @@ import threading
 import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from raft.events import InstallChunk
 from raft.log.disk import OsDisk

@@ -67,6 +67,7 @@ def append_reply(
         conflict_index=0,
         conflict_term=0,
         read_round=0,
+        writable=True,
     )
 
 

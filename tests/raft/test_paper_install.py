@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from raft.core.progress import ProgressState
 from raft.events import (
@@ -610,15 +611,9 @@ def _append(
 
 
 def _at(chunk: InstallSnapshot, offset: int) -> InstallSnapshot:
-    return InstallSnapshot(
-        **{name: getattr(chunk, name) for name in InstallSnapshot.__slots__ if name != "offset"},
-        offset=offset,
-    )
+    return replace(chunk, offset=offset)
 
 
 def _later(event: object, now_ms: int) -> SnapshotStored:
     assert isinstance(event, SnapshotStored)
-    return SnapshotStored(
-        **{name: getattr(event, name) for name in SnapshotStored.__slots__ if name != "now_ms"},
-        now_ms=now_ms,
-    )
+    return replace(event, now_ms=now_ms)

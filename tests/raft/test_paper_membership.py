@@ -590,6 +590,7 @@ def test_late_answers_of_a_removed_member_are_passed_over() -> None:
                 conflict_index=0,
                 conflict_term=0,
                 read_round=0,
+                writable=True,
             ),
         ),
     )

@@ -237,7 +237,10 @@ def a_flip_in(buffers: list[bytes]) -> list[bytes]:
         (encode_message(timeout_now(NodeId("c"), B)), "sender: c on the connection of a"),
         (encode_message(timeout_now(A, NodeId("c"))), "receiver: c, this is b"),
         ([b"\xff\xff\xff\xff"], "frame of 4294967295 bytes"),
-        ([frame_prefix([b"\0\0\0\x01\x90"]), b"\0\0\0\x01\x90"], "head: not an array"),
+        (
+            [frame_prefix([b"\0\0\0\x01\x90"]), b"\0\0\0\x01\x90"],
+            "head: Expected `array` of at least length 1",
+        ),
         ([b"\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\x01\x90"], "prefix of a frame: its bytes"),
         (a_flip_in(encode_message(timeout_now(A, B))), "bytes: they are not those that were sent"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 
 import msgpack
@@ -361,19 +362,23 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
     ("frame", "text"),
     [
         (head_of(11, "a", "b", 1), "kind of message: 11 is unknown"),
-        (head_of(5, "a", "b"), "TimeoutNow: 3 fields, not 4"),
-        (head_of(5, "", "b", 1), "sender: '' is not a node's name"),
-        (head_of(5, "a", 7, 1), "receiver: 7 is not a node's name"),
-        (head_of(5, "a", "b", -1), "term: -1 is not a number in range"),
-        (head_of(5, "a", "b", True), "term: True is not a number in range"),
+        (head_of(5, "a", "b"), "TimeoutNow: Expected `array` of at least length 4, got 3"),
+        (head_of(5, "", "b", 1), "sender: '': Expected `str` of length >= 1"),
+        (head_of(5, "a", 7, 1), "receiver: 7: Expected `str`, got `int`"),
+        (head_of(5, "a", "b", -1), "term: -1: Expected `int` >= 0"),
+        (head_of(5, "a", "b", True), "term: True: Expected `int`, got `bool`"),
         (head_of(5, "a", "b", 1, payloads=b"x"), "frame: 1 bytes behind the head"),
-        (head_of(2, "a", "b", 1, 1, True), "granted: 1 is not a boolean"),
+        (head_of(2, "a", "b", 1, 1, True), "granted: 1: Expected `bool`, got `int`"),
         (head_of(3, "a", "b", 1, 0, 2, 0, 0, []), "prev_log_term: 2 is above term 1"),
         (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1]), "entries: not a list of term, kind and size"),
         (head_of(3, "a", "b", 1, 0, 0, 0, 0, [2, 2, 0]), "entry 1 term: 2 is not in 0..1"),
         (head_of(3, "a", "b", 1, 4, 1, 0, 0, [0, 2, 0]), "entry 5 term: 0 is not in 1..1"),
         (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 3, 0]), "entry 1 kind: 3 is unknown"),
         (head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1]), "entry 1 size: 1 does not fit"),
+        (
+            head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1, 1, 2, -1, 1, 2, 1], payloads=b"x"),
+            "entry 2 size: -1 does not fit",
+        ),
         (
             head_of(3, "a", "b", 1, 0, 0, 0, 0, [1, 2, 1], payloads=b"xy"),
             "frame: 1 bytes behind the last entry",
@@ -388,9 +393,13 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
         (head_of(8, "a", "b", "f" * 32, ["n1"], None, [], []), "roster: not a list of at most 7"),
         (head_of(8, "a", "b", "s", [], None, [], []), "store_id: 's' is not 32 hex digits"),
         (head_of(8, "a", "b", "f" * 32, [], 1, [], []), "voters: none"),
-        (head_of(8, "a", "b", "f" * 32, [], None, 1, []), "voters: 1 is not a list of texts"),
+        (head_of(8, "a", "b", "f" * 32, [], None, 1, []), "voters: 1: Expected `array`, got `int`"),
+        (head_of(8, "a", "b", "f" * 32, [], None, ["x" * 256], []), "voters: ['xxx"),
         (head_of(True, "a", "b", 1, True, True), "kind of message: True is unknown"),
-        (head_of(10, "a", "b", 1, 2**32, False, 0, 0, []), "chain_before: 4294967296 is not a CRC"),
+        (
+            head_of(10, "a", "b", 1, 2**32, False, 0, 0, []),
+            "chain_before: 4294967296: Expected `int` <=",
+        ),
         (head_of(10, "a", "b", 1, 0, False, 0, 1, []), "first_index: 1 with 0 entries"),
         (memoryview(b"\0\0\0\x09\x90"), "head size: 9 does not fit"),
         (memoryview(b"\0"), "frame: 1 bytes are too few"),
@@ -398,7 +407,7 @@ def test_a_flipped_bit_is_a_wire_error_or_another_message(
     ],
 )
 def test_the_error_names_the_field(frame: memoryview, text: str) -> None:
-    with pytest.raises(WireError, match=text.replace("(", r"\(")):
+    with pytest.raises(WireError, match=re.escape(text)):
         decode_message(frame)
 
 

@@ -47,6 +47,7 @@ def _vote(rules: Invariants, voter: NodeId, candidate: NodeId, term: int) -> Non
                 last_log_index=0,
                 last_log_term=0,
                 pre_vote=False,
+                leadership_transfer=False,
             ),
         )
         return

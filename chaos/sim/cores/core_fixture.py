@@ -54,7 +54,7 @@ class World(Protocol):
 def message_line(message: Message) -> str:
     """Return the message as one line of a trace."""
     fields = []
-    for name in message.__slots__:
+    for name in message.__struct_fields__:
         value = getattr(message, name)
         if name in {"sender", "receiver"}:
             continue
