@@ -100,7 +100,7 @@ STORAGE_MUTANTS = (
         name="failed fsync of the kernel counts",
         breaks="what an fsync beside the loop has failed with is not looked at",
         published="PostgreSQL's fsyncgate; Rebello et al., ATC '20",
-        expected=("R9", "recovery", "R5"),
+        expected=("R9", "recovery", "R5", "R10"),
         patches=(
             SourcePatch(
                 module="raft.log.segment_log",
