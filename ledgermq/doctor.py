@@ -7,10 +7,12 @@ import resource
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from raft.log.kernel_aio import examine as refusal_of_kernel_aio
 from verify.spark.java import JavaError, find_java
 
 __all__ = ["Finding", "examine"]
@@ -57,6 +59,15 @@ def _findings() -> Iterator[Finding]:
         what="disk",
         fine=free >= _DISK_FREE_MIN,
         text=f"{free >> 20} MiB free here; an experiment wants {_DISK_FREE_MIN >> 20} MiB",
+    )
+    with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".ledgermq-") as file:
+        refusal = refusal_of_kernel_aio(Path(file.name))
+    yield Finding(
+        what="fsync",
+        fine=True if refusal is None else None,
+        text="by the kernel beside the event loop, in stores here"
+        if refusal is None
+        else f"by a thread in stores here, which takes longer: {refusal}",
     )
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield Finding(

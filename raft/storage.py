@@ -3,17 +3,21 @@
 `Disk` is what `raft.log.segment_log` and `raft.log.hard_state` write to: the operating system's
 files (`raft.log.disk.OsDisk`) or the simulator's disk, which loses un-fsynced writes at a crash and
 tears tails. `LogStorage` is what `raft.core.core` reads from. Both are synchronous: the shell
-decides on which thread a sync runs.
+decides on which thread a sync runs. `begin_sync` alone is not: where the disk can, a sync goes on
+beside the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from raft.messages import Entry, Index, LogBase, Term
 
-__all__ = ["Disk", "DiskFile", "LogBase", "LogStorage", "write_fully"]
+__all__ = ["Disk", "DiskFile", "LogBase", "LogStorage", "OnSynced", "write_fully"]
+
+OnSynced: TypeAlias = Callable[[OSError | None], None]
+"""Called on the event loop once a sync has ended, with what it failed with."""
 
 
 class DiskFile(Protocol):
@@ -45,6 +49,15 @@ class DiskFile(Protocol):
     def sync(self) -> None:
         """Make data and size durable (fdatasync). May run on another thread."""
 
+    def begin_sync(self, on_done: OnSynced) -> bool:
+        """Begin to make durable what was written before this call, data and size, and return.
+
+        What is written meanwhile may become durable with it, or not. Later the loop calls `on_done`
+        once, in any order where several are under way. The file may be closed meanwhile. False:
+        nothing was begun and `on_done` is not called; `sync` still works. Call it on the loop,
+        between `open_syncs` and `close_syncs` of the disk.
+        """
+
     def close(self) -> None: ...
 
 
@@ -63,6 +76,21 @@ class Disk(Protocol):
     def make_directory(self, path: str) -> None: ...
 
     def sync_directory(self, path: str) -> None: ...
+
+    def open_syncs(self, path: str) -> None:
+        """Prepare `begin_sync` for all files, on the running event loop; try it on the file `path`.
+
+        Raises OSError where this disk, file system or machine can't, and says why.
+        """
+
+    def wait_for_syncs(self) -> OSError | None:
+        """Wait, on the loop, until no sync is under way; return what one of them has failed with.
+
+        The loop calls each `on_done` all the same, after this call.
+        """
+
+    def close_syncs(self) -> None:
+        """End what `open_syncs` began; no `on_done` is called any more. Safe without it."""
 
 
 class LogStorage(Protocol):

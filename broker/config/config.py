@@ -64,6 +64,7 @@ class BrokerConfig:
     election_timeout_ms_min: int | None = number(None, 1)
     election_timeout_ms_max: int | None = number(None, 1)
     segment_size_bytes_max: int = number(64 << 20, 1)
+    fsync_by: str = "kernel"  # of the log: the kernel where it can, else a thread; or "thread"
     log_cached_size_bytes: int = 128 << 20  # left in the page cache; 0: as the kernel likes
     snapshot_interval_size_bytes: int = number(1 << 30, 1)  # of log between two snapshots
     pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not

@@ -9,5 +9,5 @@ may say and what is answered, `switchboard` carries it out, `handler` is the req
 Without `--failpoints` nothing of this stands in any path: not even a branch. The room reaches into
 others by name (`catalogue`), so it may name methods that it must not import; a test resolves all.
 
-May import: `broker.request`, `raft.log`, `remoting`.
+May import: `broker.request`, `raft`, `raft.log`, `remoting`.
 """

@@ -86,9 +86,14 @@ _LOG_POINTS: Final = (
         after=("log.append.after", "entries are written, no fsync covers them"),
         fails=True,
     ),
+    # Passed by a sync on a thread and by one that the kernel carries out beside the loop.
     *_points(
-        _LOG + "sync",
+        _LOG + "_tail_to_sync",
         before=("log.sync.before", "between the write of entries and their fsync"),
+        fails=True,
+    ),
+    *_points(
+        _LOG + "_claim",
         after=("log.sync.after", "the fsync is done, nobody was told"),
         fails=True,
     ),

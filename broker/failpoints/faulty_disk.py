@@ -4,6 +4,10 @@ Place in the data path: with `--failpoints` it stands in the place of `raft.log.
 log, hard state, marks and snapshots. Each operation first passes its point (`disk.write`, ...) and
 then does what the disk does, noted in the undo journal.
 
+A sync beside the loop passes `disk.fsync` like any other, so that none slips past what is armed
+there. The kernel carries it out while nothing is armed. Else a thread does, which may wait, fail
+and lie as a kernel would; the log gets the outcome late and on its loop in both cases.
+
 Invariants: unless something is armed it behaves as the disk does; a lie leaves the file unsynced,
 and the journal knows; a short write has written what it says.
 
@@ -15,14 +19,18 @@ Source: `chaos.sim.machine.disk`, which does the same to a simulated node.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from broker.failpoints.orders import ERRORS, Action
 from broker.failpoints.points import FailPoint
 from broker.failpoints.undo_journal import FileUndo, UndoJournal
 from raft.log.disk import OsDisk, OsDiskFile
+from raft.storage import OnSynced
 
 __all__ = ["FaultyDisk", "FaultyFile"]
 
@@ -36,7 +44,9 @@ class FaultyFile:
         path: str,
         undo: FileUndo,
         points: Mapping[str, FailPoint],
+        threads: _SyncThreads,
     ) -> None:
+        self._threads = threads
         self._file = file
         self._path = path
         self._undo = undo
@@ -81,6 +91,22 @@ class FaultyFile:
             with self._undo.syncing():
                 self._file.sync()
 
+    def begin_sync(self, on_done: OnSynced) -> bool:
+        point = self._points["disk.fsync"]
+        if point.is_armed:
+            self._threads.begin(self.sync, on_done)
+            return True
+        covered = self._undo.begin_sync()
+        if not self._file.begin_sync(partial(self._end_sync, covered, on_done)):
+            return False
+        point.passed(self._path)
+        return True
+
+    def _end_sync(self, covered: list[int], on_done: OnSynced, error: OSError | None) -> None:
+        if error is None:
+            self._undo.end_sync(covered)
+        on_done(error)
+
     def close(self) -> None:
         """Close the file and its undo journal. It passes no failpoint, and syncs nothing."""
         self._undo.close()
@@ -95,6 +121,7 @@ class FaultyDisk:
         self._disk = OsDisk(root)
         self._points = points
         self._journal = UndoJournal(root)
+        self._threads = _SyncThreads()
 
     def open(self, path: str, *, create: bool) -> FaultyFile:
         self._points["disk.open"].passed(path)
@@ -105,7 +132,7 @@ class FaultyDisk:
         else:
             file = self._disk.open(path, create=create)
             inode = (self._root / path).stat().st_ino
-        return FaultyFile(file, path, self._journal.file(inode), self._points)
+        return FaultyFile(file, path, self._journal.file(inode), self._points, self._threads)
 
     def list(self, path: str) -> list[str]:
         return self._disk.list(path)
@@ -125,3 +152,54 @@ class FaultyDisk:
         if self._points["disk.fsync_directory"].passed(path) is None:
             with self._journal.syncing(path):
                 self._disk.sync_directory(path)
+
+    def open_syncs(self, path: str) -> None:
+        self._disk.open_syncs(path)
+
+    def wait_for_syncs(self) -> OSError | None:
+        return self._threads.wait() or self._disk.wait_for_syncs()
+
+    def close_syncs(self) -> None:
+        self._disk.close_syncs()
+
+
+class _SyncThreads:
+    """Syncs that passed an armed point: each on a thread of its own until it returns or fails."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[threading.Thread, list[OSError]] = {}
+
+    def begin(self, sync: Callable[[], None], on_done: OnSynced) -> None:
+        loop, failures = asyncio.get_running_loop(), list[OSError]()
+        thread = threading.Thread(
+            target=self._run, args=(sync, on_done, loop, failures), name="armed fsync", daemon=True
+        )
+        self._under_way[thread] = failures
+        thread.start()
+
+    def wait(self) -> OSError | None:
+        """Wait until all have returned; return what one of them has failed with."""
+        found: list[OSError] = []
+        for thread, failures in list(self._under_way.items()):
+            thread.join()
+            found += failures
+        return found[0] if found else None
+
+    def _run(
+        self,
+        sync: Callable[[], None],
+        on_done: OnSynced,
+        loop: asyncio.AbstractEventLoop,
+        failures: list[OSError],
+    ) -> None:
+        try:
+            sync()
+        except OSError as error:
+            failures.append(error)
+        if not loop.is_closed():
+            thread = threading.current_thread()
+            loop.call_soon_threadsafe(self._end, thread, on_done)
+
+    def _end(self, thread: threading.Thread, on_done: OnSynced) -> None:
+        failures = self._under_way.pop(thread)
+        on_done(failures[0] if failures else None)

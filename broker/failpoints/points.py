@@ -110,6 +110,11 @@ class FailPoint:
         if before is not None:
             before.released.set()
 
+    @property
+    def is_armed(self) -> bool:
+        """Whether a pass may do more than be counted."""
+        return self._armed is not None
+
     def report(self) -> PointReport:
         with self._lock:
             return PointReport(

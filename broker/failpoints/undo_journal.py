@@ -109,10 +109,18 @@ class FileUndo:
     @contextmanager
     def syncing(self) -> Iterator[None]:
         """Drop what was noted before, once the body has synced the file without an error."""
+        covered = self.begin_sync()
+        yield
+        self.end_sync(covered)
+
+    def begin_sync(self) -> list[int]:
+        """Return what a sync that begins now covers, for `end_sync`."""
         with self._lock:
             self._close()
-            covered = list(self._generations)
-        yield
+            return list(self._generations)
+
+    def end_sync(self, covered: list[int]) -> None:
+        """Drop what was noted before a sync that has ended without an error."""
         with self._lock:
             for generation in covered:
                 if generation in self._generations:  # no other sync was faster

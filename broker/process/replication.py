@@ -51,6 +51,7 @@ def open_log(
                 secret=_secret(config),
                 dial=config.dial,
                 trace=config.trace,
+                fsync_by=config.fsync_by,
                 segment_size_bytes_max=config.segment_size_bytes_max,
                 log_cached_size_bytes=config.log_cached_size_bytes,
                 snapshot_interval_size_bytes=config.snapshot_interval,

@@ -147,10 +147,10 @@ class CrashDisk(SimDisk):
         self.guard(self._path_of(inode), size, None)
         super().resize(inode, size)
 
-    def sync(self, inode: _Inode) -> None:
+    def sync(self, inode: _Inode, upto: int | None = None) -> None:
         outer, self._syncing = self._syncing, inode
         try:
-            super().sync(inode)
+            super().sync(inode, upto)
         finally:
             self._syncing = outer
 
@@ -241,13 +241,16 @@ def explore(
     one_in: int = 1,
     doing: str | None = None,
     findings_max: int = 5,
+    in_kernel: bool = False,
 ) -> Exploration:
     """Run `script` with two crashes at each pair of operations. `directory` is for locks alone.
 
     `one_in`: of the images that the first crash leaves, only every so many live on. `doing`: the
-    first crash is within such an action.
+    first crash is within such an action. `in_kernel`: see `StoreLife`.
     """
-    return _Explorer(script, directory, (how, how_again), one_in, doing, findings_max).run()
+    explorer = _Explorer(script, directory, (how, how_again), one_in, doing, findings_max)
+    explorer.in_kernel = in_kernel
+    return explorer.run()
 
 
 class _Explorer:
@@ -266,6 +269,7 @@ class _Explorer:
         self._one_in = one_in
         self._doing = doing
         self._findings_max = findings_max
+        self.in_kernel = False
         self._done = Exploration()
         self._seen: tuple[set[tuple[bytes, object]], ...] = (set(), set())
         self._numbers: list[int] = [0, 0]
@@ -280,7 +284,9 @@ class _Explorer:
     def _live(self, level: int, disk: CrashDisk, past: Promise) -> None:
         """A life that dies at each operation in turn, in images of its disk, and goes on itself."""
         script = self._script if level == 0 else AFTERLIFE
-        life = StoreLife(disk, self._directory / str(level), past, name=script.name)
+        life = StoreLife(
+            disk, self._directory / str(level), past, name=script.name, in_kernel=self.in_kernel
+        )
         self._numbers[level] = 0
         disk.watch = lambda operation: self._crash(level, life, operation)
         disk.guard = life.guard

@@ -4,7 +4,8 @@
 `InstallReceiver` what `raft.node.core_shell`, `raft.node.node` and `raft.snapshots.snapshot_keeper`
 do, in their order, told by a script instead of by peers. A round of fsync is begun by one action
 and carried out by a later one; what the loop does meanwhile happens ahead of a given disk operation
-of it.
+of it. `in_kernel`: what wants the log alone is carried out without a thread, and nobody but the
+script says when.
 
 `Promise` is what a start must find after a crash: entries that were reported durable, term and
 vote that messages may have left for, the log's beginning, snapshots. While an action changes one
@@ -26,6 +27,7 @@ from typing import Any
 
 from campaigns.crash_points.store_scripts import Action, Script
 from chaos.sim.machine.disk import SimDisk
+from chaos.sim.machine.sync_lock import SyncLock
 from raft.config import RaftConfig
 from raft.membership import Configuration, Member, encode_membership, make_membership
 from raft.messages import (
@@ -116,7 +118,11 @@ def _state_at(index: Index) -> bytes:
 class StoreLife:
     """One incarnation over `disk`; `promise` grows with what it does."""
 
-    def __init__(self, disk: Any, directory: Path, past: Promise, *, name: str) -> None:
+    def __init__(
+        self, disk: Any, directory: Path, past: Promise, *, name: str, in_kernel: bool = False
+    ) -> None:
+        self._in_kernel = in_kernel
+        self._reports: list[Callable[[], None]] = []
         self.disk = disk
         self.promise = past
         self.doing = "start"
@@ -162,6 +168,10 @@ class StoreLife:
         self.group_commit = GroupCommit(
             store.log, store.hard_state_file, self._on_round, self.carry_out
         )
+        if self._in_kernel:
+            store.log._sync_lock = SyncLock(store.log)  # type: ignore[assignment]  # as good
+            self.disk.kernel = self
+            store.open_syncs()
         self.receiver = InstallReceiver(store.snapshots, size_bytes_max=1 << 20)
         self._is_starting = False
 
@@ -291,6 +301,19 @@ class StoreLife:
 
         self._work = (work, done)
 
+    def begin_sync(self, work: Callable[[], None], report: Callable[[], None]) -> None:
+        """See `chaos.sim.machine.disk.Kernel`."""
+        self._work = (work, lambda _: report())
+
+    def report_soon(self, report: Callable[[], None]) -> None:
+        """See `chaos.sim.machine.disk.Kernel`."""
+        self._reports.append(report)
+
+    def _report(self) -> None:
+        reports, self._reports = self._reports, []
+        for report in reports:
+            report()
+
     def _on_round(self, done: SyncRound, error: BaseException | None) -> None:
         assert error is None
         promise, log = self.promise, self.store.log
@@ -322,6 +345,7 @@ class StoreLife:
         for action in script.actions:
             self.doing = action.name
             self._do(action)
+            self._report()
         self.doing = "idle"
 
     def _do(self, action: Action) -> None:
@@ -525,6 +549,7 @@ class StoreLife:
             self.store.write_checkpoint(index, index, clean=True)
         self.end()
         self._work = None
+        self._reports.clear()
         self.disk.process_crash()
         self.start()
 

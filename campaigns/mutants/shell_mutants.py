@@ -48,6 +48,40 @@ SHELL_MUTANTS = (
         ),
     ),
     Mutant(
+        name="round done when the kernel begins",
+        kind="group",
+        breaks="what waits for an fsync beside the loop leaves when that has begun",
+        expected=("R2", "R9", "R1", "R3", "stopped"),
+        patches=(
+            SourcePatch(
+                module="raft.node.group_commit",
+                within="GroupCommit.begin",
+                before="""
+                if log.begin_sync(self._finish):
+                    return
+                """,
+                after="""
+                if log.begin_sync(lambda _: None):
+                    self._finish(None)
+                    return
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="kernel syncs while a hard state waits",
+        breaks="a vote leaves after the fsync of a log, and its hard state is not durable",
+        expected=("vote before durable", "sent before durable", "R2", "R1", "R3", "recovery"),
+        patches=(
+            SourcePatch(
+                module="raft.log.segment_log",
+                within="SegmentLog.begin_sync",
+                before="or not (self._hard_state is None or self._hard_state.is_saved)",
+                after="or False",
+            ),
+        ),
+    ),
+    Mutant(
         name="round of fsync outlives a truncation",
         kind="group",
         breaks="a round that began before a truncation reports what is no longer there",

@@ -12,6 +12,14 @@ SETTLE_UNSYNCED = SourcePatch(
 )
 """What a killed process left in the page cache is not made durable by the next one's start."""
 
+_NO_KERNEL = SourcePatch(
+    module="raft.log.segment_log",
+    within="SegmentLog.begin_sync",
+    before="not self.begins_syncs",
+    after="True",
+)
+"""All syncs on a thread, so that none passes a bug that stands there by."""
+
 STORAGE_MUTANTS = (
     Mutant(
         name="fsync skipped",
@@ -25,6 +33,7 @@ STORAGE_MUTANTS = (
                 before="tail.file.sync()",
                 after="pass",
             ),
+            _NO_KERNEL,
         ),
     ),
     Mutant(
@@ -44,6 +53,7 @@ STORAGE_MUTANTS = (
                     tail.file.sync()
                 """,
             ),
+            _NO_KERNEL,
         ),
     ),
     Mutant(
@@ -56,16 +66,49 @@ STORAGE_MUTANTS = (
                 within="SegmentLog.sync",
                 before="""
                 tail.file.sync()
-                if tail.end.position > self._marked.position:
-                    self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
-                    self._marked = tail.end
+                self._claim(tail)
                 """,
                 after="""
                 if tail.end.position > self._marked.position:
-                    self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
+                    self._claim(tail)
                     self._mark.sync()
-                    self._marked = tail.end
                 tail.file.sync()
+                """,
+            ),
+            _NO_KERNEL,
+        ),
+    ),
+    Mutant(
+        name="mark raised when the kernel begins",
+        breaks="the durable mark claims bytes whose fsync beside the loop has not ended",
+        expected=("recovery",),
+        patches=(
+            SourcePatch(
+                module="raft.log.segment_log",
+                within="SegmentLog.begin_sync",
+                before="if tail.file.begin_sync(partial(self._end_sync, tail, on_done)):",
+                after="""
+                if tail.end.position > self._marked.position:
+                    self._claim(tail)
+                    self._mark.sync()
+                if tail.file.begin_sync(partial(self._end_sync, tail, on_done)):
+                """,
+            ),
+        ),
+    ),
+    Mutant(
+        name="failed fsync of the kernel counts",
+        breaks="what an fsync beside the loop has failed with is not looked at",
+        published="PostgreSQL's fsyncgate; Rebello et al., ATC '20",
+        expected=("R9", "recovery", "R5", "R10"),
+        patches=(
+            SourcePatch(
+                module="raft.log.segment_log",
+                within="SegmentLog._end_sync",
+                before="if self._syncing is tail:",
+                after="""
+                error = None
+                if self._syncing is tail:
                 """,
             ),
         ),

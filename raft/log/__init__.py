@@ -5,7 +5,8 @@ The room owns the bytes of the log, of term and vote, and the knowledge of what 
 `segment_index`; `log_recovery`, `segment_scan` and `segment_rebuild` open it after a crash;
 `verified_reads` and `readable_log` hand out only what was checked, so that the core never sees a
 damaged entry; `scrub` looks for damage in closed segments and `log_repair` puts good entries in its
-place; `page_cache` lets the kernel forget what stands well before the end. `durable_mark`,
+place; `page_cache` lets the kernel forget what stands well before the end, and `kernel_aio` lets
+it fsync beside the event loop. `durable_mark`,
 `log_base`, `slot_file` and `durable_record` are the small files beside the log. `hard_state` is
 here since no entry may be durable before its term.
 

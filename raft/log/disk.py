@@ -4,15 +4,20 @@ Place in the data path: `raft.log.segment_log` and `raft.log.hard_state` write t
 simulator substitutes its own disk.
 
 Invariants: a directory operation (create, rename, remove) is durable only after `sync_directory`;
-data and size of a file only after `sync`. Writes go through pwritev, so that a full disk is an
-OSError here and never a SIGBUS; a write inside of what was allocated needs no block.
+data and size of a file only after `sync`, or a `begin_sync` that has ended. Writes go through
+pwritev, so that a full disk is an OSError here and never a SIGBUS; a write inside of what was
+allocated needs no block.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
+
+from raft.log.kernel_aio import FsyncQueue
+from raft.storage import OnSynced
 
 __all__ = ["OsDisk", "OsDiskFile", "make_durable_directory"]
 
@@ -22,10 +27,11 @@ _BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; the caller loops on short wri
 class OsDiskFile:
     """One open file descriptor. `sync` may run on another thread while the owner writes."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_disk", "_fd")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, disk: OsDisk) -> None:
         self._fd = fd
+        self._disk = disk
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -52,6 +58,10 @@ class OsDiskFile:
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
+    def begin_sync(self, on_done: OnSynced) -> bool:
+        queue = self._disk.fsync_queue
+        return queue is not None and queue.submit(self._fd, on_done)
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -63,10 +73,11 @@ class OsDisk:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.fsync_queue: FsyncQueue | None = None
 
     def open(self, path: str, *, create: bool) -> OsDiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsDiskFile(os.open(self._root / path, flags, 0o644))
+        return OsDiskFile(os.open(self._root / path, flags, 0o644), self)
 
     def list(self, path: str) -> list[str]:
         """Return the names in a directory, sorted. Raises FileNotFoundError if it is missing."""
@@ -88,6 +99,25 @@ class OsDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def open_syncs(self, path: str) -> None:
+        assert self.fsync_queue is None
+        queue = FsyncQueue()
+        try:
+            queue.try_out(self._root / path)
+        except OSError:
+            queue.close()
+            raise
+        queue.attach(asyncio.get_running_loop())
+        self.fsync_queue = queue
+
+    def wait_for_syncs(self) -> OSError | None:
+        return None if self.fsync_queue is None else self.fsync_queue.wait()
+
+    def close_syncs(self) -> None:
+        queue, self.fsync_queue = self.fsync_queue, None
+        if queue is not None:
+            queue.close()
 
 
 def make_durable_directory(path: Path) -> None:

@@ -108,6 +108,11 @@ class HardStateFile:
         """Lowest term that a restart can begin in, whatever happens."""
         return self._durable.current_term
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the wanted state is durable."""
+        return self._wanted == self._durable
+
     def load(self, *, was_written: bool = False) -> HardState:
         """Return the stored state; term 0 and no vote if none was ever written. Afterwards both
         files are alike, whole and durable.

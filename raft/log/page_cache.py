@@ -52,9 +52,13 @@ class PageCacheWindow:
         if self._size:
             self._segments.append(position)
 
+    def is_due(self, end: int) -> bool:
+        """Return whether `advance(end)` has pages to drop, which may wait for the kernel."""
+        return bool(self._size) and end - self._size >= self._reached + _STEP
+
     def advance(self, end: int) -> None:
         """Note that the log is synced up to `end`, and drop a step of older pages."""
-        if not self._size or end - self._size < self._reached + _STEP:
+        if not self.is_due(end):
             return
         segments = self._segments
         segment = segments[0]

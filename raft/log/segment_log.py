@@ -24,6 +24,9 @@ Invariants:
 
 Threads: everything runs on the loop's thread but `sync`, which may run on one other thread while
 the loop goes on reading and appending (a truncation, and the end of a segment, wait for it).
+`begin_sync` needs no thread, and holds the same lock until it has ended: two fsyncs of a file at
+once share its error, so that one of them may succeed without what the other has lost. It saves no
+hard state, so it is refused while one waits to be saved.
 
 Over 500 lines, because all that changes the log's files and claims stands together: the order of
 both is what a crash exposes.
@@ -35,8 +38,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -55,7 +59,7 @@ from raft.log.segment_table import SegmentTable
 from raft.log.tail_cache import TailCache
 from raft.log.verified_reads import VerifiedReads
 from raft.messages import Entry, Index, LogBase, Term
-from raft.storage import Disk, DiskFile
+from raft.storage import Disk, DiskFile, OnSynced
 
 __all__ = ["SegmentLog", "SyncedTo"]
 
@@ -106,6 +110,9 @@ class SegmentLog:
         self._segment_size_bytes_max = segment_size_bytes_max
         self._hard_state = hard_state
         self._sync_lock = threading.Lock()
+        self._syncing: _Tail | None = None  # what holds the lock beside the loop
+        self.begins_syncs = False
+        """Whether `begin_sync` may be tried; set by the owner of the disk."""
         self._mark = DurableMark(disk, f"{directory}.durable")
         self._base_file = BaseFile(disk, f"{directory}.base")
         self._files = SegmentFiles(
@@ -358,7 +365,7 @@ class SegmentLog:
 
     def _cut(self, cut: LogBase) -> None:
         table, index = self._table, cut.index + 1
-        with self._sync_lock, self._writing():
+        with self._without_syncs():
             # First the claim, then the bytes: a crash between them leaves a mark that is true.
             lowered = cut.position < self._marked.position
             gone = table.truncate_from(cut)
@@ -384,14 +391,65 @@ class SegmentLog:
         covered. Raises OSError, and then for every later call: what is durable is unknown then.
         """
         with self._sync_lock, self._writing():
-            tail = self._tail  # one reference: the loop may append meanwhile
-            self._before_claim(tail.end.term)
+            tail = self._tail_to_sync()
             tail.file.sync()
-            if tail.end.position > self._marked.position:
-                self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
-                self._marked = tail.end
+            self._claim(tail)
             self._files.cached.advance(tail.end.position)
             return SyncedTo(index=tail.end.index, term=tail.end.term)
+
+    def begin_sync(self, on_done: OnSynced) -> bool:
+        """Begin what `sync` does, on the loop, and return; see `DiskFile.begin_sync`.
+
+        False: not begun, since the disk can't, or since more is due than an fsync of the log. A
+        hard state that waits is one such thing: so no sync of this kind can cover an entry, or
+        precede a vote, whose hard state is not durable. Raises OSError as `sync` does.
+        """
+        if (
+            not self.begins_syncs
+            or self._failure is not None
+            or not (self._hard_state is None or self._hard_state.is_saved)
+            or self._files.cached.is_due(self._tail.end.position)
+            or not self._sync_lock.acquire(blocking=False)
+        ):
+            return False
+        try:
+            with self._writing():
+                tail = self._tail_to_sync()
+                if tail.file.begin_sync(partial(self._end_sync, tail, on_done)):
+                    self._syncing = tail
+        finally:
+            if self._syncing is None:
+                self._sync_lock.release()
+        return self._syncing is not None
+
+    def _end_sync(self, tail: _Tail, on_done: OnSynced, error: OSError | None) -> None:
+        if self._syncing is tail:
+            self._conclude(error)
+        on_done(error or self._failure)
+
+    def _conclude(self, error: OSError | None) -> None:
+        """Claim what `begin_sync` has made durable; what has failed is in `_failure` then."""
+        tail, self._syncing = self._syncing, None
+        assert tail is not None
+        try:
+            with suppress(OSError), self._writing():
+                if error is not None:
+                    raise error
+                self._claim(tail)
+        finally:
+            self._sync_lock.release()
+
+    def _tail_to_sync(self) -> _Tail:
+        """Return what a sync covers that begins now, with the hard state of its entries durable."""
+        tail = self._tail  # one reference: the loop may append meanwhile
+        self._before_claim(tail.end.term)
+        return tail
+
+    def _claim(self, tail: _Tail) -> None:
+        """Raise the mark to what was synced."""
+        if tail.end.position > self._marked.position:
+            self._mark.raise_to(Mark(cut=tail.end, last=tail.before, base=tail.base))
+            self._marked = tail.end
 
     def drop_before(self, position: int, segments_max: int | None = None) -> LogBase:
         """Drop the oldest segments that lie wholly below `position`; return the log's new base.
@@ -405,7 +463,7 @@ class SegmentLog:
         if not dropped:
             return table.base
         base = replace(dropped[-1].end, term=table.term(dropped[-1].last_index))
-        with self._sync_lock, self._writing():
+        with self._without_syncs():
             # A crash after the base leaves files below it, which the next start removes.
             self._base_file.save(base)
             self._reset_mark(self._marked, base)
@@ -423,7 +481,7 @@ class SegmentLog:
         Raises OSError, and then for every later call. A crash in it leaves the old log or the empty
         one.
         """
-        with self._sync_lock, self._writing():
+        with self._without_syncs():
             self._before_claim(base.term)
             # A crash from here on: the next start goes on emptying the log.
             self._base_file.save(base, resetting=True)
@@ -504,13 +562,22 @@ class SegmentLog:
         return tuple(confirmed)
 
     def close(self) -> None:
-        """Close every file; not a sync."""
-        with self._sync_lock:
+        """Close every file; not a sync. One that hangs in the kernel is not waited for."""
+        with nullcontext() if self._syncing is not None else self._sync_lock:
             self._mark.close()
             self._base_file.close()
             self._files.close()
 
     # --- inside --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _without_syncs(self) -> Iterator[None]:
+        """Wait for the sync under way, let none begin within the block, write as `_writing`
+        does."""
+        if self._syncing is not None:
+            self._conclude(self._disk.wait_for_syncs())
+        with self._sync_lock, self._writing():
+            yield
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -534,7 +601,7 @@ class SegmentLog:
         """Close the current segment, durable and cut to its entries, and begin the next."""
         table, files = self._table, self._files
         end = table.end
-        with self._sync_lock:
+        with self._without_syncs():
             self._before_claim(end.term)
             files.finish_last(end.position - files.position)
             # Before the successor exists: recovery takes a segment with a successor as durable.

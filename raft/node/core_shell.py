@@ -8,7 +8,7 @@ The order in which a Ready is carried out is a contract (`raft.events`), tested 
 1. where a snapshot replaces the log's beginning, reset the log, durably, and restore the state;
    else truncate and append the log file (no fsync yet);
 2. send `messages`;
-3. make hard state, then log, durable, in one thread, one round for all Readys that came while the
+3. make hard state, then log, durable beside the loop, one round for all Readys that came while the
    last round was under way;
 4. send `messages_after_sync`, in order; those of a Ready that persists nothing wait for the
    rounds under way;

@@ -1,13 +1,16 @@
-"""Group commit: makes rounds of changes durable on a thread, so that the loop never waits.
+"""Group commit: makes rounds of changes durable beside the loop, which never waits for them.
 
 Place in the data path: `raft.node.core_shell` states what each Ready wants durable and what it
 wants sent after. While one round is under way the next one fills, so one fsync serves all that
-arrived meanwhile. `SyncThread` carries the rounds out; the simulator replaces it by virtual time.
+arrived meanwhile. A round that wants the log alone is an fsync that the kernel carries out, where
+the disk can (`SegmentLog.begin_sync`); any other is carried out by `SyncThread`, which the
+simulator replaces by virtual time.
 
 Invariants:
 - rounds are carried out one at a time, each with the hard state first and the log after it
   (`raft.log.hard_state`). The fsync of a round's log may cover entries of the round after it: the
-  log requires their hard state before it counts them;
+  log requires their hard state before it counts them, and begins no fsync of its own accord while
+  a hard state waits to be saved;
 - a round claims what the log held when it started, and nothing where a truncation has overtaken it;
 - messages leave in the order in which they were given, each after everything that was to be
   persisted before it;
@@ -153,6 +156,12 @@ class GroupCommit:
         if self._running.syncs_log:
             log = self._log  # entries appended during the round are not claimed
             self._running.durable = SyncedTo(index=log.last_index, term=log.last_term)
+            try:
+                if log.begin_sync(self._finish):
+                    return
+            except OSError as error:
+                self._finish(error)
+                return
         self._carry_out(self._steps(self._running), self._finish)
 
     @property

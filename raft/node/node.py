@@ -306,6 +306,8 @@ class RaftNode:
         if configuration is None and store.identity.roster:
             configuration = initial_configuration(store.identity.roster)
         self._snapshots.begin_with(restored.kept)
+        if self._config.fsync_by == "kernel":
+            store.open_syncs()
         self._shell = CoreShell(
             self._config,
             store,

@@ -12,7 +12,9 @@ from raft.messages import NodeId
 from raft.peers.handshake import SECRET_SIZE_MIN
 from raft.peers.transport import parse_address
 
-__all__ = ["NodeConfig"]
+__all__ = ["FSYNC_BY", "NodeConfig"]
+
+FSYNC_BY = ("kernel", "thread")
 
 _SEGMENT_SIZE_END = 1 << 31  # offsets in a segment have 32 bits
 
@@ -58,6 +60,10 @@ class NodeConfig:
     reads_count_max: int = 65_536
     """Open read_index calls; one more is refused with NotLeaderError."""
 
+    fsync_by: str = "kernel"
+    """What carries the log's fsyncs out, of `FSYNC_BY`. The kernel by asynchronous I/O where
+    machine and file system can, else a thread."""
+
     snapshot_interval_size_bytes: int = 1 << 30
     """Least growth of the log between two snapshots of the state, which are taken where a segment
     ends. A start after a kill replays about as much."""
@@ -97,6 +103,8 @@ class NodeConfig:
                 f"segment_size_bytes_max: {self.segment_size_bytes_max} is not within "
                 f"{HEADER_SIZE}..{_SEGMENT_SIZE_END - 1}"
             )
+        if self.fsync_by not in FSYNC_BY:
+            raise ValueError(f"fsync_by: {self.fsync_by!r} is not one of {', '.join(FSYNC_BY)}")
         if self.log_cached_size_bytes < 0:
             raise ValueError(f"log_cached_size_bytes: {self.log_cached_size_bytes} is below 0")
         for name in ("proposals_count_max", "reads_count_max"):

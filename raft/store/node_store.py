@@ -78,6 +78,7 @@ class NodeStore:
                     files.callback(StoreLock(config.store).release)
                 disk = OsDisk(config.store)
             self._disk = disk
+            files.callback(disk.close_syncs)
             self._open(files)
             self._files = files.pop_all()
         _log.info(
@@ -202,6 +203,17 @@ class NodeStore:
                 _log.warning("no checkpoint: %s", error)
                 return
             self.checkpoint = checkpoint
+
+    def open_syncs(self) -> None:
+        """Let the log begin fsyncs on the running event loop, where the disk can; else a thread is
+        needed for each. Call it on the loop that `close` is called on."""
+        try:
+            self._disk.open_syncs("hard_state")
+        except OSError as error:
+            _log.info("a thread fsyncs the log: %s", error)
+            return
+        self.log.begins_syncs = True
+        _log.info("the kernel fsyncs the log beside the event loop")
 
     def end_cleanly(
         self,

@@ -11,6 +11,8 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 
+from raft.storage import OnSynced
+
 
 class _Inode:
     def __init__(self) -> None:
@@ -70,6 +72,9 @@ class _File:
             raise OSError(errno.EIO, "Input/output error")
         self._inode.durable = bytearray(self._inode.current)
         self._inode.pending.clear()
+
+    def begin_sync(self, on_done: OnSynced) -> bool:
+        return False
 
     def close(self) -> None:
         self._closed = True

@@ -27,7 +27,7 @@ from raft.node.node import RaftNode
 from raft.replicated_log import (
     CommittedEntry,
 )
-from raft.storage import DiskFile
+from raft.storage import DiskFile, OnSynced
 from raft.store.identity import IdentityFile, StoreIdentity
 from tests.raft.node_group import Recorder, node_config
 
@@ -62,6 +62,17 @@ class RecordingFile:
             raise self.disk.fail["sync"]
         self.file.sync()
         self.disk.record("sync", self.name)
+
+    def begin_sync(self, on_done: OnSynced) -> bool:
+        if "sync" in self.disk.fail and self.name == "commitlog":
+            asyncio.get_running_loop().call_soon(on_done, self.disk.fail["sync"])
+            return True
+
+        def told(error: OSError | None) -> None:
+            self.disk.record("sync", self.name)
+            on_done(error)
+
+        return self.file.begin_sync(told)
 
 
 class RecordingTransport:

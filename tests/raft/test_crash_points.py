@@ -43,9 +43,23 @@ def test_every_crash_of_a_script_is_survived(script, tmp_path: Path) -> None:
     assert set(done.kinds) == {"kill", "failed", "none", "all", "prefix", "scatter"}
 
 
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_every_crash_beside_the_kernels_fsyncs_is_survived(script, tmp_path: Path) -> None:
+    done = explore(script, tmp_path, how=HOW_FEW, how_again=HOW_FEW, one_in=300, in_kernel=True)
+    assert not done.findings, done.findings[0]
+    assert done.kinds["failed"] > 0
+
+
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_every_crash_of_a_drawn_script_is_survived(seed: int, tmp_path: Path) -> None:
-    done = explore(drawn_script(seed), tmp_path, how=HOW_FEW, how_again=HOW_FEW, one_in=200)
+    done = explore(
+        drawn_script(seed),
+        tmp_path,
+        how=HOW_FEW,
+        how_again=HOW_FEW,
+        one_in=200,
+        in_kernel=seed % 2 == 0,
+    )
     assert not done.findings, done.findings[0]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,14 @@ import pytest
 from campaigns.rig.waiting import until
 from chaos.sim.machine.disk import SimDisk
 from raft.events import Role
+from raft.log.disk import OsDisk
 from raft.log.log_recovery import RecoveredLog
 from raft.log.segment_log import SegmentLog
 from raft.messages import NodeId
 from raft.node.node import RaftNode
+from raft.node.node_config import FSYNC_BY
 from raft.replicated_log import LogFullError, NotLeaderError, ProposalStatus
+from raft.storage import OnSynced
 from tests.raft.node_bench import bench
 from tests.raft.node_group import Recorder, free_port, node_config, payload, running
 from tests.raft.snapshot_group import write
@@ -70,34 +75,45 @@ async def test_a_group_without_room_refuses_and_recovers_by_itself(
         await write(group, 5, 5)
 
 
+@pytest.mark.parametrize("fsync_by", FSYNC_BY)
 async def test_a_leader_whose_fsync_hangs_hands_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync_by: str
 ) -> None:
-    async with running(tmp_path) as group:
+    async with running(tmp_path, fsync_by=fsync_by) as group:
         await write(group, 5)
         leader = await group.leader()
         node = group.nodes[leader]
         log = node._store.log
-        sync, goes_on = log.sync, threading.Event()
+        sync, begin_sync, goes_on = log.sync, log.begin_sync, threading.Event()
+        hanging: list[Callable[[], None]] = []
 
         def hangs() -> object:
             goes_on.wait(120)  # longer than anybody waits here
             return sync()
 
+        def hangs_in_kernel(on_done: OnSynced) -> bool:
+            return begin_sync(lambda error: hanging.append(partial(on_done, error)))
+
         monkeypatch.setattr(log, "sync", hangs)
+        monkeypatch.setattr(log, "begin_sync", hangs_in_kernel)
         # A majority has it without the leader's own fsync.
         result = await node.propose(payload(b"committed by the followers"))
         assert result.status is ProposalStatus.COMMITTED
         await until(lambda: node.status().role is not Role.LEADER, "handed over")
         assert await group.leader() != leader
+        assert len(hanging) == (fsync_by == "kernel"), "the way that was asked for"
         goes_on.set()
+        monkeypatch.setattr(log, "begin_sync", begin_sync)
+        for report in hanging:
+            report()
         await write(group, 5, 6)
 
 
+@pytest.mark.parametrize("fsync_by", FSYNC_BY)
 async def test_a_leader_whose_fsync_fails_stops_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync_by: str
 ) -> None:
-    async with running(tmp_path) as group:
+    async with running(tmp_path, fsync_by=fsync_by) as group:
         await write(group, 5)
         leader = await group.leader()
         node = group.nodes[leader]
@@ -105,7 +121,15 @@ async def test_a_leader_whose_fsync_fails_stops_at_once(
         def fails() -> object:
             raise OSError(5, "Input/output error")
 
+        def fails_in_kernel(descriptor: int, on_done: OnSynced) -> bool:
+            asyncio.get_running_loop().call_soon(on_done, OSError(5, "Input/output error"))
+            return True
+
         monkeypatch.setattr(node._store.log, "sync", fails)
+        if fsync_by == "kernel":
+            disk = node._store._disk
+            assert isinstance(disk, OsDisk)
+            monkeypatch.setattr(disk.fsync_queue, "submit", fails_in_kernel)
         node.propose(payload(b"x"))
         error = await node.wait_failed()
         assert isinstance(error, OSError)

@@ -54,6 +54,12 @@ SENDING_MUTANTS = (
                 before="tail.file.sync()",
                 after="pass",
             ),
+            SourcePatch(
+                module="raft.log.segment_log",
+                within="SegmentLog.begin_sync",
+                before="not self.begins_syncs",
+                after="True",
+            ),
         ),
     ),
     LiveMutant(

@@ -4,6 +4,9 @@ Place in the data path: `SimNode` passes what each Ready wants durable. The roun
 product's `GroupCommit`; this module is the thread that carries them out, each step an action of its
 own, so that the node may die, or go on appending and truncating, in between.
 
+In some incarnations the disk carries out by itself what wants the log alone, as a kernel does, and
+the node is told late; the thread has the rest.
+
 Deliberately hostile: an fsync takes time, and a crash in it leaves a random part of it done; a
 truncation may come meanwhile, and the core then gets a late report of entries that are gone; it may
 be notified of a hard state, or find it proved by an entry; messages of a term that has passed may
@@ -20,6 +23,7 @@ from typing import Protocol
 from chaos.sim.cores.invariants import Invariants
 from chaos.sim.machine.disk import SimDisk
 from chaos.sim.machine.scheduler import Scheduler
+from chaos.sim.machine.sync_lock import SyncLock
 from chaos.sim.seed.core_options import SimOptions
 from raft.log.segment_log import SyncedTo
 from raft.messages import HardState, Index, Message, NodeId, Term
@@ -28,6 +32,7 @@ from raft.store.node_store import NodeStore
 
 __all__ = ["Shell", "SyncRounds"]
 
+_KERNEL_RATE = 0.6  # share of incarnations whose disk carries syncs out by itself
 _HARD_STATE_REPORTED_RATE = 0.5
 _STALE_SENT_RATE = 0.5
 _HANDOVER_US_MAX = 100  # between threads; the disk's own time comes on top
@@ -95,6 +100,11 @@ class SyncRounds:
         self._wants_hard_state = False
         self._phases: list[_Phase] = []  # phases of the round under way
         self._covered: SyncedTo | None = None  # end of the log when the round began
+        self._kernel_syncs: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        store.log._sync_lock = SyncLock(store.log)  # type: ignore[assignment]  # as good as a lock
+        if self._random() < _KERNEL_RATE:
+            shell.disk.kernel = self
+            store.open_syncs()
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -131,12 +141,48 @@ class SyncRounds:
         self._group_commit.end()
         while self._phases:
             self._phases.pop(0)[1]()
+        for work, report in self._kernel_syncs:
+            work()
+            report()
+        self._kernel_syncs.clear()
 
     def persist_rest(self) -> None:
         """Make everything that was requested durable, after `end`."""
         self._group_commit.persist_rest()
         self._report_hard_state()
         self._invariants.on_fsync(self._shell.name, self._log.last_index)
+
+    # --- a round that the disk carries out by itself -------------------------------------------
+
+    def begin_sync(self, work: Callable[[], None], report: Callable[[], None]) -> None:
+        """See `chaos.sim.machine.disk.Kernel`. No hard state waits: where this round wants one, the
+        end of a segment has saved it."""
+        self._report_hard_state()
+        self._covered = SyncedTo(index=self._log.last_index, term=self._log.last_term)
+        self._kernel_syncs.append((work, report))
+        delay_us = self._sync_us_min + int(self._random() ** 2 * self._sync_us_spread)
+        delay_us += self._shell.sync_slow_us
+        self._scheduler.after(delay_us, partial(self._work_in_kernel, work, report))
+
+    def report_soon(self, report: Callable[[], None]) -> None:
+        """See `chaos.sim.machine.disk.Kernel`."""
+        self._scheduler.after(0, partial(self._report, report))
+
+    def _work_in_kernel(self, work: Callable[[], None], report: Callable[[], None]) -> None:
+        if not self.stopped and self._shell.guard(work):
+            self._counts["syncs"] += 1
+            self._counts["kernel_syncs"] += 1
+            delay_us = int(self._random() * _HANDOVER_US_MAX)
+            self._scheduler.after(delay_us, partial(self._report, report))
+
+    def _report(self, report: Callable[[], None]) -> None:
+        if self.stopped:
+            return
+        if self._shell.paused:
+            self._shell.when_awake(partial(self._report, report))
+            return
+        self._kernel_syncs = [one for one in self._kernel_syncs if one[1] != report]
+        self._shell.guard(report)
 
     # --- one round -----------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from raft.log.segment_files import segment_path, segment_positions
 from raft.log.segment_log import SegmentLog
 from raft.messages import Index, NodeId, Term
 from raft.replicated_log import CommittedEntry, LogStatus, NotLeaderError, Phase
+from raft.storage import OnSynced
 
 __all__ = ["BrokerMachine", "MachineDisk", "Witness"]
 
@@ -63,11 +64,23 @@ class MachineDisk(SimDisk):
     """Reports when its fuse kills the node, and ends whatever a dead process attempts."""
 
     on_crash: Callable[[str], None]
+    on_kernel_sync: Callable[[], None] = lambda: None
     has_failed = False  # an error was raised since the process began
 
     def open(self, path: str, *, create: bool) -> SimFile:
         file = super().open(path, create=create)
         return _MachineFile(self, file._inode)
+
+    def open_syncs(self, path: str) -> None:
+        """Let the kernel of the current process's machine carry syncs out."""
+        self.kernel = current()
+        super().open_syncs(path)
+
+    def begin_kernel_sync(self, inode: Any, on_done: OnSynced) -> bool:
+        begun = super().begin_kernel_sync(inode, on_done)
+        if begun:
+            self.on_kernel_sync()
+        return begun
 
     def before_read(self) -> None:
         """Raise an armed read error; the fuse does not count reads, which change nothing."""
@@ -166,13 +179,20 @@ class BrokerMachine(Machine):
             short_write_rate=short_write_rate,
             garbage_rate=garbage_rate,
         )
-        self.disk.on_crash = self._on_disk_fuse
+        self._own_disk(self.disk)
 
     def take_disk(self, disk: SimDisk) -> None:
         """Take over the disk of another machine."""
         assert isinstance(disk, MachineDisk)
+        self._own_disk(disk)
+
+    def _own_disk(self, disk: MachineDisk) -> None:
         self.disk = disk
         disk.on_crash = self._on_disk_fuse
+        disk.on_kernel_sync = self._on_kernel_sync
+
+    def _on_kernel_sync(self) -> None:
+        self.counts["kernel_syncs"] += 1
 
     @property
     def is_sound(self) -> bool:

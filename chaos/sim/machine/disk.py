@@ -13,6 +13,8 @@ What it models:
   parent; of the rest a crash keeps a prefix per directory, as journalling file systems do;
 - a sync takes time: after a crash between `begin_sync` and `complete_sync` a random prefix of it is
   done, and what was written in between is not covered by it;
+- a sync that the kernel carries out beside the loop (`begin_sync`) covers what was written before
+  it, perhaps more, and ends late; whether a crash before its report finds it done is chance;
 - a sync that fails drops what it was to write: it stays readable until the page cache is dropped,
   the next sync succeeds without it, and a power failure takes it;
 - a disk may be full: where `capacity_bytes` is set, a file grows only while there is room, and what
@@ -36,10 +38,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from chaos.sim.machine.violation import CrashNow
 from raft.snapshots.snapshot import SnapshotFiles
+from raft.storage import OnSynced
 
 _Operation: TypeAlias = tuple[int, bytes | None]
 _Operations: TypeAlias = list[_Operation]  # `list` is a method's name below
@@ -53,6 +56,7 @@ __all__ = [
     "BASE_WRITE",
     "TAIL_REMOVAL",
     "DiskFault",
+    "Kernel",
     "SimDisk",
     "SimFile",
     "Survival",
@@ -71,6 +75,7 @@ BASE_WRITE = "write of the log's base"
 """The log gets another start: durable or not, oldest segments, or all of them, are removed next."""
 
 _BASE_PATH = "commitlog.base"
+_KERNEL_GOES_ON_RATE = 0.5  # share of syncs under way that are done after a crash of their process
 
 
 class Survival(enum.Enum):
@@ -88,6 +93,17 @@ class DiskFault:
 
     operation: str  # "read", "write", "sync", "open", "rename", "truncate", "allocate"
     error: int  # an errno
+
+
+class Kernel(Protocol):
+    """Carries syncs out beside a process, and reports them to its loop."""
+
+    def begin_sync(self, work: Callable[[], None], report: Callable[[], None]) -> None:
+        """Do `work` some time from now, also while the process is paused, and let its loop call
+        `report` after that."""
+
+    def report_soon(self, report: Callable[[], None]) -> None:
+        """Let the loop call `report`."""
 
 
 class _Inode:
@@ -191,8 +207,29 @@ class SimFile:
     def sync(self) -> None:
         self._disk.sync(self._inode)
 
+    def begin_sync(self, on_done: OnSynced) -> bool:
+        return self._disk.begin_kernel_sync(self._inode, on_done)
+
     def close(self) -> None:
         """Close the file; nothing is flushed."""
+
+
+class _KernelSync:
+    """A sync between `begin_sync` and its report; `count` operations were there before it."""
+
+    __slots__ = ("_is_reported", "_on_done", "count", "error", "inode")
+
+    def __init__(self, inode: _Inode, on_done: OnSynced) -> None:
+        self.inode = inode
+        self.count = inode.operation_count
+        self.error: OSError | None = None
+        self._on_done = on_done
+        self._is_reported = False
+
+    def report(self) -> None:
+        if not self._is_reported:
+            self._is_reported = True
+            self._on_done(self.error)
 
 
 class SimDisk:
@@ -213,6 +250,8 @@ class SimDisk:
         self._name_operations: dict[str, list[_NameOperation]] = {}
         self._sync_in_progress: list[Callable[[], None]] | None = None
         self._recording = False
+        self.kernel: Kernel | None = None  # None: it carries out no syncs beside a process
+        self._kernel_syncs: list[_KernelSync] = []
         self.fuse = 0  # counts operations down; the node dies when it reaches 0
         self.fuse_after: str | None = None  # counting begins behind the next operation of this kind
         self.has_begun_to_count = False  # since it was last cleared by the code that armed the fuse
@@ -325,7 +364,8 @@ class SimDisk:
         if size > len(inode.data):
             inode.do((size, None))
 
-    def sync(self, inode: _Inode) -> None:
+    def sync(self, inode: _Inode, upto: int | None = None) -> None:
+        """Sync the file, or the first `upto` operations of its life alone."""
         if self._sync_in_progress is not None and not self._recording:
             self.complete_sync()  # as the log's lock does: other syncs wait for the one under way
         try:
@@ -334,9 +374,45 @@ class SimDisk:
             # A failed fsync marks the pages clean: the next one succeeds without them.
             inode.drop_pending()
             raise
-        count = inode.operation_count + inode.deferred_count
+        count = inode.operation_count + inode.deferred_count if upto is None else upto
         if not self._is_deferred(partial(inode.settle, count)):
             inode.settle(count)
+
+    def open_syncs(self, path: str) -> None:
+        if self.kernel is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), path)
+
+    def wait_for_syncs(self) -> OSError | None:
+        failure = None
+        for sync in list(self._kernel_syncs):
+            self._do_kernel_sync(sync)
+            failure = failure or sync.error
+            if self.kernel is not None:
+                self.kernel.report_soon(sync.report)
+        return failure
+
+    def close_syncs(self) -> None:
+        self.kernel = None
+        self._kernel_syncs.clear()
+
+    def begin_kernel_sync(self, inode: _Inode, on_done: OnSynced) -> bool:
+        if self.kernel is None:
+            return False
+        self._before("submit")
+        sync = _KernelSync(inode, on_done)
+        self._kernel_syncs.append(sync)
+        self.kernel.begin_sync(partial(self._do_kernel_sync, sync), sync.report)
+        return True
+
+    def _do_kernel_sync(self, sync: _KernelSync) -> None:
+        """Carry the sync out, unless that was done, or a crash came before."""
+        if sync not in self._kernel_syncs:
+            return
+        self._kernel_syncs.remove(sync)
+        try:
+            self.sync(sync.inode, self._rng.choice((None, sync.count)))
+        except OSError as error:
+            sync.error = error
 
     def begin_sync(self) -> None:
         """Defer the steps of a sync until `complete_sync`, for calls up to `end_begin_sync`."""
@@ -517,6 +593,11 @@ class SimDisk:
             step()
         self._sync_in_progress = None
         self._recording = False
+        for sync in self._kernel_syncs:
+            if self._rng.random() < _KERNEL_GOES_ON_RATE:
+                sync.inode.settle(sync.count)
+        self._kernel_syncs.clear()
+        self.kernel = None
         for inode in self._names.values():
             inode.deferred_count = 0
         self.fuse = 0

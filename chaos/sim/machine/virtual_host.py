@@ -123,6 +123,36 @@ class VirtualProcess:
         work_us = int(self.rng.random() * delay_us)
         self.scheduler.after(work_us, partial(self._run_work, work, done, delay_us - work_us))
 
+    def begin_sync(self, work: Callable[[], None], report: Callable[[], None]) -> None:
+        """Let the kernel do `work` after a while, also while the process is paused, and then its
+        loop `report`."""
+        delay_us = self.disk_time_us()
+        begun_us = self.scheduler.now_us
+        self.syncs_begun_us.append(begun_us)
+        work_us = int(self.rng.random() * delay_us)
+        done = partial(self._sync_ended, begun_us, lambda *_: report())
+        self.scheduler.after(work_us, partial(self._run_in_kernel, work, done, delay_us - work_us))
+
+    def report_soon(self, report: Callable[[], None]) -> None:
+        """Let the loop call `report`."""
+        self.loop.call_soon(report)
+
+    def _run_in_kernel(
+        self,
+        work: Callable[[], None],
+        done: Callable[[Any, BaseException | None], None],
+        handover_us: int,
+    ) -> None:
+        if self.loop.dead:
+            return
+        before = enter(self)
+        try:
+            with contextlib.suppress(CrashNow):
+                work()
+        finally:
+            leave(before)
+        self.scheduler.after(handover_us, partial(self.loop.post, done, None, None))
+
     def _sync_ended(
         self,
         begun_us: int,

@@ -36,12 +36,15 @@ import remoting.connections.connection
 from broker.entry.payload import UNIT_SIZE
 from broker.queues.derived_files import FILE_SIZE, FILE_UNITS
 from broker.queues.state_machine import BrokerStateMachine
+from chaos.sim.machine.sync_lock import SyncLock
 from chaos.sim.machine.violation import CrashNow, Violation
 from chaos.sim.machine.virtual_host import current
 from raft.log.disk import OsDisk
 from raft.messages import Index
 from raft.node.core_shell import CoreShell
+from raft.node.node_config import NodeConfig
 from raft.replicated_log import CommittedEntry
+from raft.store.node_store import NodeStore
 from raft.store.store_lock import StoreLock
 from raft.store.trace import RaftTrace
 
@@ -185,6 +188,10 @@ class _WatchedShell(CoreShell):
 
     A read point is not answered before what was committed when it was requested is applied.
     """
+
+    def __init__(self, config: NodeConfig, store: NodeStore, *args: Any, **options: Any) -> None:
+        store.log._sync_lock = SyncLock(store.log)  # type: ignore[assignment]  # as good as a lock
+        super().__init__(config, store, *args, **options)
 
     async def read_index(self) -> Index:
         committed = self.core.commit_index

@@ -31,6 +31,7 @@ COMMON_COUNTERS: tuple[str, ...] = (
     "lost_unsynced_bytes",
     "torn_writes",
     "disk_errors",
+    "kernel_syncs",
     "pauses",
     "connections_lost",
 )

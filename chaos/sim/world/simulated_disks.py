@@ -97,13 +97,13 @@ class WorldDisk(MachineDisk):
             self.fault = DiskFault(operation="write", error=ERRORS[armed.errno])
         return super().write(inode, data, offset)
 
-    def sync(self, inode: Any) -> None:
+    def sync(self, inode: Any, upto: int | None = None) -> None:
         armed = self.points.fsync.passed()
         if armed is not None and armed.action == "lie":
             return
         if armed is not None and armed.action == "error":
             self.fault = DiskFault(operation="sync", error=ERRORS[armed.errno])
-        super().sync(inode)
+        super().sync(inode, upto)
 
     def sync_directory(self, path: str) -> None:
         armed = self.points.fsync.passed()

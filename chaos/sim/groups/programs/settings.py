@@ -8,6 +8,7 @@ memory, one per seed.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ __all__ = ["GROUP", "NameServerProgram", "broker_config", "memory_directory"]
 GROUP: Final = "broker-a"
 _SHARED: Final = "nodes of a simulated group hold this in common"
 _REGISTRATION_INTERVAL_MS: Final = 5_000
+_KERNEL_RATE: Final = 0.7  # share of brokers whose machine can fsync without a thread
 
 
 def broker_config(
@@ -50,6 +52,7 @@ def broker_config(
         heartbeat_ms=options.heartbeat_ms,
         election_timeout_ms_min=options.election_timeout_ms_min,
         election_timeout_ms_max=options.election_timeout_ms_max,
+        fsync_by=_fsync_by(options, node),
         segment_size_bytes_max=options.segment_size_bytes_max,
         log_size_bytes_max=options.log_size_bytes_max,
         message_index_enable=False,  # not in the data path, and its files are not simulated
@@ -63,6 +66,11 @@ def broker_config(
             dedupe_evicted_keys_max=options.dedupe_evicted_keys_max,
         ),
     )
+
+
+def _fsync_by(options: GroupOptions, node: str) -> str:
+    rng = random.Random(f"fsync/{options.seed}/{node}")
+    return "kernel" if rng.random() < _KERNEL_RATE else "thread"
 
 
 class NameServerProgram:

@@ -1,0 +1,38 @@
+"""`ledgermq doctor` says which way this machine fsyncs a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledgermq import doctor
+
+
+@pytest.mark.parametrize(
+    ("refusal", "sign", "text"),
+    [
+        (None, "ok  ", "by the kernel beside the event loop"),
+        ("io_setup: no", "note", "by a thread in stores here, which takes longer: io_setup: no"),
+    ],
+)
+def test_the_way_of_fsyncs_is_named(
+    refusal: str | None,
+    sign: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tried: list[Path] = []
+
+    def told(path: Path) -> str | None:
+        tried.append(path.parent)
+        return refusal
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "refusal_of_kernel_aio", told)
+    assert doctor.examine("fsync"), "neither way is an error"
+    assert capsys.readouterr().out.startswith(f"{sign} fsync: {text}")
+    assert tried == [tmp_path], "where a store would be"
+    assert list(tmp_path.iterdir()) == [], "it changes nothing"
