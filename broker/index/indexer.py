@@ -3,9 +3,11 @@
 Place in the data path: beside it. The state machine says how far it has applied, and leaves the
 newest entries in `broker.entry.applied_entries`; entries that are no longer there the indexer reads
 from the log. It adds the keys to `broker.index.message_index`, a few milliseconds at a time, so
-that requests never wait for it long. Under a load that takes all of the processor it may fall
-behind; a lookup then has it catch up first (`caught_up`). Its progress is saved every few seconds,
-on a thread: keys that were added since then are added again after a kill.
+that requests never wait for it long, and not before 256 KiB of log or a second have come together:
+for a dozen keys the arrays that it works with cost more than the keys do. Under a load that takes
+all of the processor it may fall behind; a lookup then has it catch up first (`caught_up`). Its
+progress is saved every few seconds, on a thread: keys that were added since then are added again
+after a kill.
 
 Invariants: only applied, so committed, entries are indexed, each once, in the log's order; at most
 one slice's keys are in memory; a full disk stops the index and nothing else; an index that is of
@@ -45,6 +47,8 @@ _KEYS_PER_SLICE_MAX: Final = 8_192
 _SAVE_INTERVAL_S: Final = 10.0
 _HOUSEKEEPING_S: Final = 1.0
 _WAIT_S: Final = 1.0
+_GATHERED_S: Final = 1.0
+_GATHERED_SIZE: Final = 256 << 10
 _IDLE_S: Final = 0.02
 
 
@@ -70,6 +74,7 @@ class Indexer:
         self.index = MessageIndex(directory, shape)
         self._is_open = False
         self._checked = False  # that the index is of this log
+        self._worked_s = 0.0
         self._housekept_s = 0.0
         self._saved_s = 0.0
         self._saving = False
@@ -101,7 +106,10 @@ class Indexer:
         if not self._is_open:
             return
         now_s = time.monotonic()
-        if self.behind and now_s >= self._waits_until_s:
+        behind = self.behind
+        is_due = behind >= _GATHERED_SIZE or now_s - self._worked_s >= _GATHERED_S
+        if behind and is_due and now_s >= self._waits_until_s:
+            self._worked_s = now_s
             self._work(now_s + _SLICE_S)
         if now_s - self._housekept_s >= _HOUSEKEEPING_S:
             self._housekept_s = now_s

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from broker.entry.applied_entries import AppliedEntries
 from broker.entry.payload import decode_payload
-from broker.index import message_index
+from broker.index import indexer, message_index
 from broker.index.index_file import (
     HEADER_SIZE,
     IndexFile,
@@ -578,6 +578,25 @@ async def test_a_round_indexes_without_being_asked(indexed):
     assert indexed.indexer.behind == 0
     assert len(indexed.indexer.index) == 1
     await turns(1)
+
+
+async def test_rounds_wait_for_a_second_or_for_much(indexed, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr(indexer.time, "monotonic", lambda: now_s)
+    await indexed.send(b"one", key="U1")
+    indexed.indexer.round()
+    assert indexed.indexer.behind == 0, "the first second is over"
+    await indexed.send(b"two", key="U2")
+    now_s += 0.9
+    indexed.indexer.round()
+    assert 0 < indexed.indexer.behind < 1_000, "it gathers"
+    await indexed.send(bytes(256 << 10), key="U3")
+    indexed.indexer.round()
+    assert indexed.indexer.behind == 0, "it is much"
+    await indexed.send(b"four", key="U4")
+    now_s += 1.1
+    indexed.indexer.round()
+    assert indexed.indexer.behind == 0, "it is time"
 
 
 @pytest.mark.parametrize("words", [True, False])

@@ -47,6 +47,14 @@ async def test_snapshots_come_as_often_as_asked_for(tmp_path: Path) -> None:
     assert log._config.snapshot_interval_size_bytes == 5 << 20
 
 
+async def test_the_log_is_fsynced_as_asked_for(tmp_path: Path) -> None:
+    log = open_log(config(tmp_path, fsync_by="thread"), Recorder())
+    assert isinstance(log, RaftNode)
+    assert log._config.fsync_by == "thread"
+    with pytest.raises(ConfigError, match=r"fsync_by: 'uring' is not one of kernel, thread"):
+        open_log(config(tmp_path, fsync_by="uring"), Recorder())
+
+
 @pytest.mark.parametrize("size", [43, 1 << 31])
 async def test_a_segment_has_a_size_that_its_offsets_can_name(tmp_path: Path, size: int) -> None:
     with pytest.raises(ConfigError, match=r"segment_size_bytes_max: \d+ is not within 44"):

@@ -1,7 +1,8 @@
 """Rounds of fsync against a list: no message leaves before what was wanted ahead of it is durable.
 
 In any order of what nodes want made durable, of messages given behind it, of begun rounds, and of
-their steps as the disk carries them out. The model remembers, of each message, the hard state and
+their steps as the disk carries them out, all of them on a thread or what it can in the kernel. The
+model remembers, of each message, the hard state and
 the end of the log that were wanted before it.
 """
 
@@ -35,7 +36,7 @@ class _Given(NamedTuple):
 
 
 class _World:
-    def __init__(self) -> None:
+    def __init__(self, *, in_kernel: bool) -> None:
         self.disk = SimDisk(random.Random(1))
         self.file = HardStateFile(self.disk)
         self.log = SegmentLog(self.disk, "commitlog", hard_state=self.file)
@@ -46,6 +47,19 @@ class _World:
         self.given: list[_Given] = []
         self.left: list[TimeoutNow] = []
         self.durable_term = self.durable_index = 0
+        self.kernel_syncs = 0
+        if in_kernel:
+            self.disk.kernel = self
+            self.log.begins_syncs = True
+
+    def begin_sync(self, work: Callable[[], None], report: Callable[[], None]) -> None:
+        """See `chaos.sim.machine.disk.Kernel`."""
+        self.kernel_syncs += 1
+        self.carry_out([work], lambda _: report())
+
+    def report_soon(self, report: Callable[[], None]) -> None:
+        """Nothing here waits for the disk."""
+        raise AssertionError
 
     def carry_out(
         self,
@@ -96,7 +110,8 @@ class _World:
 
     def look_at_disk(self) -> None:
         """What a failure of power would leave, on a copy of the disk."""
-        disk = copy.deepcopy(self.disk)
+        left_out = {id(self): None, id(self.disk._kernel_syncs): []}  # they end with the power
+        disk = copy.deepcopy(self.disk, left_out)
         disk.power_failure(Survival.NONE)
         hard_state = HardStateFile(disk)
         hard_state.load()
@@ -112,13 +127,22 @@ class _World:
 
 
 @settings(deadline=None, max_examples=300)
-@given(_STEPS)
-def test_no_message_leaves_before_what_was_wanted_ahead_of_it_is_durable(steps: list[str]) -> None:
-    asyncio.run(_run(steps))
+@given(_STEPS, st.booleans())
+def test_no_message_leaves_before_what_was_wanted_ahead_of_it_is_durable(
+    steps: list[str], in_kernel: bool
+) -> None:
+    asyncio.run(_run(steps, in_kernel=in_kernel))
 
 
-async def _run(steps: list[str]) -> None:
-    world = _World()
+def test_the_kernel_has_its_share() -> None:
+    world = asyncio.run(_run(["term", "entry", "message", "entry", "message"], in_kernel=True))
+    assert world.kernel_syncs == 0, "a hard state was wanted"
+    world = asyncio.run(_run(["entry", "message", "begin", "entry", "message"], in_kernel=True))
+    assert world.kernel_syncs == 2
+
+
+async def _run(steps: list[str], *, in_kernel: bool) -> _World:
+    world = _World(in_kernel=in_kernel)
     for step in steps:
         getattr(world, step)()
     while world.done is not None or len(world.left) < len(world.given):
@@ -126,3 +150,4 @@ async def _run(steps: list[str]) -> None:
         assert world.done is not None, "a message waits for no round"
         world.step()
     assert len(world.left) == len(world.given)
+    return world
