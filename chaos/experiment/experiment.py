@@ -26,7 +26,7 @@ import asyncio
 import dataclasses
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,7 @@ from chaos.recording.run_manifest import describe_environment, write_manifest
 from chaos.recording.sparse_files import cut_trailing_holes
 from chaos.recording.table_converter import HISTORY_FILE
 from chaos.scenario.scenario import Scenario, route_expiry_ms
+from chaos.scenario.schedule import FaultStep
 from chaos.systems.base import SystemFailedError
 from chaos.systems.watch import ClusterWatch
 from chaos.workload.context import WorkContext
@@ -212,6 +213,7 @@ class _Experiment:
         self._faults_possible: list[str] = []
         self._queues: list[dict[str, object]] = []
         self._left_behind: list[dict[str, str]] = []
+        self._steps: Sequence[FaultStep] = ()
         self._consumer_groups: dict[str, dict[str, object]] = {}
         self.progress = Progress(f"{scenario.name}, seed {seed}")
 
@@ -339,8 +341,8 @@ class _Experiment:
                 for name, spec in CATALOGUE.items()
                 if spec.missing_in(parts.world.system.parts, parts.world.links.effects) is None
             )
-            steps = self._scenario.steps(seed=self._seed, possible=possible)
-            await parts.nemesis.run(steps)
+            self._steps = self._scenario.steps(seed=self._seed, possible=possible)
+            await parts.nemesis.run(self._steps)
             await asyncio.sleep(max(0.0, end - loop.time()))
 
     async def _heal(self, parts: _Parts) -> None:
@@ -422,7 +424,7 @@ class _Experiment:
             },
             "dedupe": {"window_ms": scenario.dedupe.window_ms} if self._dedupes else None,
             "limits": scenario.limits and dataclasses.asdict(scenario.limits),
-            **part_manifest(scenario),
+            **part_manifest(scenario, self._steps),
             "routes": {"expire_ms": route_expiry_ms(scenario), "gone_ms": ROUTE_GONE_MS},
         }
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import random
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
 from chaos.scenario.scenario import Scenario, WorkloadSection
+from chaos.scenario.schedule import FaultStep
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.final_drain import DRAIN_GROUP
 from chaos.workload.key_reader import KeyReader, KnownKeys
@@ -52,6 +54,7 @@ TOOL_SLOT: Final = "tool"
 OFFSET_SLOT: Final = "offsets"
 KEY_SLOT: Final = "keys"
 DRAIN_SLOT: Final = "drain"
+_ROUND_TRIP_MS_MAX: Final = 1_000  # of clocks' readings, see broker.state.group_clock
 
 
 def slot_names(scenario: Scenario) -> tuple[str, ...]:
@@ -88,13 +91,28 @@ def namespace_of(scenario: Scenario, part: str) -> str:
     return namespace_name(part) if part in scenario.workload.namespaced else ""
 
 
-def part_manifest(scenario: Scenario) -> dict[str, object]:
-    """Return the keys of run.json that the parts of the scenario add."""
-    return {
+def part_manifest(scenario: Scenario, steps: Sequence[FaultStep] = ()) -> dict[str, object]:
+    """Return the keys of run.json that the parts of the scenario add, where these were its
+    faults."""
+    added = {
         key: value
         for name, section in scenario.parts.items()
         for key, value in PARTS[name].manifest(section).items()
     }
+    delays = added.get("delays")
+    if isinstance(delays, dict):
+        added["delays"] = {**delays, "early_ms": delays["early_ms"] + _clock_error_ms(steps)}
+    return added
+
+
+def _clock_error_ms(steps: Sequence[FaultStep]) -> int:
+    """Return by how much slow links may put the time of a broker group wrong: by half of what one
+    direction is slower than the other, and no round trip of more than a second is heeded."""
+    slower_ms = [
+        float(step.params.get("latency_ms", 0)) + 2 * float(step.params.get("jitter_ms", 0))
+        for step in steps
+    ]
+    return min(_ROUND_TRIP_MS_MAX, math.ceil(max(slower_ms, default=0))) // 2
 
 
 class Workload:

@@ -19,6 +19,7 @@ from chaos.experiment.load import part_manifest, part_topics, slot_names
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.part_sections import PART_SECTIONS
 from chaos.scenario.scenario import ScenarioError, parse_scenario
+from chaos.scenario.schedule import FaultStep
 from chaos.workload.context import WorkContext
 from chaos.workload.messages import tag_of
 from chaos.workload.parts.awaited_values import AwaitedValues
@@ -54,6 +55,26 @@ def test_parts_add_to_the_manifest() -> None:
     assert part_manifest(parse_scenario("[workload.sends]\n", name="x")) == {}
     added = part_manifest(parse_scenario("[workload.timers]\n", name="x"))
     assert set(added) == {"delays"}
+
+
+@pytest.mark.parametrize(
+    ("params", "more_ms"),
+    [
+        ({}, 0),
+        ({"latency_ms": 250, "jitter_ms": 50}, 175),
+        ({"latency_ms": 1_500, "jitter_ms": 0}, 500),
+    ],
+)
+def test_slow_links_may_put_the_time_of_a_group_wrong(params: dict, more_ms: int) -> None:
+    """Seed 3003 of all-faults: a link was slower by half a second in one direction, and what waited
+    until the next start came 30 ms early."""
+    scenario = parse_scenario("[workload.timers]\n", name="x")
+    steps = [
+        FaultStep(name=name, at_s=1, duration_s=1, group=None, params=of)
+        for name, of in (("slow", params), ("kill", {"target": "leader"}))
+    ]
+    by_default = part_manifest(scenario)["delays"]["early_ms"]
+    assert part_manifest(scenario, steps)["delays"]["early_ms"] == by_default + more_ms
 
 
 def test_values_are_awaited_until_they_come_or_are_overdue() -> None:
