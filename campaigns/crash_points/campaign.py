@@ -4,7 +4,9 @@
 
 Runs every script of `store_scripts`, and one for each seed, over the real store (`exploration`). A
 drawn script's first crash lives on only every so often: the pairs of the written ones are tried
-all. Not part of `make test` (an hour of processor time); `make crash-points` runs it on both cores.
+all. Each written script runs a second time, and every other drawn one runs, with the kernel
+carrying out what wants the log alone (`StoreLife`). Not part of `make test` (an hour of processor
+time); `make crash-points` runs it on both cores.
 """
 
 from __future__ import annotations
@@ -25,15 +27,22 @@ from campaigns.crash_points.store_scripts import SCRIPTS, Script, drawn_script
 DRAWN_ONE_IN = 20
 
 
-def _run(script: Script, one_in: int) -> tuple[str, Exploration, float]:
+_Task = tuple[Script, int, bool]  # the last: with the kernel's fsyncs
+
+
+def _run(script: Script, one_in: int, in_kernel: bool) -> tuple[str, Exploration, float]:
     logging.disable(logging.CRITICAL)
     began = time.process_time()
     with tempfile.TemporaryDirectory() as directory:
-        done = explore(script, Path(directory), one_in=one_in)
-    return script.name, done, time.process_time() - began
+        done = explore(script, Path(directory), one_in=one_in, in_kernel=in_kernel)
+    return (
+        f"{script.name}, in the kernel" if in_kernel else script.name,
+        done,
+        time.process_time() - began,
+    )
 
 
-def campaign(tasks: list[tuple[Script, int]], jobs: int) -> dict[str, object]:
+def campaign(tasks: list[_Task], jobs: int) -> dict[str, object]:
     total, cpu_s, rows = Exploration(), 0.0, []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=jobs, mp_context=context) as pool:
@@ -73,9 +82,10 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     first, last = map(int, options.seeds.split(".."))
-    tasks = [(script, options.one_in) for script in SCRIPTS]
+    tasks: list[_Task] = [(script, options.one_in, False) for script in SCRIPTS]
+    tasks += [(script, 2 * options.one_in, True) for script in SCRIPTS]
     one_in = max(DRAWN_ONE_IN, options.one_in)
-    tasks += [(drawn_script(seed), one_in) for seed in range(first, last + 1)]
+    tasks += [(drawn_script(seed), one_in, seed % 2 == 0) for seed in range(first, last + 1)]
     result = campaign(tasks, options.jobs)
     if options.output is not None:
         options.output.write_text(json.dumps(result, indent=2) + "\n")
