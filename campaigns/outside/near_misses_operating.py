@@ -7,11 +7,12 @@ make it legal.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from campaigns.outside.feature_client import queue_name
 from campaigns.outside.feature_surgery import add_op, drop_ops, ops_of
-from campaigns.outside.planting import FEATURES, REPEATED, TWO, NearMiss
+from campaigns.outside.planting import FEATURES, FEATURES_RETAINED, REPEATED, TWO, NearMiss
 from campaigns.outside.plants_decisions import (
     asked_twice,
     copied,
@@ -229,7 +230,22 @@ def _legal(
     return NearMiss(name=name, why=why, base=base, change=change, unknown=doubts, script=script)
 
 
+_BESIDE_FAULTS: Final = replace(
+    FEATURES, seed=8, groups=2, replicas=5, faults=("kill-follower", "cut-follower")
+)
+_ALL_AT_ONCE: Final = replace(
+    FEATURES_RETAINED,
+    seed=3,
+    transactions=True,
+    repeats=True,
+    push=True,
+    broadcast=True,
+    limits=True,
+    faults=("kill-follower",),
+)
 OPERATING_NEAR_MISSES: Final[tuple[NearMiss, ...]] = (
+    _legal("all features beside faults of followers", "no anomaly", None, _BESIDE_FAULTS),
+    _legal("all features and all else in one run", "no anomaly", None, _ALL_AT_ONCE),
     _legal(
         "a reply taken in the moment of giving up",
         "C16: completed before that of one with status NO_REPLY",
