@@ -29,6 +29,19 @@ _RULES = (
     *(f"M{number}" for number in (*range(1, 13), 14, 16, 17)),
 )
 _BATCHES = list(batches(PLANTS))[::3]
+_ONCE_ACCUSED = frozenset(
+    {
+        "a commit behind a dead letter of an exclusive group",
+        "a question that the network doubled",
+        "in order, and none of another tag",
+        "retention took what had been popped",
+    }
+)
+_NEAR_MISSES = [
+    near
+    for place, near in enumerate(NEAR_MISSES)
+    if place % 7 == 0 or near.name in _ONCE_ACCUSED  # all of them: `make outside`
+]
 
 
 def test_the_digest_is_the_pages() -> None:
@@ -107,6 +120,7 @@ def test_every_rule_has_two_plants() -> None:
     assert set(counts) == set(_RULES)
     assert len(PLANTS) >= 360
     assert len(NEAR_MISSES) >= 125
+    assert {near.name for near in NEAR_MISSES} >= _ONCE_ACCUSED
 
 
 @pytest.mark.parametrize("seed", _CLEAN_SEEDS)
@@ -118,7 +132,7 @@ def test_every_feature_at_work_accuses_nobody() -> None:
     assert dict(accused(judge(model_run(FEATURES)))) == {}
 
 
-@pytest.mark.parametrize("near", NEAR_MISSES[::7], ids=lambda near: near.name)
+@pytest.mark.parametrize("near", _NEAR_MISSES, ids=lambda near: near.name)
 def test_what_is_legal_accuses_nobody(near: NearMiss) -> None:
     assert near_miss_alarms(near) == []
 
