@@ -23,6 +23,7 @@ __all__ = [
     "OP_TOPIC",
     "Broker",
     "HalfState",
+    "java_hash",
     "of_message",
     "record",
 ]
@@ -39,6 +40,14 @@ def record(kind: str, **fields: object) -> Row:
     return {**COMMAND, "kind": kind, **fields}
 
 
+def java_hash(text: str) -> int:
+    """String.hashCode of `text`, which has no letters beyond the basic plane."""
+    code = 0
+    for letter in text:
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
 def of_message(kind: str, message: Row, topic: str, queue: int) -> Row:
     """The record of a message, but for its place."""
     return record(
@@ -51,7 +60,7 @@ def of_message(kind: str, message: Row, topic: str, queue: int) -> Row:
         digest=message["digest"],
         tx=message["tx"],
         size=91 + len(message["value"]) * 3 + len(topic),
-        tag_hash=signed_hash("tag", message["value"][0]),
+        tag_hash=java_hash(message["tag"]),
         message=message,
     )
 
@@ -65,6 +74,8 @@ class HalfState:
     offset: int  # of its newest append in the half queue
     since: int  # its commit, or its last check
     checks: int = 0
+    asked_by: str = ""  # the replica that asked last
+    quiet: int = 0  # for so long its producer wants to be asked nothing
     decision: str | None = None
     is_discarded: bool = False
 
@@ -104,6 +115,7 @@ class Broker:
         self.offsets: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
         self.halves: dict[str, HalfState] = {}
         self.half_groups: dict[str, str] = {}
+        self.half_quiet: dict[str, int] = {}
         self.half_offset = 0
         self.ignored: set[str] = set()  # transactions that a defect keeps from being asked about
         self.forgotten: set[str] = set()  # and whose decisions are answered, and never stored
@@ -164,9 +176,10 @@ class Broker:
         wait.then(lambda is_done: answer.resolve(offsets if is_done else None))
         return answer
 
-    def store_half(self, node: Node, message: Row, client_group: str) -> Wait:
+    def store_half(self, node: Node, message: Row, client_group: str, quiet: int = 0) -> Wait:
         tail, answer = self._tail(node), Wait()
         self.half_groups[message["tx"]] = client_group
+        self.half_quiet.setdefault(message["tx"], quiet)
         known = tail.by_key.get(message["uniq_key"])
         if known is not None:
             self.group.wait_for(known[0]).then(lambda _: answer.resolve(known[1]["queue_offset"]))
@@ -240,6 +253,7 @@ class Broker:
                     client_group=self.half_groups[tx],
                     offset=row["queue_offset"],
                     since=now,
+                    quiet=self.half_quiet[tx],
                 )
             elif row["kind"] == "op" and tx in self.halves and not self.halves[tx].decision:
                 self.halves[tx].decision = row["decision"]
@@ -304,8 +318,9 @@ class Broker:
                 or self._tail(node).decided.get(tx)
             ):
                 continue
-            if now - half.since < (interval if half.checks else timeout):
+            if now - half.since < (interval if half.checks else max(timeout, half.quiet)):
                 continue
+            half.asked_by = node.name
             if half.checks >= check_max:
                 self.add(node, [of_message("message", half.message, MAX_TIME_TOPIC, 0)])
             elif ask(tx, half):

@@ -18,10 +18,14 @@ from typing import Final
 from campaigns.outside.judging import accused, judge, undecided
 from campaigns.outside.merging import merged, prefixed
 from campaigns.outside.planting import Plant, planted_run
+from campaigns.outside.plants_decisions import DECISION_PLANTS
 from campaigns.outside.plants_features import FEATURE_PLANTS
 from campaigns.outside.plants_history import HISTORY_PLANTS
 from campaigns.outside.plants_management import MANAGEMENT_PLANTS
+from campaigns.outside.plants_operating import OPERATING_PLANTS
 from campaigns.outside.plants_raft import RAFT_PLANTS
+from campaigns.outside.plants_reading import READING_PLANTS
+from campaigns.outside.plants_retrying import RETRYING_PLANTS
 from campaigns.outside.plants_store import STORE_PLANTS
 from campaigns.outside.plants_times import TIME_PLANTS
 from campaigns.outside.plants_transactions import TRANSACTION_PLANTS
@@ -39,6 +43,10 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *SECOND_PLANTS,
     *FEATURE_PLANTS,
     *MANAGEMENT_PLANTS,
+    *RETRYING_PLANTS,
+    *READING_PLANTS,
+    *OPERATING_PLANTS,
+    *DECISION_PLANTS,
 )
 # What a merged run would blur: limits, fault windows, and what every group has to read.
 _ALONE: Final = frozenset({"A5", "A14", "A16", "A22", "T8", "C5", "D3", "D5", "M10"})

@@ -74,10 +74,11 @@ def message(
     shard: str | None = None,
     seq: int | None = None,
     tx: str | None = None,
+    tag: str | None = None,
 ) -> Row:
-    """A message as its producer makes it."""
+    """A message as its producer makes it; without a tag it has its value's first letter."""
     properties = {
-        "TAGS": value[0],
+        "TAGS": tag or value[0],
         "KEYS": " ".join(keys),
         "u_from": value.split(".", maxsplit=1)[0],
     }
@@ -94,6 +95,7 @@ def message(
         "seq": seq,
         "tx": tx,
         "reconsume": 0,
+        "tag": properties["TAGS"],  # no column: the log has its hash
     }
 
 

@@ -1,116 +1,52 @@
-"""Clients of further features in a model run: delays, POP, locks, retries, resets, topics, routes.
+"""Clients of further features in a model run: delays, POP, locks, retries, resets, requests.
 
 Place in the data path: one process per feature beside the clients of every run, in topics of its
-own; `model_cluster` starts them where its options say so. A feature's history is short and always
-the same: what is planted into it are the anomalies.
+own; `feature_cast` lists them. A feature's history is short and always the same: what is planted
+into it are the anomalies.
 
 Invariants: as the page of the format says of a clean run; what is sent here is stored by the
 model's broker, so that logs, traces and queues show it, too.
-
-Written from docs/RUN_FORMAT.md, docs/RULES.md and docs/FORMATS.md alone.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from campaigns.outside.broker_model import Broker, of_message
-from campaigns.outside.client_world import Client, World, message
+from campaigns.outside.client_world import message
+from campaigns.outside.feature_client import (
+    GROUP,
+    WHEEL,
+    Feature,
+    group_settings,
+    queue_name,
+)
 from campaigns.outside.run_rows import MS, SECOND, Row
 from campaigns.outside.virtual_time import Process
 
-__all__ = ["FEATURE_GROUPS", "FEATURE_TOPICS", "MANIFEST", "feature_clients"]
+__all__ = [
+    "SIMPLE_GROUPS",
+    "SIMPLE_TOPICS",
+    "Asker",
+    "Backer",
+    "Delayer",
+    "Hearer",
+    "Locker",
+    "OrderedPopper",
+    "Popper",
+    "Refuser",
+]
 
-GROUP: Final = "broker-a"
-WHEEL: Final = "rmq_sys_wheel_timer"
-FEATURE_TOPICS: Final = ("later", "popped", "inorder", "locked", "again", "told", "back", "asked")
-FEATURE_TOPICS_GONE: Final = "gone"
-PERM: Final = "perm"
-PAUSE: Final = MS // 10
-INVISIBLE: Final = 2 * SECOND
-MANIFEST: Final[Row] = {
-    "delays": {"early_ms": 0, "recall_ms": 0, "lost_ms": 500},
-    "routes": {"expire_ms": 500, "gone_ms": 500},
+SIMPLE_TOPICS: Final = ("later", "popped", "inorder", "locked", "again", "told", "back", "asked")
+SIMPLE_GROUPS: Final[Row] = {
+    "later-readers": group_settings("later"),
+    "poppers": group_settings("popped", retries_max=1, redelivery_ms=1000),
+    "in-order": group_settings("inorder", ordered=True, redelivery_ms=1000),
+    "lockers": group_settings("locked", ordered=True, exclusive=True),
+    "refusers": group_settings("again", at_least_once=False, retries_max=1),
+    "hearers": group_settings("told", kind="broadcast"),
+    "backers": group_settings("back", at_least_once=False),
+    "answerers": group_settings("asked"),
 }
-
-
-def _group(topic: str, *, at_least_once: bool = True, **more: Any) -> Row:
-    told: Row = {"kind": "cluster", "at_least_once": at_least_once, "ordered": False}
-    return {**told, "topics": [topic], "rebalance_ms": 5000, **more}
-
-
-FEATURE_GROUPS: Final[Row] = {
-    "later-readers": _group("later"),
-    "poppers": _group("popped", retries_max=1, redelivery_ms=1000),
-    "in-order": _group("inorder", ordered=True, redelivery_ms=1000),
-    "lockers": _group("locked", ordered=True, exclusive=True),
-    "refusers": _group("again", at_least_once=False, retries_max=1),
-    "hearers": _group("told", kind="broadcast"),
-    "backers": _group("back", at_least_once=False),
-    "answerers": _group("asked"),
-    "perm-readers": _group(PERM, at_least_once=False),
-}
-
-
-class Feature(Client):
-    """A client of one feature. Everything goes to one broker group and one queue."""
-
-    def __init__(self, world: World, name: str, client_group: str) -> None:
-        super().__init__(world, name, client_group)
-        self.broker: Broker = world.brokers[GROUP]
-
-    def does(self, f: str, type_: str = "ok", ms: int = 2, **fields: Any) -> Process:
-        """An operation that takes so long; answers its row."""
-        as_process = fields.pop("process", None)
-        row = self.begin(f, **{"broker_group": GROUP, **fields})
-        if as_process is not None:
-            row["process"] = as_process
-        yield ms * MS
-        row |= {"type": type_, "t_complete": self.now}
-        yield PAUSE  # what begins in the same moment is not behind it
-        return row
-
-    def stores(self, made: Row, topic: str) -> Process:
-        """Stores a record of a message; answers the offset."""
-        while (leader := self.broker.group.leader()) is None:
-            yield 5 * MS
-        row = of_message("message", made, topic, 0)
-        yield self.broker.add(leader, [row])[1]
-        return row["queue_offset"]
-
-    def sends(self, topic: str, number: int, f: str = "send", **fields: Any) -> Process:
-        """Sends a message that is stored at once; answers the message at its place."""
-        value = f"{self.name}.{topic}-{number}"
-        made = message(value, topic=topic, queue=0, broker_group=GROUP, keys=[f"k-{value}"])
-        self.world.sent.append(made)
-        row = self.begin(
-            f, broker_group=GROUP, topic=topic, queue=0, messages=[dict(made)], **fields
-        )
-        yield MS
-        offset = yield from self.stores(made, topic)
-        yield MS
-        if f == "send":
-            row["messages"][0]["offset"] = offset
-        row |= {"type": "ok", "t_complete": self.now}
-        yield PAUSE
-        return {**made, "offset": offset}
-
-    def sends_all(self, topic: str, count: int) -> Process:
-        """Sends so many messages; answers them at their places."""
-        sent = []
-        for number in range(count):
-            made = yield from self.sends(topic, number)
-            sent.append(made)
-        return sent
-
-    def delivers(self, shown: list[Row], type_: str = "ok", **fields: Any) -> Process:
-        told = [dict(each) for each in shown]
-        place: Row = {"topic": told[0]["topic"], "queue": 0}
-        return (yield from self.does("deliver", type_, messages=told, **place, **fields))
-
-    def assigns(self, topic: str | None) -> Process:
-        owned = [] if topic is None else [{"broker_group": GROUP, "topic": topic, "queue": 0}]
-        yield from self.does("assign", broker_group=None, assigned=owned)
 
 
 class Delayer(Feature):
@@ -147,50 +83,31 @@ class Delayer(Feature):
 class Popper(Feature):
     """Messages that are popped: most are acknowledged, some come again, one is a dead letter."""
 
-    def pops(self, shown: list[Row], ref: str) -> Process:
-        told = [dict(each) for each in shown]
-        return (
-            yield from self.does(
-                "pop",
-                topic="popped",
-                queue=None,
-                messages=told,
-                ref=ref if told else None,
-                due=self.now + INVISIBLE,
-            )
-        )
-
-    def acks(self, shown: list[Row], ref: str) -> Process:
-        yield from self.does("ack", topic="popped", messages=[dict(m) for m in shown], ref=ref)
-
-    def comes_again(self, shown: Row, topic: str = "%RETRY%poppers_popped") -> Process:
-        again = {**shown, "reconsume": shown["reconsume"] + 1, "offset": None}
-        offset = yield from self.stores(again, topic)
-        return {**again, "topic": topic, "offset": offset}
-
     def run(self) -> Process:
         yield SECOND
         sender = Feature(self.world, "pop-sender", "pop-senders")
         sent = yield from sender.sends_all("popped", 6)
-        yield from self.pops(sent[:3], "r1")
-        yield from self.acks(sent[:2], "r1")
-        yield from self.pops(sent[3:5], "r2")
+        yield from self.pops("popped", sent[:3], "r1")
+        yield from self.acks("popped", sent[:2], "r1")
+        yield from self.pops("popped", sent[3:5], "r2")
         changed: Row = {"ref": "r2", "key": "r3", "due": self.now + 5 * SECOND}
-        yield from self.does("change", topic="popped", messages=[dict(sent[4])], **changed)
-        yield from self.acks([sent[4]], "r3")
+        yield from self.changes_time("popped", dict(sent[4]), **changed)
+        yield from self.acks("popped", [sent[4]], "r3")
         yield 3 * SECOND
-        one = yield from self.comes_again(sent[2])
-        other = yield from self.comes_again(sent[3])
-        yield from self.pops([one, other], "r4")
-        yield from self.acks([other], "r4")
-        yield from self.pops([sent[5]], "r5")
-        yield from self.acks([sent[5]], "r5")
+        retry = "%RETRY%poppers_popped"
+        one = yield from self.comes_again(sent[2], retry)
+        other = yield from self.comes_again(sent[3], retry)
+        yield 9 * SECOND - self.now  # so that, with retention, what they stand for is soon taken
+        yield from self.pops("popped", [one, other], "r4")
+        yield from self.acks("popped", [other], "r4")
+        yield from self.pops("popped", [sent[5]], "r5")
+        yield from self.acks("popped", [sent[5]], "r5")
         yield 3 * SECOND
         dead = yield from self.comes_again(one, "%DLQ%poppers")
         place: Row = {"topic": dead["topic"], "queue": 0, "offset": dead["offset"]}
         yield from self.does("poll", messages=[dead], client_group="dead-readers", **place)
         yield self.world.times.load_end + 2 * SECOND - self.now
-        yield from self.pops([], "r6")
+        yield from self.pops("popped", [], "r6")
 
 
 class OrderedPopper(Feature):
@@ -201,13 +118,10 @@ class OrderedPopper(Feature):
         sender = Feature(self.world, "order-sender", "pop-senders")
         sent = yield from sender.sends_all("inorder", 4)
         for number, each in enumerate(sent):
-            place: Row = {"topic": "inorder", "ref": f"q{number}", "messages": [dict(each)]}
-            yield from self.does("pop", queue=None, due=self.now + INVISIBLE, **place)
-            yield from self.does("ack", **place)
+            yield from self.pops("inorder", [each], f"q{number}")
+            yield from self.acks("inorder", [each], f"q{number}")
         yield self.world.times.load_end + 2 * SECOND - self.now
-        yield from self.does(
-            "pop", topic="inorder", queue=None, messages=[], due=self.now + INVISIBLE
-        )
+        yield from self.pops("inorder", [], "q9")
 
 
 class Locker(Feature):
@@ -283,13 +197,7 @@ class Backer(Feature):
         yield from self.assigns("back")
         for each in sent:
             yield from self.delivers([each])
-        commit: Row = {"topic": "back", "queue": 0}
-        leader = self.broker.group.leader()
-        assert leader is not None
-        row = self.begin("commit_offset", broker_group=GROUP, offset=6, **commit)
-        yield self.broker.commit_offset(leader, self.client_group, "back", 0, 6)
-        row |= {"type": "ok", "t_complete": self.now + MS}
-        yield 2 * MS
+        yield from self.commits("back", 6)
         yield from self.resets(3, from_ms=stored_ms[3], ref="force")
         yield from self.resets(3, from_ms=-1, ref="no-force")
         yield from self.resets(6, from_ms=-1, ref="force")
@@ -302,116 +210,38 @@ class Backer(Feature):
 
 
 class Asker(Feature):
-    """Requests that are answered."""
+    """Requests: three are answered, one is answered too late, and one asker crashes meanwhile."""
+
+    def asks(self, number: int) -> Process:
+        """Stores a request; answers its row, which is under way, and the message at its place."""
+        made = message(f"{self.name}.asked-{number}", topic="asked", queue=0, broker_group=GROUP)
+        self.world.sent.append(made)
+        row = self.begin("request", **queue_name("asked"), messages=[dict(made)])
+        offset = yield from self.stores(made, "asked")
+        return row, {**made, "offset": offset}
+
+    def answers(self, stored: Row, answer: str, type_: str = "ok") -> Process:
+        told: Row = {"topic": "asked", "key": stored["value"], "ref": answer}
+        yield from self.does("reply", type_, **told)
 
     def run(self) -> Process:
         yield SECOND
-        answerer = Feature(self.world, "answerer", "answerers")
+        answerer = Asker(self.world, "answerer", "answerers")
         yield from answerer.assigns("asked")
         for number in range(3):
-            value = f"{self.name}.asked-{number}"
-            made = message(value, topic="asked", queue=0, broker_group=GROUP)
-            self.world.sent.append(made)
-            row = self.begin(
-                "request", broker_group=GROUP, topic="asked", queue=0, messages=[dict(made)]
-            )
-            offset = yield from self.stores(made, "asked")
-            yield from answerer.delivers([{**made, "offset": offset}], ref=f"answer-{number}")
-            yield MS
+            row, stored = yield from self.asks(number)
+            yield from answerer.delivers([stored], ref=f"answer-{number}")
+            yield from answerer.answers(stored, f"answer-{number}")
             row |= {"type": "ok", "t_complete": self.now, "ref": f"answer-{number}"}
-
-
-class Manager(Feature):
-    """Topics made, deleted and forbidden, and what name servers say of them; a user; searches."""
-
-    def changes(self, f: str, topic: str, perm: str = "6", type_: str = "ok") -> Process:
-        made: Row = {"node": self.leader()}
-        if f == "create_topic":
-            made |= {"assigned": self.queue_names(topic), "status": perm}
-        return (yield from self.does(f, type_, topic=topic, **made))
-
-    def queue_names(self, topic: str) -> list[Row]:
-        return [{"broker_group": GROUP, "topic": topic, "queue": queue} for queue in (0, 1)]
-
-    def leader(self) -> str:
-        leader = self.broker.group.leader()
-        assert leader is not None
-        return leader.name
-
-    def views(self, topic: str, perm: str | None, node: str | None = None) -> Process:
-        """What a name server says, or the leader itself."""
-        leader = self.leader()
-        others = sorted(set(self.broker.group.voters) - {leader})
-        shown: Row = {"node": node or leader, "key": None if node else "owner"}
-        shown |= {"assigned": [] if perm is None else self.queue_names(topic), "status": perm}
-        shown["ref"] = None if perm is None else " ".join([leader, *others])
-        return (yield from self.does("route", topic=topic, **shown))
-
-    def asks_all(self, topic: str, perm: str | None) -> Process:
-        yield from self.views(topic, perm)
-        yield 800 * MS
-        for server in ("ns-0", "ns-1"):
-            yield from self.views(topic, perm, server)
-        yield from self.views(topic, perm)
-
-    def run(self) -> Process:
+        row, stored = yield from self.asks(3)
         yield SECOND
-        reader = Feature(self.world, "perm-reader", "perm-readers")
-        sender = Feature(self.world, "gone-sender", "gone-senders")
-        yield from self.changes("create_topic", FEATURE_TOPICS_GONE)
-        for number in range(3):
-            yield from sender.sends(FEATURE_TOPICS_GONE, number, ref=FEATURE_TOPICS_GONE)
-        yield from self.changes("delete_topic", FEATURE_TOPICS_GONE)
-        for server in ("ns-0", "ns-1"):
-            forgot: Row = {"topic": FEATURE_TOPICS_GONE, "node": server, "broker_group": None}
-            yield from self.does("delete_topic", **forgot)
-        yield 6 * SECOND
-        yield from self.changes("create_topic", PERM, "2")
-        place: Row = {"topic": PERM, "queue": 0, "offset": 0, "node": self.leader()}
-        yield from reader.does("poll", "fail", status="16", **place)
-        yield from self.changes("create_topic", PERM, "4")
-        yield from reader.assigns(PERM)
-        yield from reader.does("poll", messages=[], final=False, **place)
-        yield from self.asks_all(PERM, "4")
-        yield from self._user()
-        yield from self._searches()
-        yield self.world.times.heal_end + 200 * MS - self.now
-        yield from self.asks_all(PERM, "4")
-        yield from self.asks_all(FEATURE_TOPICS_GONE, None)
-
-    def _user(self) -> Process:
-        user: Row = {"key": "someone", "topic": "orders"}
-        sender = Feature(self.world, "someone", "someones")
-        yield from self.does("account", ref="grant", decision="allow", **user)
-        yield from sender.sends("orders", 90, ref="someone")
-        yield from self.does("account", ref="revoke", decision="deny", **user)
-        made = message("someone.orders-91", topic="orders", queue=0, broker_group=GROUP)
-        refused: Row = {"topic": "orders", "queue": 0, "messages": [made], "ref": "someone"}
-        yield from sender.does("send", "fail", status="16", **refused)
-
-    def _searches(self) -> Process:
-        stored_ms = [self.broker.stored_ms["back", offset] for offset in range(6)]
-        place: Row = {"topic": "back", "queue": 0}
-        yield from self.does("search", ref="first", from_ms=stored_ms[2], offset=2, **place)
-        yield from self.does("search", ref="last", from_ms=stored_ms[3], offset=3, **place)
-        yield from self.does("search", ref="earliest", from_ms=stored_ms[0], **place)
-        found = self.broker.found["back", 1]
-        asked: Row = {"key": found["keys"][0], "from_ms": stored_ms[1], "to_ms": stored_ms[1]}
-        shown = [{**found, "topic": "back", "queue": 0, "offset": 1}]
-        range_place: Row = {"topic": "back", "queue": None, "messages": shown}
-        yield from self.does("search", ref="range", **asked, **range_place)
-
-
-def feature_clients(world: World) -> list[Feature]:
-    """The clients of all features, one process each."""
-    return [
-        Delayer(world, "delayer", "delayers"),
-        Popper(world, "popper", "poppers"),
-        OrderedPopper(world, "ordered-popper", "in-order"),
-        Locker(world, "locker-1", "lockers"),
-        Refuser(world, "refuser", "refusers"),
-        Hearer(world, "hearer-1", "hearers"),
-        Backer(world, "backer", "backers"),
-        Asker(world, "asker", "askers"),
-        Manager(world, "manager", "tools"),
-    ]
+        row |= {"type": "info", "t_complete": self.now, "status": "NO_REPLY"}
+        yield MS
+        yield from answerer.delivers([stored], ref="answer-3")
+        yield from answerer.answers(stored, "answer-3")
+        crashed = Asker(self.world, "asker-2", self.client_group)
+        row, stored = yield from crashed.asks(4)
+        yield from answerer.delivers([stored], ref="answer-4")
+        row |= {"type": "info", "t_complete": self.now, "status": "GONE"}
+        yield MS
+        yield from answerer.answers(stored, "answer-4", "fail")

@@ -32,7 +32,9 @@ _NAMES = (
     "shard",
 )
 # Their ref names a value, a receipt or a user; that of others is a word of the format.
-_REFERRING = frozenset({"send", "recall", "pop", "ack", "change", "request", "deliver"})
+_REFERRING = frozenset(
+    {"send", "recall", "pop", "ack", "change", "request", "deliver", "reply", "assignment"}
+)
 
 
 def _topic(name: str | None, prefix: str) -> str | None:

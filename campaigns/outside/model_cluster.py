@@ -24,7 +24,8 @@ from campaigns.outside.consumers import (
     PushMember,
     QueueName,
 )
-from campaigns.outside.feature_clients import (
+from campaigns.outside.feature_cast import (
+    DELETED_TOPIC,
     FEATURE_GROUPS,
     FEATURE_TOPICS,
     MANIFEST,
@@ -68,6 +69,7 @@ class Options:
     first_config: bool = False
     slow_apply: bool = False
     puts_back: bool = False
+    repeats: bool = False  # halves and decisions are told again, some halves want a quiet time
     features: bool = False  # delays, POP, locks, resets, routes and the like
     faults: tuple[str, ...] = ("kill-leader",)
     defects: frozenset[str] = frozenset()
@@ -100,6 +102,7 @@ def options_of(seed: int) -> Options:
         slow_apply=rng.random() < 0.4,
         puts_back=rng.random() < 0.4,
         faults=tuple(rng.choice(kinds) for _ in range(rng.randint(1, 2 if retention else 4))),
+        repeats=rng.random() < 0.5,
     )
 
 
@@ -201,7 +204,10 @@ class ModelCluster:
         clients: list[Client] = [Producer(world, f"p{n}", "producers") for n in (1, 2)]
         clients.append(Tool(world, "tool", "tools"))
         if options.transactions:
-            self.tx_producers = [TransactionProducer(world, f"b{n}", "bookers") for n in (1, 2)]
+            self.tx_producers = [
+                TransactionProducer(world, f"b{n}", "bookers", repeats=options.repeats)
+                for n in (1, 2)
+            ]
             clients += self.tx_producers
         members = GroupState(name="ordered")
         clients += [PollMember(world, f"o{n}", members) for n in (1, 2)]
@@ -256,7 +262,7 @@ class ModelCluster:
                 first = broker.floor(leader, topic, queue)
                 end = broker.length(leader, topic, queue)
                 is_user = topic in {*self.world.topics, *FEATURE_TOPICS}
-                if topic == "gone":  # it was deleted
+                if topic == DELETED_TOPIC:
                     first, is_user = end, True
                 if is_user:
                     bounds[group, topic, queue] = first, end

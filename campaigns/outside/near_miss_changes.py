@@ -270,13 +270,14 @@ def sender_took_no_digest(run: Run) -> None:
 
 
 def in_grace(run: Run) -> None:
-    """A question that was on its way when the decision was acknowledged."""
+    """A question to another client of the group, on its way as the decision was acknowledged."""
     row = next(
         r for r in run.ops if r["f"] == "decide" and r["type"] == "ok" and r["decision"] == "commit"
     )
     time = row["t_complete"] + 1000 * MS
     run.ops.append(
-        {**row, "f": "check", "process": "b1.late", "t_invoke": time, "t_complete": time + MS}
+        {**row, "f": "check", "process": "b1.late", "client": "b1.late"}
+        | {"t_invoke": time, "t_complete": time + MS}
     )
     run.number_ops()
 

@@ -47,6 +47,8 @@ from campaigns.outside.near_miss_changes import (
     unlisted,
     votes_again,
 )
+from campaigns.outside.near_misses_consuming import CONSUMING_NEAR_MISSES
+from campaigns.outside.near_misses_operating import OPERATING_NEAR_MISSES
 from campaigns.outside.planting import FIVE, PLAIN, RETAINED, TWO, NearMiss
 from campaigns.outside.plants_transactions import discarded_early
 from campaigns.outside.run_rows import MS, SECOND
@@ -54,7 +56,9 @@ from campaigns.outside.second_round import SECOND_NEAR_MISSES
 
 __all__ = ["NEAR_MISSES"]
 
-_TRACED = frozenset(["R5", "R6", "R7", "R8", "R9", "R10", "R11", "R13", "S3", "S4", "A20", "A21"])
+_TRACED = frozenset(
+    ["R5", "R6", "R7", "R8", "R9", "R10", "R11", "R13", "S3", "S4", "A20", "A21", "M6"]
+)
 MEMBERS = replace(PLAIN, members=True, remove_member=True, seed=15)
 LIMITED = replace(PLAIN, limits=True)
 
@@ -268,9 +272,11 @@ NEAR_MISSES: Final[tuple[NearMiss, ...]] = (
     _legal("nothing acknowledged after the heal", "unknown by A16", healed_too_late, unknown="A16"),
     _legal(
         "traces that begin late",
-        "else R5 to R11, R13, S3, S4, A20 and A21 are unknown",
+        "else R5 to R11, R13, S3, S4, A20, A21 and M6 are unknown",
         late_trace,
         unknown=" ".join(sorted(_TRACED)),
     ),
     *SECOND_NEAR_MISSES,
+    *CONSUMING_NEAR_MISSES,
+    *OPERATING_NEAR_MISSES,
 )

@@ -14,7 +14,18 @@ from campaigns.outside.model_cluster import ModelCluster, Options, model_run
 from campaigns.outside.run_rows import Run
 from campaigns.outside.virtual_time import Process
 
-__all__ = ["FEATURES", "FIVE", "PLAIN", "RETAINED", "TWO", "NearMiss", "Plant", "planted_run"]
+__all__ = [
+    "FEATURES",
+    "FEATURES_RETAINED",
+    "FIVE",
+    "PLAIN",
+    "REPEATED",
+    "RETAINED",
+    "TWO",
+    "NearMiss",
+    "Plant",
+    "planted_run",
+]
 
 PLAIN = Options(seed=7, last_breath=False, push=True, second_drain=True)
 TWO = Options(seed=12, groups=2, last_breath=False, faults=("cut-leader", "kill-follower"))
@@ -30,6 +41,8 @@ FEATURES = Options(
     features=True,
     faults=(),
 )
+REPEATED = Options(seed=7, repeats=True, last_breath=False)
+FEATURES_RETAINED = replace(FEATURES, retention=True)
 RETAINED = Options(seed=3, retention=True, install=True, members=True, last_breath=False)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from campaigns.outside.broker_model import of_message
-from campaigns.outside.feature_clients import GROUP, WHEEL
+from campaigns.outside.feature_client import GROUP, WHEEL
 from campaigns.outside.feature_surgery import (
     Change,
     add_op,

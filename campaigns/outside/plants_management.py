@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from campaigns.outside.feature_clients import GROUP
+from campaigns.outside.feature_client import GROUP
 from campaigns.outside.feature_surgery import (
     Change,
     add_op,

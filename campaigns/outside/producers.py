@@ -5,6 +5,8 @@ Place in the data path: processes in virtual time; what they do is the larger ha
 
 from __future__ import annotations
 
+from typing import Final
+
 from campaigns.outside.broker_model import HalfState
 from campaigns.outside.client_world import Client, World, message
 from campaigns.outside.replica_group import Node
@@ -12,6 +14,9 @@ from campaigns.outside.run_rows import MS, SECOND, Row
 from campaigns.outside.virtual_time import Process, Wait
 
 __all__ = ["Producer", "Tool", "TransactionProducer"]
+
+
+QUIET: Final = 1600 * MS
 
 
 class Producer(Client):
@@ -87,8 +92,11 @@ class Producer(Client):
 class TransactionProducer(Client):
     """Half, local transaction, decision; answers the broker's questions while it lives."""
 
-    def __init__(self, world: World, name: str, client_group: str) -> None:
+    def __init__(
+        self, world: World, name: str, client_group: str, *, repeats: bool = False
+    ) -> None:
         super().__init__(world, name, client_group)
+        self.repeats = repeats  # halves and decisions that were acknowledged, too
         self._number, self._checks = 0, 0
         self.local: dict[str, str] = {}  # what its own database says
         self._stubborn: set[str] = set()  # for which it answers unknown for ever
@@ -120,7 +128,10 @@ class TransactionProducer(Client):
             f"{self.name}.t{self._number}", topic=topic, queue=queue, broker_group=group, tx=tx
         )
         self.world.sent.append(made)
-        told = yield from self._half(made)
+        quiet = QUIET if self.repeats and self._number % 3 == 0 else None
+        told = yield from self._half(made, quiet)
+        if self.repeats and self._number % 4 == 0 and told != "fail":
+            yield from self._half(made, quiet)
         if told == "fail":
             return
         if rng.random() < 0.1:
@@ -136,14 +147,15 @@ class TransactionProducer(Client):
         if local == "unknown" or rng.random() < 0.15:
             return  # the checker will ask
         for _ in range(4):
-            if (yield from self._decide(group, tx, local)) != "info":
+            answer = yield from self._decide(group, tx, local)
+            if answer != "info" and not (self.repeats and rng.random() < 0.5):
                 break
             yield rng.randint(20 * MS, 200 * MS)
         if rng.random() < 0.1 and told == "ok":
             other = "rollback" if local == "commit" else "commit"
             yield from self._decide_late(group, tx, other)
 
-    def _half(self, made: Row) -> Process:
+    def _half(self, made: Row, quiet: int | None) -> Process:
         row = self.begin(
             "half",
             broker_group=made["broker_group"],
@@ -151,12 +163,13 @@ class TransactionProducer(Client):
             queue=made["queue"],
             tx=made["tx"],
             messages=[dict(made)],
+            due=None if quiet is None else self.now + quiet,
         )
         broker = self.world.brokers[made["broker_group"]]
         offset = yield from self.ask(
             row,
             made["broker_group"],
-            lambda node: broker.store_half(node, made, self.client_group),
+            lambda node: broker.store_half(node, made, self.client_group, quiet or 0),
         )
         if offset is not None:
             self.end(row, "ok", status="SEND_OK", offset=offset)
@@ -169,7 +182,7 @@ class TransactionProducer(Client):
         if answer is not None and answer == "done":
             self.end(row, "ok")
         elif answer is not None:
-            self.end(row, "fail", error="REFUSED decided otherwise")
+            self.end(row, "fail", status="604", error="REFUSED decided otherwise")
         return row["type"]
 
     def _decide_late(self, group: str, tx: str, other: str) -> Process:
@@ -191,7 +204,15 @@ class TransactionProducer(Client):
 
     def _answer(self, asked: Client, tx: str, local: str, half: HalfState) -> Process:
         group = half.message["broker_group"]
-        row = asked.begin("check", broker_group=group, tx=tx, decision=local)
+        row = asked.begin(
+            "check",
+            broker_group=group,
+            tx=tx,
+            decision=local,
+            offset=half.offset,
+            node=half.asked_by,
+            status=str(half.checks + 1),
+        )
         yield self.world.latency()
         asked.end(row, "ok")
         node = self.world.dialled(group)

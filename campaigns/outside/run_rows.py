@@ -50,6 +50,7 @@ _MESSAGE: Final = pa.struct(
         ("seq", pa.int64()),
         ("tx", pa.string()),
         ("reconsume", pa.int32()),
+        ("origin", pa.string()),
     ]
 )
 
@@ -64,7 +65,7 @@ TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "ops": _schema(
         "process client client_group f type broker_group topic key tx decision node status error "
         "ref",
-        "op t_invoke t_complete offset term due from_ms to_ms",
+        "op t_invoke t_complete offset term due from_ms to_ms commit_offset",
         queue=pa.int32(),
         messages=pa.list_(_MESSAGE),
         assigned=pa.list_(pa.struct(_PLACE)),

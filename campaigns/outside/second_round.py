@@ -257,7 +257,7 @@ def _unknown_event(run: Run) -> None:
 
 
 def _unknown_kind(run: Run) -> None:
-    run.log[3]["kind"] = "ack"
+    run.log[3]["kind"] = "promise"
 
 
 _EVERYTHING: Final = frozenset({"*"})
@@ -303,7 +303,7 @@ SECOND_NEAR_MISSES: Final[tuple[NearMiss, ...]] = tuple(
             _TWICE,
             (),
         ),
-        ("an operation of no known f", "a harness error", _op(f="pop"), PLAIN, _EVERYTHING),
+        ("an operation of no known f", "a harness error", _op(f="pup"), PLAIN, _EVERYTHING),
         ("a type that nobody knows", "a harness error", _op(type="maybe"), PLAIN, _EVERYTHING),
         (
             "ok without an end",

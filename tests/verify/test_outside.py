@@ -13,22 +13,35 @@ from campaigns.outside.catalogue import PLANTS, batches, judged
 from campaigns.outside.judging import accused, judge
 from campaigns.outside.model_cluster import model_run
 from campaigns.outside.near_misses import NEAR_MISSES
-from campaigns.outside.planting import FEATURES, NearMiss, Plant
+from campaigns.outside.planting import FEATURES, REPEATED, NearMiss, Plant
 from campaigns.outside.run_rows import Run, content_digest
 from verify.run import load_rules
 
 _CLEAN_SEEDS = (2, 4, 9, 17, 23, 38)
 _RULES = (
-    *(f"A{number}" for number in range(1, 23) if number != 9),  # which has no likeness here
+    *(f"A{number}" for number in range(1, 24) if number != 9),  # which has no likeness here
     *(f"R{number}" for number in range(1, 15)),
     *(f"S{number}" for number in range(1, 9)),
-    *(f"T{number}" for number in range(1, 13)),
+    *(f"T{number}" for number in (*range(1, 17), 18)),
     *(f"D{number}" for number in range(1, 7)),
-    *(f"P{number}" for number in range(1, 8)),
-    *(f"C{number}" for number in (3, 4, 5, 6, 7, 8, 9, 11)),
-    *(f"M{number}" for number in range(1, 12)),
+    *(f"P{number}" for number in range(1, 11)),
+    *(f"C{number}" for number in range(3, 20)),
+    *(f"M{number}" for number in (*range(1, 13), 14, 16, 17)),
 )
 _BATCHES = list(batches(PLANTS))[::3]
+_ONCE_ACCUSED = frozenset(
+    {
+        "a commit behind a dead letter of an exclusive group",
+        "a question that the network doubled",
+        "in order, and none of another tag",
+        "retention took what had been popped",
+    }
+)
+_NEAR_MISSES = [
+    near
+    for place, near in enumerate(NEAR_MISSES)
+    if place % 7 == 0 or near.name in _ONCE_ACCUSED  # all of them: `make outside`
+]
 
 
 def test_the_digest_is_the_pages() -> None:
@@ -89,12 +102,25 @@ def test_what_the_format_names_occurs_in_clean_seeds() -> None:
     assert expected <= seen, sorted(expected - seen)
 
 
+def test_what_features_name_occurs_in_their_run() -> None:
+    run = model_run(FEATURES)
+    asked = "delay recall pop ack change request reply reset search lock unlock assignment account "
+    asked += "create_topic delete_topic create_group delete_group group route ask set get"
+    assert {row["f"] for row in run.ops} >= set(asked.split())
+    assert {row["kind"] for row in run.log} >= {"pop", "ack", "change", "offset"}
+    repeated = model_run(REPEATED).ops
+    assert any(row["f"] == "half" and row["due"] is not None for row in repeated)
+    checks = [row for row in repeated if row["f"] == "check"]
+    assert all(row["offset"] is not None and row["node"] and row["status"] for row in checks)
+
+
 def test_every_rule_has_two_plants() -> None:
     counts = Counter(plant.rule for plant in PLANTS)
     assert {rule for rule in _RULES if counts[rule] < 2} == set()
     assert set(counts) == set(_RULES)
-    assert len(PLANTS) >= 120
-    assert len(NEAR_MISSES) >= 40
+    assert len(PLANTS) >= 360
+    assert len(NEAR_MISSES) >= 125
+    assert {near.name for near in NEAR_MISSES} >= _ONCE_ACCUSED
 
 
 @pytest.mark.parametrize("seed", _CLEAN_SEEDS)
@@ -106,7 +132,7 @@ def test_every_feature_at_work_accuses_nobody() -> None:
     assert dict(accused(judge(model_run(FEATURES)))) == {}
 
 
-@pytest.mark.parametrize("near", NEAR_MISSES[::4], ids=lambda near: near.name)
+@pytest.mark.parametrize("near", _NEAR_MISSES, ids=lambda near: near.name)
 def test_what_is_legal_accuses_nobody(near: NearMiss) -> None:
     assert near_miss_alarms(near) == []
 

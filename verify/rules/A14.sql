@@ -8,7 +8,8 @@
 -- holds: No reader was kept from known messages for longer than allowed.
 -- rule: An ok poll that is not final and leaves unread, behind the last message that it showed (an
 --   empty one: from the offset it asked for on), what had been acknowledged lag_ms before its invoke.
---   Unread: beyond all that the poll's group (broadcast: its client) had read ok by then.
+--   Unread: beyond all that the poll's group (broadcast: its client) had read ok by then. Groups
+--   with tags are left out.
 -- source: Jepsen's Kafka workload, realtime-lag
 with polls as (
   select
@@ -20,6 +21,7 @@ with polls as (
     end as last_offset
   from ops o left join run_groups g on o.client_group = g.client_group
   where o.f = 'poll' and o.type = 'ok' and not coalesce(o.final, false) and o.t_complete is not null
+    and not coalesce(g.of_some_tags, false)
 ),
 line as (
   select broker_group, topic, queue, t_acked as at, 1 as is_acked, offset, op

@@ -10,7 +10,7 @@
 --   first and the last that it was delivered of the queue; and where it held the queue to the end of
 --   the drain, one behind the first. A member that was delivered nothing of a queue is owed what was
 --   sent rebalance_ms after it had taken the queue, or later. Queues that were not drained are left
---   out.
+--   out, and groups with tags.
 -- source: RocketMQ MessageModel.BROADCASTING
 with shown as (
   select distinct r.client_group, r.client, r.broker_group, r.topic, r.queue, r.offset
@@ -81,7 +81,7 @@ owed as (
   join queues q
     on a.broker_group = q.broker_group and a.topic = q.topic and a.queue = q.queue
   join run_groups g on m.client_group = g.client_group
-  where q.was_drained and a.offset >= q.floor and a.offset < q.max_offset
+  where q.was_drained and a.offset >= q.floor and a.offset < q.max_offset and not g.of_some_tags
     and (
       (a.offset > m.first_offset and a.offset < m.last_offset)
       or (a.offset > m.last_offset and m.t_taken is not null)

@@ -1,17 +1,19 @@
 -- C6: refused and lost
 -- promise: G1
 -- needs: ops
--- wants: log
+-- wants: log, raft
 -- applies: select (select count(*) from run_groups where retries_max is not null) > 0
 --   and (select coalesce(sum(ops), 0) from op_counts where f = 'deliver') > 0
 -- examined: select coalesce(sum(messages), 0) from op_counts where f = 'deliver'
 -- nothing: nothing was delivered
 -- holds: What a listener refused came again until it was consumed, or stands among the dead letters;
 --   nothing that was acknowledged was withheld from it.
--- rule: A message that a group with retries_max (P3 judges those that pop) was delivered, or that was acknowledged in a drained
---   queue of its topics, that the group never consumed and that does not stand in its dead letters.
+-- rule: A message that a group with retries_max (P3 judges those that pop) was delivered, or that was
+--   acknowledged in a drained queue of its topics (but of a group with tags: C13), that the group
+--   never consumed and that does not stand in its dead letters.
 --   A doubt where its last delivery ended less than fifteen seconds before the drain did, or where a
---   run without a log never read dead letters.
+--   run without a log never read dead letters. Left out where it ended before the first entry that
+--   logs which retention cut still have: its dead letter may be gone.
 -- source: RocketMQ CONSUMER_SEND_MSG_BACK
 with delivered as (
   select
@@ -24,7 +26,8 @@ acknowledged as (
   select t.client_group, a.value, min(a.op) as acked_op
   from acked_places a
   join run_group_topics t on a.topic = t.topic
-  join run_groups g on t.client_group = g.client_group and g.retries_max is not null
+  join run_groups g
+    on t.client_group = g.client_group and g.retries_max is not null and not g.of_some_tags
   left anti join (select distinct client_group from ops where f = 'pop') p
     on t.client_group = p.client_group
   join queues q
@@ -41,6 +44,12 @@ owed as (
   full outer join acknowledged a on d.client_group = a.client_group and d.value = a.value
   where not coalesce(d.was_consumed, false)
 ),
+begun as (
+  select count(*) > 0 as was_cut, max(p.t_append) as t_append
+  from first_index f
+  left join first_appends p on f.broker_group = p.broker_group and f.first_index = p.index
+  where f.first_index > 1
+),
 dead_reads as (
   select count(*) as reads from reads where startswith(topic, '%DLQ%')
 )
@@ -54,5 +63,9 @@ select
   end as reason
 from owed o
 left anti join dead_letters d on o.client_group = d.client_group and o.value = d.value
+-- Nor one whose reader was not told its place.
+left anti join reads r on r.topic = concat('%DLQ%', o.client_group) and r.value = o.value
 cross join run_settings s
 cross join dead_reads n
+cross join begun b
+where o.deliveries = 0 or not coalesce(o.t_last < b.t_append, b.was_cut)

@@ -12,7 +12,7 @@
 --   before it was delivered ten seconds after the reset or later; unless a commit of a lower offset
 --   ended after the group had gone on behind it. Of a member's own ok reset: the next message of
 --   the queue that its client was delivered, with no assign of the client between, is not the first
---   that stands at its offset or behind.
+--   that stands at its offset or behind. Groups with tags may pass over what has others.
 -- source: RocketMQ AdminBrokerProcessor.resetOffset, DefaultLitePullConsumer.seek
 with line as (
   select
@@ -71,6 +71,8 @@ places as (
 unshown as (
   select l.op, min(p.offset) as offset
   from lasts l
+  left anti join (select client_group from run_groups where of_some_tags) g
+    on l.client_group = g.client_group
   join places p
     on l.broker_group = p.broker_group and l.topic = p.topic and l.queue = p.queue
     and p.offset >= l.offset
@@ -161,4 +163,8 @@ select
   w.shown_offset, w.shown_op, k.client, k.t_invoke, k.t_complete
 from seeks k
 join went w on k.op = w.op
-where w.first_offset is null or w.shown_offset <> w.first_offset
+left join run_groups g on k.client_group = g.client_group
+where
+  w.first_offset is null
+  or w.shown_offset < w.first_offset
+  or (w.shown_offset > w.first_offset and not coalesce(g.of_some_tags, false))

@@ -9,10 +9,13 @@
 -- rule: A message that was acknowledged to its sender, on a topic that a group pops, that the group
 --   did not acknowledge since its last delivery and that is no dead letter; and a pop of its topic
 --   and broker group, after the heal began, that found nothing though every time that may have
---   hidden it was over, redelivery_ms before. In order, times of its whole queue count.
+--   hidden it was over, redelivery_ms before. In order, times of its whole queue count. A group with
+--   tags is owed only what it was handed out once (C13).
 -- source: RocketMQ issue 7914
 with popping as (
-  select g.client_group, g.ordered, coalesce(g.redelivery_ns, cast(0 as bigint)) as redelivery_ns, t.topic
+  select
+    g.client_group, g.ordered, g.of_some_tags,
+    coalesce(g.redelivery_ns, cast(0 as bigint)) as redelivery_ns, t.topic
   from run_groups g
   join run_group_topics t on g.client_group = t.client_group
   left semi join (select distinct client_group from ops where f = 'pop') p
@@ -20,10 +23,12 @@ with popping as (
 ),
 wanted as (
   select
-    p.client_group, p.ordered, p.redelivery_ns, a.value, a.broker_group, a.topic, a.queue,
-    min(a.offset) as offset, min(a.t_acked) as t_acked, min(a.op) as acked_op
+    p.client_group, p.ordered, p.of_some_tags, p.redelivery_ns, a.value, a.broker_group, a.topic,
+    a.queue, min(a.offset) as offset, min(a.t_acked) as t_acked, min(a.op) as acked_op
   from acked a join popping p on a.topic = p.topic
-  group by p.client_group, p.ordered, p.redelivery_ns, a.value, a.broker_group, a.topic, a.queue
+  group by
+    p.client_group, p.ordered, p.of_some_tags, p.redelivery_ns, a.value, a.broker_group, a.topic,
+    a.queue
 ),
 hidden as (
   select client_group, value, broker_group, topic, queue, op, t_invoke, t_over, true as is_handout
@@ -87,6 +92,7 @@ due as (
       w.t_acked, coalesce(v.t_over, w.t_acked), coalesce(u.t_over, w.t_acked),
       case when w.ordered then coalesce(q.t_over, w.t_acked) else w.t_acked end
     ) + w.redelivery_ns
+    and (v.last_op is not null or not w.of_some_tags)
 ),
 -- Acknowledged by the receipt of a pop that may have been the last: one that was held may be.
 consumed as (

@@ -10,13 +10,15 @@
 -- rule: An ok pop of an ordered group that shows a message of a queue, and not one that stands
 --   before it there, was known to before the pop was invoked, and that no acknowledgement of the group
 --   can have ended before the pop did, by a receipt that no later pop had replaced: it was invisible,
---   and the queue is blocked, or it comes first.
+--   and the queue is blocked, or it comes first. Groups with tags are left out.
 -- source: RocketMQ ConsumerOrderInfoManager
 with pops as (
   select
     client_group, op, broker_group, topic, queue, min(process) as process, min(t_invoke) as t_invoke,
     min(t_complete) as t_complete, max(offset) as last_offset
-  from pop_handouts
+  from pop_handouts h
+  left anti join (select client_group from run_groups where of_some_tags) g
+    on h.client_group = g.client_group
   where is_ordered and offset is not null and queue is not null
   group by client_group, op, broker_group, topic, queue
 ),

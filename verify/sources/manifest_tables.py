@@ -112,7 +112,7 @@ def manifest_tables(manifest: Manifest, present: Collection[str]) -> Mapping[str
             {
                 "client_group": group.name,
                 "kind": group.kind,
-                "at_least_once": group.at_least_once,
+                "at_least_once": group.at_least_once and group.tags is None,  # C13 has the others
                 "ordered": group.ordered,
                 "rebalance_ns": _ns(group.rebalance_ms),
                 "of_all_topics": group.topics is None,

@@ -1,14 +1,17 @@
 -- Steps of a process from one offset to the next of a queue, within an ok poll (op_before = op) or
 -- from one to the next, that go back or over a value at or above the queue's floor: that is
--- `skipped`. An assign that names the queue starts its position anew.
+-- `skipped`. An assign that names the queue starts its position anew. Groups with tags pass over
+-- what has others.
 with told as (
-  select process, broker_group, topic, queue, op, place_in_op, offset
-  from reads
-  where f = 'poll' and type = 'ok' and offset is not null
+  select
+    r.process, r.broker_group, r.topic, r.queue, r.op, r.place_in_op, r.offset,
+    coalesce(g.of_some_tags, false) as of_some_tags
+  from reads r left join run_groups g on r.client_group = g.client_group
+  where r.f = 'poll' and r.type = 'ok' and r.offset is not null
   union all
   select
     o.process, a.broker_group, a.topic, a.queue, o.op,
-    cast(-1 as int) as place_in_op, cast(null as bigint) as offset
+    cast(-1 as int) as place_in_op, cast(null as bigint) as offset, false as of_some_tags
   from ops o lateral view explode(o.assigned) e as a
   where o.f = 'assign' and o.type <> 'fail'
 ),
@@ -22,7 +25,7 @@ steps as (
 jumps as (
   select process, broker_group, topic, queue, op, place_in_op, op_before, from_offset, offset as to_offset
   from steps
-  where offset <> from_offset + 1
+  where offset <> from_offset + 1 and not (of_some_tags and offset > from_offset)
 ),
 ahead as (
   select * from jumps where to_offset > from_offset
