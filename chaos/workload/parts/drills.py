@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, Protocol
@@ -37,7 +38,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
-from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill
+from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_queues import (
     OffsetDrill,
@@ -48,6 +49,7 @@ from chaos.workload.parts.drill_queues import (
     RepeatDrill,
 )
 from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_stretches import StretchDrill
 from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
@@ -65,16 +67,18 @@ PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
 KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
+KEPT_OF: Final = {"stretch": 1}  # of a kind that costs much
 STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
 TIMER_SHARE: Final = 0.3
-MAKE_TOPICS: Final = ("back", "subscription")  # kinds of which each group has topics of its own
-TOPICS_MAX: Final = 40  # groups of each of these, and groups that have members
+TOPICS_MAX: Final = 40  # groups that have members
+MADE_MAX: Final = {"back": 40, "subscription": 40, "stretch": 3}  # kinds with topics of their own
 OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
+MEMBERS_PAUSE_S: Final = 0.5
 LAST_S: Final = 10.0  # for which the last questions may take at most
 
 
@@ -91,7 +95,7 @@ class DrillsPart:
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: DrillsSection = kit.section
-        self._at_work = int(self._section.runners) + 1
+        self._at_work = int(self._section.runners)
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -108,7 +112,7 @@ class DrillsPart:
                     random.Random(self._kit.rng.getrandbits(64)),
                 )
                 tasks.create_task(self._count(runner.run(stop)))
-            tasks.create_task(self._count(self._have_members(stop)))
+            tasks.create_task(self._have_members(stop, drained))
 
     async def _count(self, work: Coroutine[None, None, None]) -> None:
         await work
@@ -119,31 +123,50 @@ class DrillsPart:
     async def idle(self) -> None:
         await self._idle.wait()
 
-    async def _have_members(self, stop: asyncio.Event) -> None:
-        """Have groups whose members stay for longer than a client may be silent, one at a time."""
+    async def _have_members(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        """Have groups whose members stay for longer than a client may be silent, one at a time,
+        on until `drained`, so that there are some without faults."""
         slot, context = self._kit.slots[MEMBERS], self._kit.context
         client = slot.next_client()
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
         async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
-            drill = Drill(
-                context,
-                (tool.instance, other.instance),
-                actor,
-                context.part_queues[NAME][0],
-                (),
-                queue_count=0,
-                ends=stop,
-                rng=rng,
-            )
+            instances = (tool.instance, other.instance)
+            notices = Notices(instances)
             for number in range(TOPICS_MAX):
-                group = f"{MEMBERS}-group-{number}"
+                drill = Drill(
+                    context,
+                    instances,
+                    actor,
+                    context.part_queues[NAME][0],
+                    (),
+                    queue_count=0,
+                    ends=drained if stop.is_set() else stop,
+                    rng=rng,
+                )
+                members = MemberDrill(
+                    drill,
+                    f"{MEMBERS}-group-{number}",
+                    notices,
+                    silence_ms=self._section.silence_ms,
+                )
                 try:
-                    await MemberDrill(drill, group, silence_ms=self._section.silence_ms).run()
+                    await self._be_members(members, slot)
                 except Unsure:
-                    await sleep_until_set(stop, RETRY_S)
+                    await sleep_until_set(drained, MEMBERS_PAUSE_S)
                 except EndedError:
-                    return
+                    if drained.is_set():
+                        return
+
+    async def _be_members(self, drill: MemberDrill, slot: Slot) -> None:
+        """Run a drill beside a client of which only the connections are used. Raises Unsure,
+        EndedError."""
+        third = make_tool(self._kit.context, slot)
+        await third.start()
+        try:
+            await drill.run(third.instance)
+        finally:
+            await third.crash()
 
     def is_settled(self) -> bool:
         return True
@@ -235,10 +258,10 @@ class _Runner:
             self._rng.shuffle(self._turns)
         name = self._turns.pop()
         kept = self._kept.setdefault(name, [])
-        if kept and (len(kept) >= KEPT_MAX or self._rng.random() < KEEP_SHARE):
+        if kept and (len(kept) >= KEPT_OF.get(name, KEPT_MAX) or self._rng.random() < KEEP_SHARE):
             one = self._rng.choice(kept)
         else:
-            if name in MAKE_TOPICS and self._made[name] >= TOPICS_MAX:
+            if self._made[name] >= MADE_MAX.get(name, sys.maxsize):
                 return
             self._made[name] += 1
             client = self._client.replace(".", "-")  # a group's name has no points
@@ -277,6 +300,7 @@ class _Runner:
             "refusals": RefusalDrill,
             "back": BackDrill,
             "subscription": SubscriptionDrill,
+            "stretch": StretchDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
