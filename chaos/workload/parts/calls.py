@@ -2,8 +2,9 @@
 
 Place in the data path: a producer that sends in every way, directly and through the blocking
 client, and is traced; members that suspend, unsubscribe and hold little; groups that start at the
-beginning, at a time, or at the end; one member that changes its expression and is asked to consume
-single messages; the trace topic, read at the end.
+beginning, at a time, or at the end; two members that share their queues when a broker tells them of
+each other; one member that changes its expression and is asked to consume single messages; the
+trace topic, read at the end.
 
 Invariants: every send and delivery is an operation as any other part's; what the client promises
 beyond that is held against what it did, as an expectation.
@@ -22,6 +23,7 @@ from chaos.scenario.part_sections import CallsSection
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.calls_asked import AskedMember
 from chaos.workload.parts.calls_members import GROUP, START_GROUPS, MovingMembers, StartingGroup
+from chaos.workload.parts.calls_pairs import Pair
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
 from chaos.workload.parts.owed import Owed
@@ -33,6 +35,7 @@ from client.errors import ClientError
 __all__ = ["SPEC"]
 
 NAME: Final = "calls"
+PAIR: Final = (f"{NAME}-pair-0", f"{NAME}-pair-1")
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 REBALANCE_MS: Final = 10_000  # an unsubscribed member's queues are nobody's for a while
 STARTS_WITHIN: Final = (0.1, 0.7)  # of the load
@@ -76,6 +79,7 @@ class CallsPart:
             for group in START_GROUPS
         ]
         self._asked = AskedMember(kit, kit.slots[f"{NAME}-asked"], self._sent, topic=NAME)
+        self._pair = Pair(kit, [kit.slots[name] for name in PAIR], topic=NAME)
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -88,6 +92,7 @@ class CallsPart:
                 for group in START_GROUPS
             },
             **self._asked.consumer_groups(),
+            **self._pair.consumer_groups(),
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
@@ -96,6 +101,7 @@ class CallsPart:
             for members in self._members:
                 tasks.create_task(members.members.run(stop, drained))
             tasks.create_task(self._asked.run(stop, drained))
+            tasks.create_task(self._pair.run(stop, drained))
             for starting in self._starts:
                 tasks.create_task(starting.run(stop, drained))
         await _Traces(self._kit, self._sent).hold()
@@ -108,7 +114,7 @@ class CallsPart:
 
     def has_read(self) -> bool:
         missing = self._asked.missing().union(*(each.missing() for each in self._starts))
-        return self._owed.is_empty and not missing
+        return self._owed.is_empty and self._pair.owed.is_empty and not missing
 
     async def _send(self, stop: asyncio.Event) -> None:
         try:
@@ -119,6 +125,7 @@ class CallsPart:
     def _acked(self, sent: Sent) -> None:
         self._sent[sent.row.value] = sent
         self._owed.acknowledged(sent.row.value)
+        self._pair.owed.acknowledged(sent.row.value)
 
 
 class _Traces:
@@ -206,7 +213,7 @@ class _Traces:
 
 def _slots(section: CallsSection) -> Sequence[str]:
     members = [f"{NAME}-{number}" for number in range(int(section.clients))]
-    return [f"{NAME}-sender", f"{NAME}-traces", f"{NAME}-asked", *members, *START_GROUPS]
+    return [f"{NAME}-sender", f"{NAME}-traces", f"{NAME}-asked", *PAIR, *members, *START_GROUPS]
 
 
 SPEC: Final = PartSpec(
