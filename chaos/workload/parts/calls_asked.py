@@ -67,7 +67,8 @@ class AskedMember:
         self._topic = topic
         self._rng = random.Random(kit.rng.getrandbits(64))
         self._given: set[str] = set()
-        self._tags: frozenset[str] | None = None  # None: all
+        first = self._rng.sample(OTHER_TAGS, self._rng.randint(0, 1))
+        self._tags: frozenset[str] | None = frozenset({OWED_TAG, *first})  # None: all
         self._since_ms = 0  # when they came into force
         self._unwanted = 0
         self._directly: dict[str, str] = {}  # how the next direct consumption of a value ends
@@ -134,14 +135,17 @@ class AskedMember:
             consumer.subscribe(self._topic)
         else:
             self._tags = frozenset({OWED_TAG, *others})
-            names = sorted(self._tags)
             if self._rng.random() < SQL_SHARE:
-                listed = ", ".join(f"'{name}'" for name in names)
+                listed = ", ".join(f"'{name}'" for name in sorted(self._tags))
                 consumer.subscribe(self._topic, f"TAGS in ({listed})", ExpressionType.SQL92)
             else:
-                consumer.subscribe(self._topic, " || ".join(names))
+                consumer.subscribe(self._topic, self._expression())
         self._since_ms = wall_ms()
         self._unwanted = 0
+
+    def _expression(self) -> str:
+        """Return the tags of now as an application names them."""
+        return "*" if self._tags is None else " || ".join(sorted(self._tags))
 
     def _hold_unwanted(self, expectations: Expectations) -> None:
         expectations.hold(
@@ -239,6 +243,7 @@ class AskedMember:
             group=GROUP,
             topics=[self._topic],
             settings={},
+            expression=self._expression(),
         )
 
 
