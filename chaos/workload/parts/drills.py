@@ -49,6 +49,7 @@ from chaos.workload.parts.drill_queues import (
     RepeatDrill,
 )
 from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_settings import SettingsDrill
 from chaos.workload.parts.drill_stretches import StretchDrill
 from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -63,6 +64,7 @@ __all__ = ["SPEC"]
 
 NAME: Final = "drills"
 MEMBERS: Final = f"{NAME}-members"
+SETTINGS: Final = f"{NAME}-settings"
 PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
@@ -73,7 +75,7 @@ SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
 TIMER_SHARE: Final = 0.3
-TOPICS_MAX: Final = 40  # groups that have members
+TOPICS_MAX: Final = 40  # groups that have members, or settings
 MADE_MAX: Final = {"back": 40, "subscription": 40, "stretch": 3}  # kinds with topics of their own
 OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
@@ -103,6 +105,7 @@ class DrillsPart:
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         queues = self._kit.context.part_queues[NAME]
+        runners: list[_Runner] = []
         async with asyncio.TaskGroup() as tasks:
             for number in range(int(self._section.runners)):
                 runner = _Runner(
@@ -111,7 +114,9 @@ class DrillsPart:
                     queues[number % len(queues)],
                     random.Random(self._kit.rng.getrandbits(64)),
                 )
+                runners.append(runner)
                 tasks.create_task(self._count(runner.run(stop)))
+            tasks.create_task(self._have_settings(runners[0], stop, drained))
             tasks.create_task(self._have_members(stop, drained))
 
     async def _count(self, work: Coroutine[None, None, None]) -> None:
@@ -158,6 +163,39 @@ class DrillsPart:
                     if drained.is_set():
                         return
 
+    async def _have_settings(
+        self, runner: _Runner, stop: asyncio.Event, drained: asyncio.Event
+    ) -> None:
+        """Have groups with settings of their own read what a runner has sent, on until
+        `drained`."""
+        slot, context = self._kit.slots[SETTINGS], self._kit.context
+        client = slot.next_client()
+        actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
+        rng = random.Random(self._kit.rng.getrandbits(64))
+        async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
+            for number in range(TOPICS_MAX):
+                ends = drained if stop.is_set() else stop
+                drill = Drill(
+                    context,
+                    (tool.instance, other.instance),
+                    actor,
+                    runner.queue,
+                    runner.stored,
+                    queue_count=0,
+                    ends=ends,
+                    rng=rng,
+                )
+                try:
+                    while not drill.stored:
+                        if await sleep_until_set(drained, RETRY_S):
+                            return
+                    await SettingsDrill(drill, f"{SETTINGS}-group-{number}").run()
+                except Unsure:
+                    await sleep_until_set(drained, RETRY_S)
+                except EndedError:
+                    if drained.is_set():
+                        return
+
     async def _be_members(self, drill: MemberDrill, slot: Slot) -> None:
         """Run a drill beside a client of which only the connections are used. Raises Unsure,
         EndedError."""
@@ -183,10 +221,10 @@ class _Runner:
         self._context = kit.context
         self._section: DrillsSection = kit.section
         self._slot = slot
-        self._queue = queue
+        self.queue = queue
         self._rng = rng
         self._client = slot.next_client()
-        self._stored: list[Stored] = []
+        self.stored: list[Stored] = []
         self._waiting: list[Recallable] = []
         self._kept: dict[str, list[_Kind]] = {}
         settings = part_settings(kit.context.scenario.parts)
@@ -238,15 +276,14 @@ class _Runner:
         self, instances: tuple[ClientInstance, ClientInstance], ends: asyncio.Event
     ) -> Drill:
         count = sum(
-            queue.broker_name == self._queue.broker_name
-            for queue in self._context.part_queues[NAME]
+            queue.broker_name == self.queue.broker_name for queue in self._context.part_queues[NAME]
         )
         return Drill(
             self._context,
             instances,
             self._asker,
-            self._queue,
-            self._stored,
+            self.queue,
+            self.stored,
             queue_count=count,
             ends=ends,
             rng=self._rng,
@@ -279,7 +316,7 @@ class _Runner:
 
     async def _finish(self, drill: Drill) -> None:
         """Have every drill go on that is left, and some questions asked of what is stored."""
-        if not self._stored:
+        if not self.stored:
             return
         for name, kept in self._kept.items():
             for one in list(kept):
@@ -307,17 +344,17 @@ class _Runner:
 
     async def _send_some(self, producer: Producer, stop: asyncio.Event) -> bool:
         """Send some messages; return False where the queue is not what it should be."""
-        for _ in range(self._rng.randint(0 if self._stored else 2, SENT_MAX)):
-            if len(self._stored) >= STORED_MAX or stop.is_set():
-                return bool(self._stored)
+        for _ in range(self._rng.randint(0 if self.stored else 2, SENT_MAX)):
+            if len(self.stored) >= STORED_MAX or stop.is_set():
+                return bool(self.stored)
             message = self._make(producer)
             result = await self._until_acked(producer, message, stop)
             if result is None:
                 return False
-            if result.queue_offset != len(self._stored) or result.queue != self._queue:
+            if result.queue_offset != len(self.stored) or result.queue != self.queue:
                 return False
             prepared = prepare_message(message, group=PRODUCERS, compression=None)
-            self._stored.append(
+            self.stored.append(
                 Stored(
                     offset=result.queue_offset,
                     value=message.properties[PROPERTY_VALUE],
@@ -325,7 +362,7 @@ class _Runner:
                     uniq_key=message.uniq_key or "",
                     keys=tuple(message.keys),
                     offset_msg_id=result.offset_msg_id,
-                    command=prepared.command(self._queue),
+                    command=prepared.command(self.queue),
                     sent_s=asyncio.get_running_loop().time(),
                 )
             )
@@ -340,7 +377,7 @@ class _Runner:
         self, producer: Producer, message: Message, stop: asyncio.Event
     ) -> SendResult | None:
         """Send until it is acknowledged, each attempt an operation; None at the load's end."""
-        queue = self._queue
+        queue = self.queue
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         while not stop.is_set():
             with self._sender.operation(
@@ -369,7 +406,7 @@ class _Runner:
 
     async def _send_timer(self, producer: Producer) -> None:
         """Send a message that waits for longer than any run lasts."""
-        message, queue = self._make(producer), self._queue
+        message, queue = self._make(producer), self.queue
         message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(WAIT_MS)}
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._sender.operation(
@@ -397,7 +434,11 @@ SPEC: Final = PartSpec(
     name=NAME,
     summary="a client that knows what each of its questions has to be answered with",
     topics=lambda _: [NAME],
-    slots=lambda section: [MEMBERS, *(f"{NAME}-{n}" for n in range(int(section.runners)))],
+    slots=lambda section: [
+        MEMBERS,
+        SETTINGS,
+        *(f"{NAME}-{n}" for n in range(int(section.runners))),
+    ],
     make=DrillsPart,
     judged_by=("M12",),
 )
