@@ -40,6 +40,7 @@ from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
+from chaos.workload.parts.drill_progress import ProgressDrill
 from chaos.workload.parts.drill_queues import (
     OffsetDrill,
     PullDrill,
@@ -69,14 +70,19 @@ PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
 KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
-KEPT_OF: Final = {"stretch": 1}  # of a kind that costs much
+KEPT_OF: Final = {"stretch": 1, "progress": 4}  # of kinds that cost much
 STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
 TIMER_SHARE: Final = 0.3
 TOPICS_MAX: Final = 40  # groups that have members, or settings
-MADE_MAX: Final = {"back": 40, "subscription": 40, "stretch": 3}  # kinds with topics of their own
+MADE_MAX: Final = {
+    "back": 40,
+    "subscription": 40,
+    "stretch": 3,
+    "progress": 20,
+}  # kinds with topics of their own
 OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
@@ -338,6 +344,7 @@ class _Runner:
             "back": BackDrill,
             "subscription": SubscriptionDrill,
             "stretch": StretchDrill,
+            "progress": ProgressDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
