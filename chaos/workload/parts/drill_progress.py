@@ -12,7 +12,7 @@ and queryConsumeTimeSpan: write queues; getTopicStatsInfo: whichever are more).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 import msgspec
@@ -261,7 +261,7 @@ class ProgressDrill:
         fields: Mapping[str, str],
         *,
         expected: str,
-        rows_of: Any,
+        rows_of: Callable[[Mapping[str, Any]], Mapping[int, str]],
     ) -> None:
         """Ask for a table of queues; `rows_of(body)` returns the text of each queue's row."""
 
