@@ -182,9 +182,13 @@ class ProgressDrill:
     # Questions -----------------------------------------------------------------------------------
 
     async def _ask_progress(self) -> None:
-        """Ask by group and topic, or by group for all topics in which it has offsets."""
+        """Ask by group and topic, by a list of topics, or for all in which the group has
+        offsets."""
         fields = {"consumerGroup": self._group}
-        if not self._committed or self._rng.random() < 0.5:
+        how = self._rng.random()
+        if how < 0.3:
+            fields["topicList"] = f"{self._topic};{self._topic}-more"
+        elif how < 0.6 or not self._committed:
             fields["topic"] = self._topic
         await self._ask(
             "progress",

@@ -28,9 +28,12 @@ __all__ = ["SettingsDrill"]
 RETRIES_MAX: Final = (-1, 0, 0, 1, 2)  # -1 stands for 16
 RETRIES_DEFAULT: Final = 16
 TRIES_MAX: Final = 3  # for which one message is followed
-ONE_SECOND: Final = 1  # the first delay level
+LEVELS: Final = (1, 1, 1, 2, 0)
+LEVELS_S: Final = {1: 1.0, 2: 5.0, 3: 10.0, 4: 30.0, 5: 60.0}  # RocketMQ's, by level
+FIRST_LEVEL: Final = 3  # of level 0
 INVISIBLE_MS: Final = 500
 WITHIN_S: Final = 2.0  # what is due in a second or less has come by then
+LATE_S: Final = 1.0  # what is due has come by then
 PULLED_MAX: Final = 32
 _REFUSED: Final = "16"
 _NO_TOPIC: Final = "17"
@@ -71,7 +74,13 @@ class SettingsDrill:
         for _ in range(2):
             await self._configure()
             await self._pull()
-            steps = [self._pull, self._broadcast, self._send_back, self._pop_and_leave]
+            steps = [
+                self._pull,
+                self._broadcast,
+                self._send_back,
+                self._send_retry,
+                self._pop_and_leave,
+            ]
             self._rng.shuffle(steps)
             for step in steps:
                 await step()
@@ -163,37 +172,79 @@ class SettingsDrill:
         own = self._rng.choice((None, None, 0, 1))  # a limit that the request brings itself
         limit = self._settings.limit if own is None else own
         for tries in range(1, TRIES_MAX + 1):
-            await self._ask_send_back(one, position, own)
+            level = self._rng.choice(LEVELS)
+            await self._ask_send_back(one, position, own, level)
             if not self._settings.retry_queues:
                 await self._hold_nothing_new()
                 return
             if tries > limit:
                 await self._hold_dead(one, tries)
                 return
-            position = await self._hold_retried(one, tries)
+            # The first tries of level 0 wait for as long as level 3 says, and so on.
+            wait_s = LEVELS_S[level or FIRST_LEVEL + tries - 1]
+            position = await self._hold_retried(one, tries, wait_s)
 
-    async def _ask_send_back(self, one: Stored, position: int, own: int | None) -> None:
+    async def _send_retry(self) -> None:
+        """Send a message to the retries, as a consumer does that can't send it back: there, or
+        among the dead letters, it stands at once."""
+        if not self._queues_made:
+            return
+        one = self._rng.choice(self.drill.stored)
+        tries = self._rng.randint(0, TRIES_MAX)
+        own = self._rng.choice((None, None, 0, 1))
+        fields = dict(one.command.ext_fields) | {
+            "a": f"{self._group}-producer",
+            "b": f"{RETRY_PREFIX}{self._group}",
+            "e": "0",
+            "i": f"{PROPERTY_VALUE}\x01{one.value}\x02",
+            "j": str(tries),
+        }
+        if own is not None:
+            fields["l"] = str(own)
+        await self.drill.ask(
+            f"send {one.value}, tried {tries} times, to the retries of {self._group}, limit {own}",
+            RequestCode(one.command.code),
+            fields,
+            body=one.command.body,
+            expected="0",
+            changes=True,
+        )
+        if tries > (self._settings.limit if own is None else own):
+            await self._hold_dead(one, tries)
+        else:
+            await self._hold_retried(one, tries, 0.0)
+
+    async def _ask_send_back(self, one: Stored, position: int, own: int | None, level: int) -> None:
         fields: dict[str, object] = {
             "offset": position,
             "group": self._group,
-            "delayLevel": ONE_SECOND,
+            "delayLevel": level,
             "originTopic": self.drill.queue.topic,
             "unitMode": "false",
             "bname": self.drill.queue.broker_name,
         }
         await self.drill.ask(
-            f"send back {one.value}, which stands at {position}, of {self._group}, limit {own}",
+            f"send back {one.value}, which stands at {position}, of {self._group}, level {level},"
+            f" limit {own}",
             RequestCode.CONSUMER_SEND_MSG_BACK,
             fields | ({} if own is None else {"maxReconsumeTimes": own}),
             expected="0",
             changes=True,
         )
 
-    async def _hold_retried(self, one: Stored, tries: int) -> int:
-        """Hold that the retries of all queues have the message now, too; return its position."""
+    async def _hold_retried(self, one: Stored, tries: int, wait_s: float) -> int:
+        """Hold that the retries have the message in `wait_s`, and not before; return its
+        position."""
         self._queues_made = self._queues_made or self._settings.retry_queues
+        if wait_s > WITHIN_S:
+            await self._wait(wait_s - WITHIN_S)
+            await self._read_retries()
         self._retried.append(f"{one.value} tried {tries}")
-        await self._wait(WITHIN_S)
+        await self._wait(min(wait_s, WITHIN_S) + LATE_S)
+        return max(await self._read_retries())  # what was stored last
+
+    async def _read_retries(self) -> Sequence[int]:
+        """Hold what stands in the retries, in all queues together; return the positions."""
         found: dict[int, str] = {}  # by position
         for queue in range(self._queues_made):
             answer = await self._read(f"{RETRY_PREFIX}{self._group}", queue, None)
@@ -210,7 +261,7 @@ class SettingsDrill:
             within_s=0,
         )
         await self._read(f"{RETRY_PREFIX}{self._group}", self._queues_made, "29")
-        return max(found)  # what was stored last
+        return list(found)
 
     async def _hold_dead(self, one: Stored, tries: int) -> None:
         self._dead.append(f"{one.value} tried {tries}")
