@@ -34,12 +34,24 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import MessageRecord, decode_records
 
-__all__ = ["Drill", "EndedError", "Stored", "Unsure", "code_of", "records_of", "values_of"]
+__all__ = [
+    "UNLISTED",
+    "Drill",
+    "EndedError",
+    "Stored",
+    "Unsure",
+    "code_of",
+    "records_of",
+    "values_of",
+]
 
 TIMEOUT_MS: Final = 2_000
 ERROR_SIZE_MAX: Final = 300
 CALM: Final = "calm"
 LOOK_S: Final = 0.02
+# Begins the name of a topic of which only a drill knows what was sent there: rules take it for one
+# of the system's own, and brokers for any other.
+UNLISTED: Final = "RMQ_SYS_"
 _NO_ANSWERS: Final = frozenset({1, 2, 11, 14, 215})  # of a broker that can't, or not now
 
 Show: TypeAlias = Callable[[RemotingCommand], str]

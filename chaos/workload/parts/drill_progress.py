@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from chaos.workload.parts.drill import Drill, Unsure, records_of
+from chaos.workload.parts.drill import UNLISTED, Drill, Unsure, records_of
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode
@@ -38,7 +38,7 @@ class ProgressDrill:
     def __init__(self, drill: Drill, group: str) -> None:
         self.drill = drill
         self._group = group
-        self._topic = f"{group}-topic"
+        self._topic = f"{UNLISTED}{group}-topic"
         self._rng = drill.rng
         self._read = self._write = 0  # numbers of queues
         self._is_order = False

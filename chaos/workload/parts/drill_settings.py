@@ -196,7 +196,6 @@ class SettingsDrill:
             "a": f"{self._group}-producer",
             "b": f"{RETRY_PREFIX}{self._group}",
             "e": "0",
-            "i": f"{PROPERTY_VALUE}\x01{one.value}\x02",
             "j": str(tries),
         }
         if own is not None:

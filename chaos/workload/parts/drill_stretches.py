@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chaos.workload.messages import PROPERTY_NUMBER, PROPERTY_VALUE
-from chaos.workload.parts.drill import Drill, EndedError, Unsure, records_of
+from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, records_of
 from chaos.workload.parts.leader_requests import create_topic_command
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -55,7 +55,7 @@ class StretchDrill:
     def __init__(self, drill: Drill, group: str) -> None:
         self.drill = drill
         self._group = group
-        self._topic = f"{group}-stretch"
+        self._topic = f"{UNLISTED}{group}-stretch"
         self._wanted: list[int] = []  # offsets of the messages that are not common
         self._end = 0
         self._is_filled = False
