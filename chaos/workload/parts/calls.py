@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,12 +24,14 @@ from chaos.scenario.part_sections import CallsSection
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.calls_asked import AskedMember
 from chaos.workload.parts.calls_members import GROUP, START_GROUPS, MovingMembers, StartingGroup
+from chaos.workload.parts.calls_pairs import GROUP as PAIR_GROUP
 from chaos.workload.parts.calls_pairs import Pair
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.trace_records import Trace, traces_of
+from client.administer.admin import Admin, AdminSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 
@@ -105,6 +108,44 @@ class CallsPart:
             for starting in self._starts:
                 tasks.create_task(starting.run(stop, drained))
         await _Traces(self._kit, self._sent).hold()
+        if self._pair.owed.is_empty:
+            await self._hold_progress()
+
+    async def _hold_progress(self) -> None:
+        """Hold that the pair, which has left, has committed all that there is."""
+        context, slot = self._kit.context, self._kit.slots[f"{NAME}-traces"]
+        expectations = Expectations(
+            context.history, client=f"{slot.next_client()}.progress", client_group=PAIR_GROUP
+        )
+        begun_ns = time.monotonic_ns()
+        admin = Admin(
+            context.name_servers,
+            slot.dial,
+            settings=AdminSettings(instance=slot.instance_settings()),
+        )
+        settings = PullConsumerSettings(register=False, instance=slot.instance_settings())
+        reader = PullConsumer(PRODUCERS, context.name_servers, slot.dial, settings=settings)
+        try:
+            async with admin, reader:
+                queues = await reader.queues(NAME)
+                ends = {queue: await reader.max_offset(queue) for queue in queues}
+                progress = await admin.consumer_progress(PAIR_GROUP, NAME)
+        except ClientError:
+            return  # nobody answers any more: what can't be read is not judged
+        expectations.hold(
+            "progress of a group that has consumed all",
+            expected=[
+                f"{queue.broker_name} {queue.queue_id}: {ends[queue]} of {ends[queue]}"
+                for queue in sorted(queues)
+            ],
+            answered=[
+                f"{queue.broker_name} {queue.queue_id}: {progress[queue].consumer_offset}"
+                f" of {progress[queue].broker_offset}"
+                for queue in sorted(progress)
+            ],
+            topic=NAME,
+            since_ns=begun_ns,
+        )
 
     async def idle(self) -> None:
         await self._idle.wait()

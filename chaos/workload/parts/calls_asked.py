@@ -37,8 +37,11 @@ from client.consume.listener import ConsumeStatus
 from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError, InvalidParameterError
 from client.message import DeliveredMessage
+from remoting.errors import BodyError
+from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.queue_table import parse_queue_name
 
 __all__ = ["GROUP", "AskedMember"]
 
@@ -107,8 +110,10 @@ class AskedMember:
                 draw = self._rng.random()
                 if draw < 0.45:
                     self._change(consumer, expectations)
-                elif draw < 0.9:
+                elif draw < 0.8:
                     await self._have_consumed(consumer, expectations)
+                elif draw < 0.92:
+                    await self._ask_itself(consumer, expectations)
                 else:
                     await self._start_in_vain(expectations)
             await drained.wait()
@@ -196,6 +201,47 @@ class AskedMember:
             topic=self._topic,
         )
 
+    async def _ask_itself(self, consumer: PushConsumer, expectations: Expectations) -> None:
+        """Ask the member through a broker where it is, which it knows where nothing moves."""
+        group = wire_name(self._slot.namespace, GROUP)
+        topic = wire_name(self._slot.namespace, self._topic)
+        broker_name = self._kit.context.part_queues[self._topic][0].broker_name
+        if self._rng.random() < 0.5:
+            code = RequestCode.GET_CONSUMER_RUNNING_INFO
+            fields = {"consumerGroup": group, "clientId": consumer.client_id}
+        else:
+            code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+            fields = {"group": group, "topic": topic, "clientAddr": consumer.client_id}
+        before = self._places(consumer)
+        try:
+            answer, _ = await call_group(
+                consumer.instance,
+                broker_name,
+                lambda: RemotingCommand(code=code, ext_fields=dict(fields)),
+                topic=self._topic,
+                timeout_ms=TIMEOUT_MS,
+                policy=RetryPolicy(attempts_max=1),
+            )
+            told = _told_places(answer, code, consumer.client_id, topic)
+        except ClientError:
+            return  # the leader may not know the member
+        except BodyError as error:
+            told = f"unreadable: {error}"
+        expectations.hold(
+            f"places of a member, by {code.name.lower()}",
+            expected=before if before == self._places(consumer) else None,
+            answered=told,
+            topic=self._topic,
+        )
+
+    def _places(self, consumer: PushConsumer) -> str:
+        """Return how far the member is in each queue that it has."""
+        return ", ".join(
+            f"{state.queue.broker_name} {state.queue.queue_id}: {state.commit_offset}"
+            for state in consumer.states()
+            if state.queue.topic == self._topic and state.commit_offset >= 0
+        )
+
     async def _start_in_vain(self, expectations: Expectations) -> None:
         """Start a member whose expression no broker can parse."""
         member = self._member(self._slot.next_client())
@@ -245,6 +291,21 @@ class AskedMember:
             settings={},
             expression=self._expression(),
         )
+
+
+def _told_places(answer: RemotingCommand, code: RequestCode, client_id: str, topic: str) -> str:
+    """Return how far a member is in each queue, as it told a broker. Raises BodyError."""
+    body = fastjson.decode(answer.body, dict[str, Any])
+    if code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+        places = {name: row.get("commitOffset") for name, row in body.get("mqTable", {}).items()}
+    else:
+        places = body.get("consumerTable", {}).get(client_id, {})
+    named = {parse_queue_name(name): offset for name, offset in places.items()}
+    return ", ".join(
+        f"{name.broker_name} {name.queue_id}: {named[name]}"
+        for name in sorted(named, key=lambda name: (name.broker_name, name.queue_id))
+        if name.topic == topic and named[name] >= 0
+    )
 
 
 def _end(manner: str) -> ConsumeStatus:
