@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 # 0.4 s of processor time a broker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin campaigns clean
+.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq campaigns clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -43,6 +43,7 @@ help:
 	@echo "make outside an outsider's runs, written from the public format alone, before the verifier"
 	@echo "make security who must not get in does not: what each one hears, what the log says"
 	@echo "make interop real RocketMQ clients and RocketMQ's own tests against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
+	@echo "make beside-rocketmq throughput beside Apache RocketMQ's modes, by its own Java client, in turns"
 	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
 	@echo "make campaigns  default clients, Java and ours, while leaders die and members come and go"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
@@ -188,6 +189,11 @@ mqadmin: $(STAMP)
 	$(BIN)/python -m campaigns.interop.mqadmin --version 5.3.3 --output figures/mqadmin.json
 	$(BIN)/python -m campaigns.interop.mqadmin --version 5.5.0 --accounts runs/interop/mqadmin_accounts.json --output figures/mqadmin.json
 	$(BIN)/python -m campaigns.interop.mqadmin --document docs/INTEROP.md
+
+# Half an hour: three rounds of ours, DLedger, ASYNC_MASTER and SYNC_MASTER, on a quiet machine.
+beside-rocketmq: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m campaigns.interop.throughput --output figures/beside_rocketmq.json
 
 campaigns: $(STAMP)
 	@mkdir -p figures

@@ -19,7 +19,7 @@ from typing import Final
 
 __all__ = ["PROMISES", "WITNESSES_MAX", "CheckResult", "Outcome", "Verdict", "worst"]
 
-PROMISES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7")
+PROMISES: Final = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8")
 WITNESSES_MAX: Final = 32
 
 

@@ -393,14 +393,16 @@ class PullProcessor:
         self._run(pull, may_hold=may_hold)
 
     async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
-        """Answer with where the queue really begins or ends, if this is the leader; else with the
-        offset that the pull came with."""
+        """Answer with where the queue really begins or ends, if this is the leader. Else hold what
+        may come; whoever asks for anything else has to ask the leader: it would go on asking here,
+        for what never comes."""
         replica = self._replica
         try:
             await replica.log.read_index()
         except NotLeaderError:
-            if not (may_hold and self._hold(pull)):
-                self._answer(pull, ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", pull.offset)
+            is_beyond = pull.offset > replica.queues.get(pull.topic, pull.queue_id).next_offset
+            if not (is_beyond and may_hold and self._hold(pull)):
+                pull.request.refuse(self._leadership.not_leader())
             return
         queue = replica.queues.get(pull.topic, pull.queue_id)
         if queue.min_offset <= pull.offset <= queue.next_offset and queue.next_offset:

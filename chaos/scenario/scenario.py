@@ -134,7 +134,8 @@ class WorkloadSection:
     `sizes_share` of them, and of the answers to requests, one byte to 120 KB. A push listener takes
     `consume_ms` for a batch, on average. All topics are made with `topic_attributes`, written as
     mqadmin takes them ("+message.type=NORMAL"). The clients of the parts that `namespaced` names
-    work in a namespace, each of `NAMESPACED`.
+    work in a namespace, each of `NAMESPACED`. The clients of `binary_share` of the slots send
+    binary headers in place of JSON.
     """
 
     topics: tuple[str, ...] = ("orders", "payments")
@@ -142,6 +143,7 @@ class WorkloadSection:
     queues: int = number(4, 1, 64)
     body_bytes: int = number(256, 0, 1 << 20)
     sizes_share: float = number(0.0, 0, 1)
+    binary_share: float = number(0.0, 0, 1)
     plain_clients: int = number(2, 0, 64)
     plain_processes: int = number(4, 1, 256)
     send_rate: float = number(180.0, 0, 100_000, above_0=_RATE_MIN)

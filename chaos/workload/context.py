@@ -22,6 +22,7 @@ from client.connection.routes import RouteSettings
 from client.connection.send_codec import Compression, CompressionType
 from client.message import MessageQueue
 from remoting.protocol.acl_signature import Signer
+from remoting.protocol.command import SerializeType
 
 __all__ = ["Slot", "WorkContext", "queue_row"]
 
@@ -38,14 +39,15 @@ class Slot:
     """A place from which clients dial. `next_client` returns a new instance name each time.
 
     `signer`: the account of its clients; None where the cluster has no access control.
-    `namespace`: that of its clients, empty: none. `heartbeat_ms`: how often they tell brokers that
-    they are there.
+    `serialize_type`: the encoding of their headers. `namespace`: that of its clients, empty: none.
+    `heartbeat_ms`: how often they tell brokers that they are there.
     """
 
     name: str
     dial: Mapping[str, str]
     rng: random.Random
     signer: Signer | None = None
+    serialize_type: SerializeType = SerializeType.JSON
     namespace: str = ""
     heartbeat_ms: int = HEARTBEAT_MS
     numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -70,6 +72,7 @@ class Slot:
             seed=self.rng.getrandbits(32),
             signer=signer or self.signer,
             namespace=self.namespace,
+            serialize_type=self.serialize_type,
             heartbeat_interval_ms=self.heartbeat_ms,
         )
 
@@ -102,10 +105,23 @@ class WorkContext:
         dial = self.world.dial_table(name)
         silence_ms = part_settings(self.scenario.parts).get("client_silence_ms_max")
         heartbeat_ms = silence_ms // BEATS_PER_SILENCE if silence_ms else HEARTBEAT_MS
-        return Slot(name=name, dial=dial, rng=rng, signer=self.signer, heartbeat_ms=heartbeat_ms)
+        return Slot(
+            name=name,
+            dial=dial,
+            rng=rng,
+            signer=self.signer,
+            serialize_type=_serialize_type(name, self.scenario.workload.binary_share),
+            heartbeat_ms=heartbeat_ms,
+        )
 
     def node(self, address: str) -> str | None:
         return self.nodes.get(address)
+
+
+def _serialize_type(slot: str, binary_share: float) -> SerializeType:
+    """Choose by the name, so that the other choices of a seed are the same with any share."""
+    is_binary = zlib.crc32(f"{slot} headers".encode()) < binary_share * (1 << 32)
+    return SerializeType.ROCKETMQ if is_binary else SerializeType.JSON
 
 
 def queue_row(queue: MessageQueue) -> QueueRow:

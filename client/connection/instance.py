@@ -35,7 +35,7 @@ from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
 from remoting.protocol.acl_signature import Signer
 from remoting.protocol.codes import RequestCode, ResponseCode
-from remoting.protocol.command import LANGUAGE_JAVA, RemotingCommand
+from remoting.protocol.command import LANGUAGE_JAVA, RemotingCommand, SerializeType
 from remoting.records.message import UniqueIdGenerator
 
 __all__ = ["ClientInstance", "InstanceSettings", "name_server_list"]
@@ -54,6 +54,8 @@ class InstanceSettings:
     request carries (RocketMQ's ACL). `tls` is the context for connections to brokers and name
     servers, see `remoting.connections.tls.client_context`; None: plain text. `namespace` is
     prefixed to every topic and group on the wire, and removed from what is received.
+    `serialize_type` is the encoding of the headers of requests (RocketMQ's
+    rocketmq.serialize.type); brokers answer each in its own.
     """
 
     routes: RouteSettings = field(default_factory=RouteSettings)
@@ -63,6 +65,7 @@ class InstanceSettings:
     signer: Signer | None = None
     tls: ssl.SSLContext | None = None
     namespace: str = ""
+    serialize_type: SerializeType = SerializeType.JSON
 
     def __post_init__(self) -> None:
         if self.heartbeat_interval_ms < 1:
@@ -99,6 +102,7 @@ class ClientInstance:
             on_close=self._on_close,
             tls=self.settings.tls,
             sign=None if signer is None else signer.sign,
+            serialize_type=self.settings.serialize_type,
         )
         self.routes = RouteTable(
             self.rpc,

@@ -23,7 +23,7 @@ from remoting.connections.connection import (
     RequestHandler,
 )
 from remoting.errors import ConnectError, RecordError
-from remoting.protocol.command import RemotingCommand
+from remoting.protocol.command import RemotingCommand, SerializeType
 from remoting.records.message_id import split_host
 
 __all__ = ["CONNECT_TIMEOUT_MS", "RemotingClient"]
@@ -49,8 +49,9 @@ class RemotingClient:
     """Sends requests to addresses; `dial` maps a table address to the one to connect to (a proxy).
 
     `tls` is the context to connect with; None: plain text. `sign` completes every request that is
-    sent through here. `on_request` handles the requests that peers send over these connections;
-    without it they are answered with code 3.
+    sent through here; `serialize_type` is the encoding of their headers, None: each its own.
+    `on_request` handles the requests that peers send over these connections; without it they are
+    answered with code 3.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class RemotingClient:
         tls: ssl.SSLContext | None = None,
         sign: Callable[[RemotingCommand], None] | None = None,
         limits: ConnectionLimits | None = None,
+        serialize_type: SerializeType | None = None,
     ) -> None:
         self._tls = tls
+        self._serialize_type = serialize_type
         self._sign = sign
         self._dial = dict(dial or {})
         self._on_request = on_request
@@ -82,6 +85,8 @@ class RemotingClient:
         Raises ConnectError and OverloadedError (definite), RequestTimeoutError and
         ConnectionLostError (unknown), FrameError where the command can't be a frame.
         """
+        if self._serialize_type is not None:
+            command.serialize_type = self._serialize_type
         if self._sign is not None:
             self._sign(command)
         peer = self._peers.get(address)
@@ -99,6 +104,8 @@ class RemotingClient:
         self, address: str, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS
     ) -> None:
         """Send without awaiting an answer, connecting first where needed. Raises ConnectError."""
+        if self._serialize_type is not None:
+            command.serialize_type = self._serialize_type
         if self._sign is not None:
             self._sign(command)
         (await self.connect(address, timeout_ms)).oneway(command)

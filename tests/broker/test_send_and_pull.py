@@ -413,15 +413,35 @@ async def test_an_offset_out_of_range_is_corrected_by_the_leader(rig, offset, co
     assert answer.ext_fields["nextBeginOffset"] == next_offset
 
 
-async def test_a_follower_never_corrects_an_offset(rig):
+@pytest.mark.parametrize("offset", [5, -3])
+async def test_a_follower_never_corrects_an_offset(rig, offset):
+    """A reader that it answered with "nothing new" stayed with it, and asked for ever for what a
+    deletion of the topic had taken."""
     pull = rig.make(PullProcessor, rig.tasks)
     await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
     rig.log.depose()
-    answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(offset=5))
-    assert answer.code == ResponseCode.PULL_NOT_FOUND
-    assert answer.ext_fields["nextBeginOffset"] == "5"
+    answer = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields(offset=offset))
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.remark.startswith("not the leader")
     found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
     assert found.code == ResponseCode.SUCCESS, "what is committed may be read anywhere"
+
+
+async def test_a_follower_holds_a_pull_for_what_it_may_still_get(rig):
+    pull = rig.make(PullProcessor, rig.tasks)
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"0")
+    rig.log.depose()
+    beyond, gone = FakeConnection(), FakeConnection()
+    holding = {"sysFlag": "6", "suspendTimeoutMillis": "5000"}
+    code = RequestCode.PULL_MESSAGE
+    rig.give(pull.handle, code, pull_fields(offset=5, **holding), b"", beyond)
+    rig.give(pull.handle, code, pull_fields(offset=-3, **holding), b"", gone)
+    await until(lambda: gone.sent)
+    assert gone.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert not beyond.sent
+    rig.context.long_polling.expire(rig.passed_ms + 5_000)
+    await until(lambda: beyond.sent)
+    assert beyond.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 async def test_a_replica_that_has_just_begun_waits_for_a_topic_before_it_denies_it(rig):

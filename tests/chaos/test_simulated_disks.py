@@ -9,12 +9,14 @@ import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from broker.failpoints.orders import ClockSetting
+from chaos.sim.groups.derived import DerivedState
 from chaos.sim.groups.machine import Machine, calm_site
 from chaos.sim.machine.current_process import enter, leave
 from chaos.sim.machine.disk import Survival
@@ -176,10 +178,15 @@ def test_a_wall_clock_jumps_drifts_and_strobes_beside_a_monotonic_one() -> None:
     assert clock.monotonic() - monotonic_s == pytest.approx(1.4)
 
 
-def test_a_file_that_is_gone_is_not_found_as_on_a_disk() -> None:
+def machine_of(bench: Bench, store: Path, *, alive: bool) -> Any:
+    derived = DerivedState(store, random.Random(1))
+    return cast(Any, SimpleNamespace(name=NODE, disk=bench.disk, derived=derived, alive=alive))
+
+
+def test_a_file_that_is_gone_is_not_found_as_on_a_disk(tmp_path: Path) -> None:
     bench = Bench()
     bench.write_and_sync()
-    files = SimulatedFiles(cast(Any, SimpleNamespace(name=NODE, disk=bench.disk, alive=False)))
+    files = SimulatedFiles(machine_of(bench, tmp_path, alive=False))
     assert (files.names(), files.size("log"), files.read("log", 1, 2)) == (["log"], 4, b"bc")
     files.remove("log")
     assert files.names() == []
@@ -194,10 +201,32 @@ def test_a_file_that_is_gone_is_not_found_as_on_a_disk() -> None:
             action()
 
 
-def test_the_files_of_a_process_that_runs_are_read_only() -> None:
+def test_what_is_derived_from_the_log_is_edited_as_the_log_is(tmp_path: Path) -> None:
     bench = Bench()
     bench.write_and_sync()
-    files = SimulatedFiles(cast(Any, SimpleNamespace(name=NODE, disk=bench.disk, alive=True)))
+    units = tmp_path / "consumequeue" / "orders" / "0" / "00000000000000000000"
+    units.parent.mkdir(parents=True)
+    units.write_bytes(b"units")
+    name = "consumequeue/orders/0/00000000000000000000"
+    files = SimulatedFiles(machine_of(bench, tmp_path, alive=False))
+    assert files.names() == [name, "log"]
+    before = files.copy_all()
+    files.write(name, 1, b"N")
+    assert (units.read_bytes(), files.size(name)) == (b"uNits", 5)
+    files.truncate(name, 2)
+    assert files.read(name, 0, 5) == b"uN"
+    files.remove(name)
+    assert files.names() == ["log"]
+    assert not units.exists()
+    files.write("log", 0, b"x")
+    assert bench.disk.content("log") == b"xbcd"
+    assert before[name] == b"units"
+
+
+def test_the_files_of_a_process_that_runs_are_read_only(tmp_path: Path) -> None:
+    bench = Bench()
+    bench.write_and_sync()
+    files = SimulatedFiles(machine_of(bench, tmp_path, alive=True))
     assert files.read("log", 0, 4) == b"abcd"
     for action in (
         lambda: files.write("log", 0, b"x"),

@@ -55,6 +55,18 @@ async def test_request_and_answer(echo: Echo, client: RemotingClient, kind: Seri
     assert answer.serialize_type is kind
 
 
+async def test_a_client_has_one_encoding_for_all_that_it_sends(echo: Echo) -> None:
+    client = RemotingClient(serialize_type=SerializeType.ROCKETMQ)
+    try:
+        answer = await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+        await client.oneway(echo.server.address, RemotingCommand(code=2))
+        await until(lambda: len(echo.seen) == 2)
+    finally:
+        await client.close()
+    assert answer.serialize_type is SerializeType.ROCKETMQ
+    assert {command.serialize_type for command in echo.seen} == {SerializeType.ROCKETMQ}
+
+
 async def test_many_requests_share_one_connection(echo: Echo, client: RemotingClient) -> None:
     async def ask(number: int) -> None:
         body = str(number).encode()

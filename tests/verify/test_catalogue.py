@@ -20,6 +20,11 @@ def test_readme_names_the_checks_of_each_promise() -> None:
     assert told == held
 
 
+def test_no_rule_of_the_project_is_without_a_promise() -> None:
+    """Promises that are all green above a verdict that fails mislead whoever reads them first."""
+    assert [rule.id for rule in RULES if rule.promise is None] == []
+
+
 def test_each_says_what_holds_in_a_sentence() -> None:
     for rule in RULES:
         assert re.fullmatch(r"[A-Z].*\.", rule.holds), rule.id

@@ -42,7 +42,7 @@ __all__ = [
 
 BUILT_IN_RULES: Final = Path(__file__).parent.parent / "rules"
 BUILT_IN_STAGES: Final = Path(__file__).parent.parent / "stages"
-PROMISES: Final = frozenset(f"G{number}" for number in range(1, 8))
+PROMISES: Final = frozenset(f"G{number}" for number in range(1, 9))
 TABLES: Final = frozenset({"ops", "faults", "raft", "log", "cq"})
 _FILE_SIZE_BYTES_MAX: Final = 256 * 1024
 _FAMILIES: Final = "ASTRDPCM"  # the order of families in a verdict; others follow

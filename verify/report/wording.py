@@ -34,6 +34,7 @@ PROMISES = MappingProxyType(
         ),
         "G6": ("No stale answers", "A leader that was deposed neither acknowledges nor answers."),
         "G7": ("Honest outcomes", "What was reported as failed did not happen after all."),
+        "G8": ("Service", "Every feature did what RocketMQ defines for it, and in time."),
     }
 )
 

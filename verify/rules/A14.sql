@@ -1,5 +1,5 @@
 -- A14: lagging poll
--- promise: none
+-- promise: G8
 -- needs: ops
 -- applies: select (select coalesce(sum(ops), 0) from op_counts where f = 'poll') > 0
 --   and (select lag_ns from run_settings) is not null

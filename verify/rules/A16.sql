@@ -1,5 +1,5 @@
 -- A16: unavailability
--- promise: none
+-- promise: G8
 -- needs: ops, faults
 -- listed: select has_limits from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts

@@ -1,5 +1,5 @@
 -- A17: replica left behind
--- promise: none
+-- promise: G8
 -- needs: none
 -- applies: select has_left_behind from run_settings
 -- examined: select count(*) from run_voters

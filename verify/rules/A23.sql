@@ -1,5 +1,5 @@
 -- A23: stored in two broker groups
--- promise: none
+-- promise: G8
 -- needs: ops
 -- wants: log
 -- applies: select (select count(distinct broker_group) > 1 from run_voters)

@@ -1,5 +1,5 @@
 -- C13: filter ignored
--- promise: none
+-- promise: G8
 -- needs: ops, log
 -- applies: select (select count(*) from run_groups where of_some_tags) > 0
 --   and (select coalesce(sum(ops), 0) from op_counts where f in ('deliver', 'poll', 'pop')) > 0

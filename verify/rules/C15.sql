@@ -1,5 +1,5 @@
 -- C15: held poll not woken
--- promise: none
+-- promise: G8
 -- needs: ops, log, raft
 -- wants: faults
 -- applies: select (select count(*) from run_groups where wake_ns is not null) > 0

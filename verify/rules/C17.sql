@@ -1,5 +1,5 @@
 -- C17: queues assigned to too many, or to nobody
--- promise: none
+-- promise: G5
 -- needs: ops
 -- applies: select (select coalesce(sum(ops), 0) from op_counts where f = 'assignment') > 0
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'assignment' and type = 'ok'

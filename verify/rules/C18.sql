@@ -1,5 +1,5 @@
 -- C18: shown as of another topic
--- promise: none
+-- promise: G5
 -- needs: ops
 -- applies: select coalesce(sum(origins), 0) > 0 from op_counts
 -- examined: select coalesce(sum(origins), 0) from op_counts

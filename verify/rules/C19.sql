@@ -1,5 +1,5 @@
 -- C19: committed beyond what was consumed
--- promise: none
+-- promise: G5
 -- needs: ops
 -- applies: select (select count(*) from run_groups
 --     where kind <> 'broadcast' and (at_least_once or retries_max is not null)) > 0

@@ -1,5 +1,5 @@
 -- D5: delivered far too late
--- promise: none
+-- promise: G8
 -- needs: ops, raft, log
 -- wants: faults
 -- applies: select (select coalesce(bool_or(has_delays and late_ns is not null), false) from run_settings)

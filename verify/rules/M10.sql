@@ -1,5 +1,5 @@
 -- M10: dead broker in a route
--- promise: none
+-- promise: G8
 -- needs: ops, faults
 -- applies: select (select coalesce(sum(ops), 0) > 0 from op_counts where f = 'route' and type = 'ok')
 --   and (select max(route_gone_ns) is not null from run_settings)

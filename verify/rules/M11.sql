@@ -1,5 +1,5 @@
 -- M11: route goes back to an older leader
--- promise: none
+-- promise: G8
 -- needs: ops, raft
 -- wants: faults
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'route' and type = 'ok'

@@ -1,5 +1,5 @@
 -- M12: answer is not what was known to follow
--- promise: none
+-- promise: G8
 -- needs: ops
 -- wants: faults
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'ask'

@@ -1,5 +1,5 @@
 -- M14: setting is not what was set
--- promise: none
+-- promise: G5
 -- needs: ops
 -- wants: faults
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'set' and type = 'ok'

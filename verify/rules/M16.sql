@@ -1,5 +1,5 @@
 -- M16: name server lacks what was acknowledged
--- promise: none
+-- promise: G5
 -- needs: ops
 -- wants: faults
 -- applies: select (select coalesce(sum(ops), 0) > 0 from op_counts where f = 'route' and type = 'ok')

@@ -1,5 +1,5 @@
 -- M17: group is not what its last change made it
--- promise: none
+-- promise: G5
 -- needs: ops
 -- wants: faults
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts

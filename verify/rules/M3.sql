@@ -1,5 +1,5 @@
 -- M3: wrong route
--- promise: none
+-- promise: G8
 -- needs: ops
 -- wants: faults
 -- applies: select (select coalesce(sum(ops), 0) > 0 from op_counts where f = 'route' and type = 'ok')

@@ -1,5 +1,5 @@
 -- P7: receipt of nobody
--- promise: none
+-- promise: G8
 -- needs: ops
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f in ('ack', 'change')
 -- examined: select coalesce(sum(messages), 0) from op_counts where f in ('ack', 'change')

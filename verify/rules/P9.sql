@@ -1,5 +1,5 @@
 -- P9: held pop was not woken
--- promise: none
+-- promise: G8
 -- needs: ops, raft, log
 -- wants: faults
 -- reaches: yes

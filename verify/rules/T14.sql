@@ -1,5 +1,5 @@
 -- T14: checks counted anew
--- promise: none
+-- promise: G4
 -- needs: ops
 -- wants: faults
 -- applies: select (select coalesce(bool_or(own_system), false) from run_settings)

@@ -1,5 +1,5 @@
 -- T15: acknowledged decision refused when it was repeated
--- promise: none
+-- promise: G4
 -- needs: ops
 -- applies: select bool_or(has_transactions) from run_settings
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'decide'

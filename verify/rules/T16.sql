@@ -1,5 +1,5 @@
 -- T16: half stored twice
--- promise: none
+-- promise: G4
 -- needs: ops
 -- applies: select (select bool_or(has_transactions) from run_settings)
 --   and (select bool_or(has_dedupe) from run_settings)

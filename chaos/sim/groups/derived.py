@@ -23,6 +23,7 @@ __all__ = ["DerivedState"]
 
 _SECTOR = 64
 _DIRECTORY = "consumequeue"
+_FOLDERS = (f"{_DIRECTORY}/", "index/")
 
 
 class DerivedState:
@@ -33,6 +34,22 @@ class DerivedState:
         self._rng = rng
         self._synced: dict[Path, tuple[int, bytes]] = {}  # inode and bytes
         self.lost_files = 0
+
+    def names(self) -> list[str]:
+        """List the files, by their paths in the store."""
+        return [
+            str(path.relative_to(self._store))
+            for folder in _FOLDERS
+            for path in (self._store / folder).rglob("*")
+            if path.is_file()
+        ]
+
+    def has(self, name: str) -> bool:
+        """Return whether a file of that path in the store is, or would be, derived."""
+        return name.startswith(_FOLDERS)
+
+    def path(self, name: str) -> Path:
+        return self._store / name
 
     def forget(self) -> None:
         """Forget every fsync: the disk was wiped."""

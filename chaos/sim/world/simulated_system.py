@@ -207,13 +207,14 @@ class _Stores:
 
 
 class SimulatedFiles:
-    """The files of one simulated disk. While its process runs they are read only."""
+    """The files of one simulated disk, and those derived from its log, which are real files
+    in the store's directory. While its process runs all are read only."""
 
     def __init__(self, machine: _Broker) -> None:
         self._machine = machine
 
     def names(self) -> list[str]:
-        return sorted(self._machine.disk.paths())
+        return sorted([*self._machine.disk.paths(), *self._machine.derived.names()])
 
     def size(self, name: str) -> int:
         return len(self._content(name))
@@ -225,26 +226,36 @@ class SimulatedFiles:
         self._require_dead()
         content = bytearray(self._content(name))
         content[offset : offset + len(data)] = data
-        self._machine.disk.spoil(name, bytes(content))
+        self._put(name, bytes(content))
 
     def truncate(self, name: str, size: int) -> None:
         self._require_dead()
         content = self._content(name)
-        self._machine.disk.spoil(name, content[:size].ljust(size, b"\0"))
+        self._put(name, content[:size].ljust(size, b"\0"))
 
     def remove(self, name: str) -> None:
         self._require_dead()
         self._content(name)
-        self._machine.disk.lose(name)
+        if self._machine.derived.has(name):
+            self._machine.derived.path(name).unlink()
+        else:
+            self._machine.disk.lose(name)
 
     def copy_all(self) -> dict[str, bytes]:
-        return {name: self._machine.disk.content(name) for name in self.names()}
+        return {name: self._content(name) for name in self.names()}
 
     def restore_all(self, files: Mapping[str, bytes]) -> None:
         self._require_dead()
         self._machine.new_disk()
         disk = self._machine.disk
+        derived = self._machine.derived
+        for name in derived.names():
+            derived.path(name).unlink()
         for name, content in files.items():
+            if derived.has(name):
+                derived.path(name).parent.mkdir(parents=True, exist_ok=True)
+                derived.path(name).write_bytes(content)
+                continue
             folder = name.rpartition("/")[0]
             if folder:
                 disk.make_directory(folder)
@@ -257,9 +268,17 @@ class SimulatedFiles:
     def _content(self, name: str) -> bytes:
         """Raises FileNotFoundError: another fault, or the broker, may have removed it meanwhile."""
         disk = self._machine.disk
+        if self._machine.derived.has(name):
+            return self._machine.derived.path(name).read_bytes()
         if name not in disk.paths():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         return disk.content(name)
+
+    def _put(self, name: str, content: bytes) -> None:
+        if self._machine.derived.has(name):
+            self._machine.derived.path(name).write_bytes(content)
+        else:
+            self._machine.disk.spoil(name, content)
 
     def _require_dead(self) -> None:
         if self._machine.alive:

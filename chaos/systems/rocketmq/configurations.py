@@ -69,9 +69,15 @@ LOGBACK: Final = """\
 
 
 def broker_properties(
-    layout: ClusterLayout, place: BrokerPlace, *, store: Path, dial: Mapping[str, str]
+    layout: ClusterLayout,
+    place: BrokerPlace,
+    *,
+    store: Path,
+    dial: Mapping[str, str],
+    tuned: Mapping[str, object],
 ) -> str:
-    """Return one broker's configuration. `dial`: table address = the address to dial instead."""
+    """Return one broker's configuration. `dial`: table address = the address to dial instead;
+    `tuned`: properties in the place of those of a laboratory."""
     mode = _mode(layout)
     host, _, port = place.address.rpartition(":")
     values: dict[str, object] = {
@@ -94,7 +100,7 @@ def broker_properties(
         for own, name in _OF_SCENARIO.items()
         if own in layout.broker_settings
     }
-    return _text(values)
+    return _text({**values, **tuned})
 
 
 def name_server_properties(

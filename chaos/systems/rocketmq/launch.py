@@ -7,8 +7,9 @@ which starts what is named here.
     RUN/homes/<process>/               its home: logs, a name server's and a controller's own files
     RUN/nodes/<group>/<node>/          a broker's store
 
-Heaps are small: a cluster of three shares one machine with its clients. The collector is the serial
-one, which starts fastest and needs no threads of its own.
+How the Java machines are set is a `JavaTuning`. A laboratory's has small heaps, since a cluster of
+three shares one machine with its clients, the serial collector, which starts fastest and needs no
+threads of its own, and the quick compiler alone; a benchmark brings another.
 
 Source: RocketMQ's BrokerStartup, NamesrvStartup; java(1).
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,15 +29,17 @@ from chaos.systems.rocketmq.configurations import (
     name_server_properties,
 )
 
-__all__ = ["broker_argv", "name_server_argv", "write_broker", "write_files"]
+__all__ = [
+    "LABORATORY",
+    "JavaTuning",
+    "broker_argv",
+    "name_server_argv",
+    "write_files",
+]
 
 _BROKER: Final = "org.apache.rocketmq.broker.BrokerStartup"
 _NAME_SERVER: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
-_BROKER_HEAP: Final = "288m"
-_NAME_SERVER_HEAP: Final = "128m"
 _FLAGS: Final = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
     # A thread that stores keeps 4 MiB; one that gets none is lost, and its service with it.
     "-XX:MaxDirectMemorySize=1g",
     "-Xshare:auto",
@@ -47,7 +51,26 @@ _FLAGS: Final = (
 )
 
 
-def write_files(run: Path, layout: ClusterLayout, dial: Mapping[str, Mapping[str, str]]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaTuning:
+    """How RocketMQ's Java machines run. `broker`: properties in the place of the usual ones."""
+
+    broker_heap: str
+    name_server_heap: str
+    flags: tuple[str, ...]
+    broker: Mapping[str, object] = field(default_factory=dict)
+
+
+LABORATORY: Final = JavaTuning(
+    broker_heap="288m",
+    name_server_heap="128m",
+    flags=("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+)
+
+
+def write_files(
+    run: Path, layout: ClusterLayout, dial: Mapping[str, Mapping[str, str]], tuning: JavaTuning
+) -> None:
     """Write every process's files. `dial`: by process, table address = the address to dial."""
     for folder in ("config", "homes", "nodes", "output", "pids"):
         (run / folder).mkdir(parents=True, exist_ok=True)
@@ -57,36 +80,48 @@ def write_files(run: Path, layout: ClusterLayout, dial: Mapping[str, Mapping[str
         )
         _config(run, server.name).write_text(text, encoding="utf-8")
     for place in layout.brokers:
-        write_broker(run, layout, place, dial.get(place.name, {}))
+        _write_broker(run, layout, place, dial.get(place.name, {}), tuning)
 
 
-def write_broker(
-    run: Path, layout: ClusterLayout, place: BrokerPlace, dial: Mapping[str, str]
+def _write_broker(
+    run: Path,
+    layout: ClusterLayout,
+    place: BrokerPlace,
+    dial: Mapping[str, str],
+    tuning: JavaTuning,
 ) -> None:
     """Write one broker's files, and make its store's directory."""
     _home(run, place.name)
     store = layout.store_directory(run, place)
     store.mkdir(parents=True, exist_ok=True)
-    text = broker_properties(layout, place, store=store, dial=dial)
+    text = broker_properties(layout, place, store=store, dial=dial, tuned=tuning.broker)
     _config(run, place.name).write_text(text, encoding="utf-8")
 
 
-def broker_argv(run: Path, name: str, *, java: str, jars: Path) -> list[str]:
+def broker_argv(run: Path, name: str, *, java: str, jars: Path, tuning: JavaTuning) -> list[str]:
     """Return the command line of the broker of that process name."""
-    return _argv(run, name, _BROKER, _BROKER_HEAP, java=java, jars=jars)
+    machine = java, *_machine(tuning.broker_heap, tuning)
+    return _argv(run, name, _BROKER, machine, jars)
 
 
-def name_server_argv(run: Path, name: str, *, java: str, jars: Path) -> list[str]:
+def name_server_argv(
+    run: Path, name: str, *, java: str, jars: Path, tuning: JavaTuning
+) -> list[str]:
     """Return the command line of the name server of that process name."""
-    return _argv(run, name, _NAME_SERVER, _NAME_SERVER_HEAP, java=java, jars=jars)
+    machine = java, *_machine(tuning.name_server_heap, tuning)
+    return _argv(run, name, _NAME_SERVER, machine, jars)
 
 
-def _argv(run: Path, name: str, program: str, heap: str, *, java: str, jars: Path) -> list[str]:
+def _machine(heap: str, tuning: JavaTuning) -> tuple[str, ...]:
+    return (f"-Xms{heap}", f"-Xmx{heap}", *tuning.flags, *_FLAGS)
+
+
+def _argv(run: Path, name: str, program: str, machine: tuple[str, ...], jars: Path) -> list[str]:
     home = run / "homes" / name
     return [
         # Java heeds no mark in its environment; what becomes Java does.
         *(sys.executable, "-m", "chaos.cluster.parent_death"),
-        *(java, f"-Xms{heap}", f"-Xmx{heap}", *_FLAGS),
+        *machine,
         *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
         *("-cp", f"{jars}/*", program, "-c", str(_config(run, name))),
     ]

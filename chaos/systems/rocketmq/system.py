@@ -27,7 +27,13 @@ from chaos.systems.base import Part, SystemFailedError
 from chaos.systems.ledgermq import LedgermqProcesses
 from chaos.systems.ledgermq_parts import Inside, on_this_host
 from chaos.systems.rocketmq.jars import RocketmqJarsError, require_jars, require_java
-from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
+from chaos.systems.rocketmq.launch import (
+    LABORATORY,
+    JavaTuning,
+    broker_argv,
+    name_server_argv,
+    write_files,
+)
 from chaos.systems.rocketmq.status import StatusReader, send_master
 from chaos.systems.stopping import stop_processes
 from remoting.connections.rpc import RemotingClient
@@ -47,15 +53,23 @@ class RocketmqProcesses(LedgermqProcesses):
     """The processes, by their names in the layout, as Java runs them."""
 
     def __init__(
-        self, run: Path, layout: ClusterLayout, *, java: str, jars: Path, inside: Inside
+        self,
+        run: Path,
+        layout: ClusterLayout,
+        *,
+        java: str,
+        jars: Path,
+        tuning: JavaTuning,
+        inside: Inside,
     ) -> None:
         super().__init__(run, layout, inside=inside)
+        self._tuning = tuning
         self._java = java
         self._jars = jars
 
     def _argv(self, node: str) -> list[str]:
         program = name_server_argv if node in self._name_servers else broker_argv
-        return program(self._run, node, java=self._java, jars=self._jars)
+        return program(self._run, node, java=self._java, jars=self._jars, tuning=self._tuning)
 
 
 class RocketmqSystem:
@@ -72,7 +86,13 @@ class RocketmqSystem:
     releases: Final = None
 
     def __init__(
-        self, run: Path, layout: ClusterLayout, *, version: str, inside: Inside = on_this_host
+        self,
+        run: Path,
+        layout: ClusterLayout,
+        *,
+        version: str,
+        tuning: JavaTuning = LABORATORY,
+        inside: Inside = on_this_host,
     ) -> None:
         """Find the release. `inside`: where its processes run.
 
@@ -85,7 +105,10 @@ class RocketmqSystem:
             java, jars = require_java(), require_jars(self.version)
         except RocketmqJarsError as error:
             raise SystemFailedError(str(error)) from error
-        self.processes: Final = RocketmqProcesses(run, layout, java=java, jars=jars, inside=inside)
+        self._tuning = tuning
+        self.processes: Final = RocketmqProcesses(
+            run, layout, java=java, jars=jars, tuning=tuning, inside=inside
+        )
         self._statuses = RemotingClient()
         self._reader = StatusReader(self._statuses)
         self._dial: Mapping[str, Mapping[str, str]] = {}
@@ -94,7 +117,7 @@ class RocketmqSystem:
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
         self._dial = dial
         try:
-            write_files(self.run, self.layout, dial)
+            write_files(self.run, self.layout, dial, self._tuning)
             for name in self._names():
                 await self.processes.restart(name)
             await self._await_ready()

@@ -26,7 +26,13 @@ from chaos.links.proxy_plan import Protocol, plan_proxies
 from chaos.netns.plan import at_namespace_addresses
 from chaos.systems.rocketmq import jars
 from chaos.systems.rocketmq.configurations import broker_properties, name_server_properties
-from chaos.systems.rocketmq.launch import broker_argv, name_server_argv, write_files
+from chaos.systems.rocketmq.launch import (
+    LABORATORY,
+    JavaTuning,
+    broker_argv,
+    name_server_argv,
+    write_files,
+)
 from chaos.systems.rocketmq.status import (
     StatusReader,
     parse_positions,
@@ -59,7 +65,9 @@ def properties(text: str) -> dict[str, str]:
 
 def of_broker(layout: ClusterLayout, node: int, dial: dict[str, str]) -> dict[str, str]:
     place = layout.brokers[node]
-    return properties(broker_properties(layout, place, store=Path("/run/store"), dial=dial))
+    return properties(
+        broker_properties(layout, place, store=Path("/run/store"), dial=dial, tuned={})
+    )
 
 
 def test_the_engines_of_other_systems_are_no_modes() -> None:
@@ -283,15 +291,29 @@ def test_the_term_is_that_of_the_store(tmp_path: Path) -> None:
 
 def test_every_process_has_its_files(tmp_path: Path) -> None:
     layout = laid_out("dledger", 3)
-    write_files(tmp_path, layout, {})
-    for name, argv in (
-        ("broker-a-n2", broker_argv(tmp_path, "broker-a-n2", java="java", jars=Path("/jars"))),
-        ("namesrv-1", name_server_argv(tmp_path, "namesrv-1", java="java", jars=Path("/jars"))),
-    ):
+    write_files(tmp_path, layout, {}, LABORATORY)
+    for name, program in (("broker-a-n2", broker_argv), ("namesrv-1", name_server_argv)):
+        argv = program(tmp_path, name, java="java", jars=Path("/jars"), tuning=LABORATORY)
         assert Path(argv[-1]).is_file()
         assert Path(argv[-1]).stem == name
         assert argv[argv.index("-cp") + 1] == "/jars/*"
     assert (tmp_path / "homes" / "broker-a-n2" / "conf" / "logback_broker.xml").is_file()
+
+
+def test_a_tuning_is_in_properties_and_command_lines(tmp_path: Path) -> None:
+    layout = laid_out("dledger", 3)
+    tuning = JavaTuning(
+        broker_heap="1g",
+        name_server_heap="64m",
+        flags=("-XX:+UseG1GC",),
+        broker={"mappedFileSizeCommitLog": 1024, "flushIntervalCommitLog": 7},
+    )
+    write_files(tmp_path, layout, {}, tuning)
+    told = properties((tmp_path / "config" / "broker-a-n0.properties").read_text())
+    assert (told["mappedFileSizeCommitLog"], told["flushIntervalCommitLog"]) == ("1024", "7")
+    argv = broker_argv(tmp_path, "broker-a-n0", java="java", jars=Path("/jars"), tuning=tuning)
+    assert {"-Xmx1g", "-XX:+UseG1GC"} < set(argv)
+    assert "-XX:TieredStopAtLevel=1" not in argv
 
 
 def test_what_is_no_release_is_refused() -> None:

@@ -201,6 +201,7 @@ def verdict(outcome: str = "fail") -> dict[str, object]:
             "G5": "unknown",
             "G6": "pass",
             "G7": "pass",
+            "G8": "pass",
         },
         "checks": [
             check("A1", "inconsistent offsets", "G3", 21000),

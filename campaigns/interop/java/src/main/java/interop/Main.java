@@ -51,6 +51,9 @@ public final class Main {
         if (arguments[0].equals("campaign")) {
             System.exit(Campaigns.run(arguments, out) ? 0 : 1);
         }
+        if (arguments[0].equals("load")) {
+            System.exit(Load.run(arguments, out) ? 0 : 1);
+        }
         boolean faults = arguments[2].equals("faults");
         String run = Long.toString(System.currentTimeMillis() % 100_000_000L, 36);
         Main main = new Main(new Rig.Place(arguments[0], run, faults), out);
