@@ -3,8 +3,8 @@
 Place in the data path: a producer that sends in every way, directly and through the blocking
 client, and is traced; members that suspend, unsubscribe and hold little; groups that start at the
 beginning, at a time, or at the end; two members that share their queues when a broker tells them of
-each other; one member that changes its expression and is asked to consume single messages; the
-trace topic, read at the end.
+each other; one member that changes its expression and is asked to consume single messages; one that
+pops by tags; the trace topic, read at the end.
 
 Invariants: every send and delivery is an operation as any other part's; what the client promises
 beyond that is held against what it did, as an expectation.
@@ -26,6 +26,7 @@ from chaos.workload.parts.calls_asked import AskedMember
 from chaos.workload.parts.calls_members import GROUP, START_GROUPS, MovingMembers, StartingGroup
 from chaos.workload.parts.calls_pairs import GROUP as PAIR_GROUP
 from chaos.workload.parts.calls_pairs import Pair
+from chaos.workload.parts.calls_popper import Popper
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
 from chaos.workload.parts.owed import Owed
@@ -82,6 +83,7 @@ class CallsPart:
             for group in START_GROUPS
         ]
         self._asked = AskedMember(kit, kit.slots[f"{NAME}-asked"], self._sent, topic=NAME)
+        self._popper = Popper(kit, kit.slots[f"{NAME}-popper"], self._sent, topic=NAME)
         self._pair = Pair(kit, [kit.slots[name] for name in PAIR], topic=NAME)
         self._idle = asyncio.Event()
 
@@ -96,6 +98,7 @@ class CallsPart:
             },
             **self._asked.consumer_groups(),
             **self._pair.consumer_groups(),
+            **self._popper.consumer_groups(),
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
@@ -105,6 +108,7 @@ class CallsPart:
                 tasks.create_task(members.members.run(stop, drained))
             tasks.create_task(self._asked.run(stop, drained))
             tasks.create_task(self._pair.run(stop, drained))
+            tasks.create_task(self._popper.run(drained))
             for starting in self._starts:
                 tasks.create_task(starting.run(stop, drained))
         await _Traces(self._kit, self._sent).hold()
@@ -154,7 +158,8 @@ class CallsPart:
         return True
 
     def has_read(self) -> bool:
-        missing = self._asked.missing().union(*(each.missing() for each in self._starts))
+        missing = self._asked.missing() | self._popper.missing()
+        missing = missing.union(*(each.missing() for each in self._starts))
         return self._owed.is_empty and self._pair.owed.is_empty and not missing
 
     async def _send(self, stop: asyncio.Event) -> None:
@@ -254,7 +259,8 @@ class _Traces:
 
 def _slots(section: CallsSection) -> Sequence[str]:
     members = [f"{NAME}-{number}" for number in range(int(section.clients))]
-    return [f"{NAME}-sender", f"{NAME}-traces", f"{NAME}-asked", *PAIR, *members, *START_GROUPS]
+    alone = [f"{NAME}-{what}" for what in ("sender", "traces", "asked", "popper")]
+    return [*alone, *PAIR, *members, *START_GROUPS]
 
 
 SPEC: Final = PartSpec(

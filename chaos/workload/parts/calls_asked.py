@@ -26,7 +26,7 @@ from chaos.workload.expectations import Expectations
 from chaos.workload.messages import wall_ms
 from chaos.workload.namespaces import wire_name
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.calls_sender import Sent
+from chaos.workload.parts.calls_sender import TWIN_TAGS, Sent
 from chaos.workload.parts.failing_listener import ListenerBugError
 from chaos.workload.parts.part import PartKit
 from chaos.workload.parts.push_members import Deliveries, Member, make_member, rows_of
@@ -48,7 +48,7 @@ __all__ = ["GROUP", "AskedMember"]
 GROUP: Final = "calls-asked"
 OWED_TAG: Final = "T0"
 WRONG_EXPRESSIONS: Final = ("a = ", "a > 'x", "(a = 1", "a between 1", "= 1")
-OTHER_TAGS: Final = ("T1", "T2", "T3")
+OTHER_TAGS: Final = ("T1", "T2", TWIN_TAGS[0])
 ACTION_EVERY_S: Final = 0.4
 TIMEOUT_MS: Final = 3_000
 SQL_SHARE: Final = 0.3  # of the subscriptions are by an expression over properties
