@@ -28,6 +28,8 @@ from remoting.records.message import BatchItem, encode_batch_body
 __all__ = ["ProgressDrill"]
 
 QUEUES_MAX: Final = 4
+POPPED_MAX: Final = 12
+INVISIBLE_MS: Final = 6 * 3_600_000
 SENT: Final = (1, 4)  # messages in one batch
 _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
 
@@ -42,6 +44,7 @@ class ProgressDrill:
         self._rng = drill.rng
         self._read = self._write = 0  # numbers of queues
         self._is_order = False
+        self._groups = 0  # that have popped
         self._stored: dict[int, list[int]] = {}  # times of storing by queue
         self._committed: dict[int, int] = {}
         self._pulled: dict[int, int] = {}
@@ -64,6 +67,7 @@ class ProgressDrill:
         await self._ask_progress_of_all()
         await self._ask_times()
         await self._ask_topic()
+        await self._take_all()
 
     async def _change_topic(self) -> None:
         """Make the topic, or give it other numbers of queues: fewer to write, while all that has
@@ -257,6 +261,61 @@ class ProgressDrill:
                 body, self._topic, ("minOffset", "maxOffset", "lastUpdateTimestamp")
             ),
         )
+
+    # Pops of all queues ----------------------------------------------------------------------
+
+    async def _take_all(self) -> None:
+        """Have a new group peek at all queues, and pop them by and by."""
+        self._groups += 1
+        group = f"{self._group}-pop-{self._groups}"
+        ends = {at: len(self._stored.get(at, ())) for at in range(self._read)}
+        nexts = dict.fromkeys(ends, 0)
+        for code in (
+            RequestCode.PEEK_MESSAGE,
+            RequestCode.POP_MESSAGE,
+            RequestCode.POP_MESSAGE,
+        ):
+            count = self._rng.randint(1, POPPED_MAX)
+            left = sum(ends.values()) - sum(nexts.values())
+            if not left:
+                return
+            found = min(count, left)
+            shown: dict[int, list[int]] = {}
+
+            def show(answer: RemotingCommand, shown: dict[int, list[int]] = shown) -> str:
+                for record in records_of(answer):
+                    shown.setdefault(record.queue_id, []).append(record.queue_offset)
+                is_next = all(
+                    offsets == list(range(nexts[at], nexts[at] + len(offsets)))
+                    for at, offsets in shown.items()
+                )
+                total = sum(map(len, shown.values()))
+                rest = answer.ext_fields.get("restNum")
+                return f"{answer.code}: {total}, the next ones {is_next}, {rest} left"
+
+            await self.drill.ask(
+                f"{code.name.lower()} {count} of all queues of {self._topic} for {group}",
+                code,
+                {
+                    "topic": self._topic,
+                    "queueId": -1,
+                    "bname": self.drill.queue.broker_name,
+                    "consumerGroup": group,
+                    "maxMsgNums": count,
+                    "invisibleTime": INVISIBLE_MS,
+                    "pollTime": 0,
+                    "bornTime": 0,
+                    "initMode": 0,
+                    "order": "false",
+                },
+                expected=f"0: {found}, the next ones True, {left - found} left",
+                show=show,
+                changes=code == RequestCode.POP_MESSAGE,
+                is_calm=code == RequestCode.PEEK_MESSAGE,
+            )
+            if code == RequestCode.POP_MESSAGE:
+                for at, offsets in shown.items():
+                    nexts[at] += len(offsets)
 
     async def _ask(
         self,
