@@ -66,6 +66,7 @@ NAMESPACED: Final = frozenset(
         "filters",
         "litepull",
         "orderly",
+        "pops",
         "requests",
         "resets",
         "retries",

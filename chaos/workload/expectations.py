@@ -20,6 +20,7 @@ from client.message import MessageQueue
 __all__ = ["Expectations"]
 
 TEXT_MAX = 300
+CALM = "calm"
 
 
 class Expectations:
@@ -39,13 +40,18 @@ class Expectations:
         answered: object,
         topic: str | None = None,
         queue: MessageQueue | None = None,
+        since_ns: int | None = None,
     ) -> None:
-        """Record one answer; `expected` None: nobody can know. Both are recorded as text."""
+        """Record one answer; `expected` None: nobody can know. Both are recorded as text.
+
+        `since_ns`: faults from this time on (of the history's clock) may rightly change the answer,
+        which is judged in calm times only.
+        """
         now = time.monotonic_ns()
         self._history.record(
             "ask",
             "ok",
-            t_invoke=now,
+            t_invoke=now if since_ns is None else since_ns,
             t_complete=now,
             process=f"{self._client}.ask-{next(self._numbers)}",
             client=self._client,
@@ -55,5 +61,6 @@ class Expectations:
             queue=None if queue is None else queue.queue_id,
             key=question,
             ref=None if expected is None else str(expected)[:TEXT_MAX],
+            decision=None if since_ns is None else CALM,
             status=str(answered)[:TEXT_MAX],
         )

@@ -5,6 +5,7 @@ all goes on into the run's history.
 
 Invariant: applications' names of topics and groups come in, the brokers' go out: a name that the
 client showed with its namespace left on, or of another one, is recorded as it is, and is in no log.
+A `WireName` is a part's own work, not the client's: it goes out as it came.
 
 Source: RocketMQ NamespaceUtil.
 """
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from chaos.recording.history import Column, HistoryWriter, MessageRow, Outcome, QueueRow
-from chaos.workload.namespaces import wire_name
+from chaos.workload.namespaces import WireName, wire_name
 from remoting.protocol.group_topics import DLQ_PREFIX
 
 __all__ = ["NamespacedHistory"]
@@ -64,7 +65,7 @@ class NamespacedHistory(HistoryWriter):
     def _row(self, item: MessageRow | QueueRow) -> MessageRow | QueueRow:
         if item.topic is None:
             return item
-        topic = self._wrap(item.topic)
+        topic = str(item.topic) if isinstance(item.topic, WireName) else self._wrap(item.topic)
         # A dead letter tells its origin by a property, in which brokers write their own name.
         if isinstance(item, QueueRow) or item.origin is None or topic.startswith(DLQ_PREFIX):
             return dataclasses.replace(item, topic=topic)

@@ -14,10 +14,16 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["application_name", "namespace_name", "wire_name"]
+__all__ = ["WireName", "application_name", "namespace_name", "wire_name"]
 
 _SEPARATOR: Final = "%"
 _PREFIXES: Final = ("%RETRY%", "%DLQ%")
+
+
+class WireName(str):
+    """A name that is the brokers' already, and recorded as it is."""
+
+    __slots__ = ()
 
 
 def namespace_name(part: str) -> str:

@@ -19,6 +19,8 @@ from chaos.workload.context import WorkContext
 from chaos.workload.parts import drill as drill_module
 from chaos.workload.parts.drill import Drill, EndedError, Unsure
 from chaos.workload.parts.drill_handles import Handle, ack_body
+from chaos.workload.parts.drill_owners import Notices
+from chaos.workload.parts.drill_stretches import _Step
 from client.connection.instance import ClientInstance
 from client.errors import UnansweredError
 from client.message import MessageQueue
@@ -75,6 +77,51 @@ async def _ask(
     return {"raised": raised} | (rows[0] if rows else {})
 
 
+async def _wait(tmp_path: Path, shown: list[str], *, stays: bool = False) -> dict[str, Any]:
+    """Wait for a moment until "b" is shown; return the row, and what was raised."""
+    raised = ""
+    with HistoryWriter(tmp_path / "history", started_ns=0) as history:
+        drill = Drill(
+            cast(WorkContext, None),
+            cast(tuple[ClientInstance, ClientInstance], (None, None)),
+            Actor(history, root="d", client="d", client_group="g"),
+            QUEUE,
+            (),
+            queue_count=2,
+            ends=asyncio.Event(),
+            rng=random.Random(1),
+        )
+        try:
+            await drill.wait_for(
+                "a notice",
+                lambda: shown.pop(0) if len(shown) > 1 else shown[0],
+                expected="b",
+                within_s=0.1,
+                stays=stays,
+            )
+        except Unsure:
+            raised = "Unsure"
+    (row,) = ops_of(tmp_path / "history")
+    return row | {"raised": raised}
+
+
+async def test_what_is_shown_in_time_was_waited_for(tmp_path: Path) -> None:
+    row = await _wait(tmp_path, ["a", "b"])
+    assert (row["status"], row["decision"], row["raised"]) == ("b", "calm", "")
+
+
+async def test_what_never_is_shown_ends_the_drill(tmp_path: Path) -> None:
+    row = await _wait(tmp_path, ["a"])
+    assert (row["ref"], row["status"], row["raised"]) == ("b", "a", "Unsure")
+
+
+async def test_what_is_not_to_change_is_looked_at_until_the_end(tmp_path: Path) -> None:
+    shown = ["b"]
+    asyncio.get_running_loop().call_later(0.02, shown.__setitem__, 0, "c")
+    row = await _wait(tmp_path, shown, stays=True)
+    assert (row["status"], row["raised"]) == ("c", "Unsure")
+
+
 async def test_other_answer_is_recorded_and_ends_the_drill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +146,22 @@ async def test_nothing_is_asked_once_it_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await _ask(tmp_path, monkeypatch, _answer(0), ended=True) == {"raised": "EndedError"}
+
+
+def test_a_pull_passes_over_nothing_that_is_wanted() -> None:
+    step = _Step([5, 9], 3, 2)
+    assert step.show(_answer(20, nextBeginOffset="5")()) == step.expected
+    assert step.show(_answer(20, nextBeginOffset="6")()).startswith("passed over [5]")
+    assert "goes on False" in step.show(_answer(20, nextBeginOffset="3")())
+
+
+def test_notices_are_counted_by_group_and_client() -> None:
+    listeners: list[Callable[[object, RemotingCommand], None]] = []
+    instance = SimpleNamespace(listen=lambda code, listener: listeners.append(listener))
+    notices = Notices(cast(list[ClientInstance], [instance, instance]))
+    listeners[1](None, RemotingCommand(code=40, ext_fields={"consumerGroup": "g"}))
+    assert [notices.count("g", number) for number in (0, 1)] == [0, 1]
+    assert notices.count("other", 1) == 0
 
 
 def test_handles_are_those_that_brokers_read() -> None:

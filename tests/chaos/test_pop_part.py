@@ -182,6 +182,7 @@ class _Rig:
             topic="pops",
             brokers=["broker-a"],
             owed=self.owed,
+            namespace="",
             in_order=in_order,
             rng=random.Random(1),
         )

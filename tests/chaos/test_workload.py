@@ -24,6 +24,7 @@ from chaos.workload.messages import (
     row_of_stored,
 )
 from chaos.workload.namespaced_history import NamespacedHistory
+from chaos.workload.namespaces import WireName
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.transactional_sender import introduce
 from client.errors import BrokerUnreachableError, NoRouteError, UnansweredError
@@ -80,14 +81,22 @@ def test_clients_of_a_namespace_are_recorded_by_the_names_of_the_wire(tmp_path: 
         history = NamespacedHistory(writer, "lab")
         actor = Actor(history, root="p", client="c", client_group="readers")
         with actor.operation("poll", topic="orders", broker_group="broker-a") as operation:
-            shown = [MessageRow(value="v", topic="%RETRY%readers"), MessageRow(value="w")]
+            shown = [
+                MessageRow(value="v", topic="%RETRY%readers"),
+                MessageRow(value="w"),
+                MessageRow(value="x", topic=WireName("%RETRY%lab%readers_lab%orders")),
+            ]
             operation.complete("ok", messages=shown)
         with actor.operation("assign") as operation:
             row = QueueRow(broker_group="broker-a", topic="lab%orders", queue=0)
             operation.complete("ok", assigned=[row])
     poll, assign = ops_of(tmp_path / "h")
     assert (poll["topic"], poll["client_group"]) == ("lab%orders", "lab%readers")
-    assert [each["topic"] for each in poll["messages"]] == ["%RETRY%lab%readers", None]
+    assert [each["topic"] for each in poll["messages"]] == [
+        "%RETRY%lab%readers",
+        None,
+        "%RETRY%lab%readers_lab%orders",  # which the part named itself
+    ]
     # The client showed a name of the wire: that is no topic of anybody's.
     assert [each["topic"] for each in assign["assigned"]] == ["lab%lab%orders"]
 

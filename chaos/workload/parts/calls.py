@@ -2,8 +2,9 @@
 
 Place in the data path: a producer that sends in every way, directly and through the blocking
 client, and is traced; members that suspend, unsubscribe and hold little; groups that start at the
-beginning, at a time, or at the end; one member that changes its expression and is asked to consume
-single messages; the trace topic, read at the end.
+beginning, at a time, or at the end; two members that share their queues when a broker tells them of
+each other; one member that changes its expression and is asked to consume single messages; one that
+pops by tags; the trace topic, read at the end.
 
 Invariants: every send and delivery is an operation as any other part's; what the client promises
 beyond that is held against what it did, as an expectation.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -22,17 +24,22 @@ from chaos.scenario.part_sections import CallsSection
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.calls_asked import AskedMember
 from chaos.workload.parts.calls_members import GROUP, START_GROUPS, MovingMembers, StartingGroup
+from chaos.workload.parts.calls_pairs import GROUP as PAIR_GROUP
+from chaos.workload.parts.calls_pairs import Pair
+from chaos.workload.parts.calls_popper import Popper
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.trace_records import Trace, traces_of
+from client.administer.admin import Admin, AdminSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 
 __all__ = ["SPEC"]
 
 NAME: Final = "calls"
+PAIR: Final = (f"{NAME}-pair-0", f"{NAME}-pair-1")
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 REBALANCE_MS: Final = 10_000  # an unsubscribed member's queues are nobody's for a while
 STARTS_WITHIN: Final = (0.1, 0.7)  # of the load
@@ -76,6 +83,8 @@ class CallsPart:
             for group in START_GROUPS
         ]
         self._asked = AskedMember(kit, kit.slots[f"{NAME}-asked"], self._sent, topic=NAME)
+        self._popper = Popper(kit, kit.slots[f"{NAME}-popper"], self._sent, topic=NAME)
+        self._pair = Pair(kit, [kit.slots[name] for name in PAIR], topic=NAME)
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -88,6 +97,8 @@ class CallsPart:
                 for group in START_GROUPS
             },
             **self._asked.consumer_groups(),
+            **self._pair.consumer_groups(),
+            **self._popper.consumer_groups(),
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
@@ -96,9 +107,49 @@ class CallsPart:
             for members in self._members:
                 tasks.create_task(members.members.run(stop, drained))
             tasks.create_task(self._asked.run(stop, drained))
+            tasks.create_task(self._pair.run(stop, drained))
+            tasks.create_task(self._popper.run(drained))
             for starting in self._starts:
                 tasks.create_task(starting.run(stop, drained))
         await _Traces(self._kit, self._sent).hold()
+        if self._pair.owed.is_empty:
+            await self._hold_progress()
+
+    async def _hold_progress(self) -> None:
+        """Hold that the pair, which has left, has committed all that there is."""
+        context, slot = self._kit.context, self._kit.slots[f"{NAME}-traces"]
+        expectations = Expectations(
+            context.history, client=f"{slot.next_client()}.progress", client_group=PAIR_GROUP
+        )
+        begun_ns = time.monotonic_ns()
+        admin = Admin(
+            context.name_servers,
+            slot.dial,
+            settings=AdminSettings(instance=slot.instance_settings()),
+        )
+        settings = PullConsumerSettings(register=False, instance=slot.instance_settings())
+        reader = PullConsumer(PRODUCERS, context.name_servers, slot.dial, settings=settings)
+        try:
+            async with admin, reader:
+                queues = await reader.queues(NAME)
+                ends = {queue: await reader.max_offset(queue) for queue in queues}
+                progress = await admin.consumer_progress(PAIR_GROUP, NAME)
+        except ClientError:
+            return  # nobody answers any more: what can't be read is not judged
+        expectations.hold(
+            "progress of a group that has consumed all",
+            expected=[
+                f"{queue.broker_name} {queue.queue_id}: {ends[queue]} of {ends[queue]}"
+                for queue in sorted(queues)
+            ],
+            answered=[
+                f"{queue.broker_name} {queue.queue_id}: {progress[queue].consumer_offset}"
+                f" of {progress[queue].broker_offset}"
+                for queue in sorted(progress)
+            ],
+            topic=NAME,
+            since_ns=begun_ns,
+        )
 
     async def idle(self) -> None:
         await self._idle.wait()
@@ -107,8 +158,9 @@ class CallsPart:
         return True
 
     def has_read(self) -> bool:
-        missing = self._asked.missing().union(*(each.missing() for each in self._starts))
-        return self._owed.is_empty and not missing
+        missing = self._asked.missing() | self._popper.missing()
+        missing = missing.union(*(each.missing() for each in self._starts))
+        return self._owed.is_empty and self._pair.owed.is_empty and not missing
 
     async def _send(self, stop: asyncio.Event) -> None:
         try:
@@ -119,6 +171,7 @@ class CallsPart:
     def _acked(self, sent: Sent) -> None:
         self._sent[sent.row.value] = sent
         self._owed.acknowledged(sent.row.value)
+        self._pair.owed.acknowledged(sent.row.value)
 
 
 class _Traces:
@@ -206,7 +259,8 @@ class _Traces:
 
 def _slots(section: CallsSection) -> Sequence[str]:
     members = [f"{NAME}-{number}" for number in range(int(section.clients))]
-    return [f"{NAME}-sender", f"{NAME}-traces", f"{NAME}-asked", *members, *START_GROUPS]
+    alone = [f"{NAME}-{what}" for what in ("sender", "traces", "asked", "popper")]
+    return [*alone, *PAIR, *members, *START_GROUPS]
 
 
 SPEC: Final = PartSpec(

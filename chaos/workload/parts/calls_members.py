@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from chaos.workload.context import Slot
@@ -108,6 +109,7 @@ class MovingMembers:
 
         async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
             rows, queue = rows_of(messages), messages[0].queue
+            self._hold_call(messages, member.consumer.settings.consume_batch_max)
             if queue.topic == self._topic:
                 seen.rows += [(queue, message.born_timestamp_ms) for message in messages]
             if rng.random() < SLOW_SHARE:
@@ -148,6 +150,16 @@ class MovingMembers:
         actions = (self._suspend_all, self._suspend_one, self._unsubscribe, self._commit)
         while not await sleep_until_set(over, self._rng.expovariate(1 / ACTION_EVERY_S)):
             await self._rng.choice(actions)(consumer, over)
+
+    def _hold_call(self, messages: Sequence[DeliveredMessage], count_max: int) -> None:
+        """Hold one call of the listener: messages of one queue in its order, not too many."""
+        offsets = [message.queue_offset for message in messages]
+        is_right = (
+            0 < len(messages) <= count_max
+            and len({message.queue for message in messages}) == 1
+            and all(one < other for one, other in pairwise(offsets))
+        )
+        self._hold("calls of a listener with too many messages, or not in order", int(not is_right))
 
     def _hold_bounds(self, consumer: PushConsumer) -> None:
         """Hold what each queue holds against its bounds, beyond which one pull may go."""

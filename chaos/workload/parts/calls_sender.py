@@ -35,7 +35,7 @@ from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TraceSettings
 from remoting.records.property_names import PropertyName
 
-__all__ = ["CallsSender", "Sent"]
+__all__ = ["TWIN_TAGS", "CallsSender", "Sent"]
 
 GROUP: Final = "calls-producers"
 BATCH_MAX: Final = 5
@@ -48,6 +48,9 @@ TOPIC_SIZE_MAX: Final = 127
 _RESERVED: Final = (PropertyName.KEYS, PropertyName.TAGS, PropertyName.UNIQ_KEY)
 
 Call = Callable[[Actor], Awaitable[None]]
+
+TWIN_TAGS: Final = ("Aa", "BB")  # brokers store the same hash of both
+TWIN_SHARE: Final = 0.2  # of the messages have one of these in place of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +139,10 @@ class CallsSender:
 
     def _message(self) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
-        return self._maker.make(self._queues[0].topic, uniq_key=uniq_key)
+        message = self._maker.make(self._queues[0].topic, uniq_key=uniq_key)
+        if self._rng.random() < TWIN_SHARE:
+            message.tags = self._rng.choice(TWIN_TAGS)
+        return message
 
     @property
     def _either(self) -> Producer:

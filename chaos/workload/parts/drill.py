@@ -24,6 +24,7 @@ from typing import Final, TypeAlias
 from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.messages import PROPERTY_VALUE
+from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.leader_requests import ask_leader
 from client.connection.instance import ClientInstance
 from client.errors import ClientError
@@ -33,11 +34,24 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import MessageRecord, decode_records
 
-__all__ = ["Drill", "EndedError", "Stored", "Unsure", "code_of", "records_of", "values_of"]
+__all__ = [
+    "UNLISTED",
+    "Drill",
+    "EndedError",
+    "Stored",
+    "Unsure",
+    "code_of",
+    "records_of",
+    "values_of",
+]
 
 TIMEOUT_MS: Final = 2_000
 ERROR_SIZE_MAX: Final = 300
 CALM: Final = "calm"
+LOOK_S: Final = 0.02
+# Begins the name of a topic of which only a drill knows what was sent there: rules take it for one
+# of the system's own, and brokers for any other.
+UNLISTED: Final = "RMQ_SYS_"
 _NO_ANSWERS: Final = frozenset({1, 2, 11, 14, 215})  # of a broker that can't, or not now
 
 Show: TypeAlias = Callable[[RemotingCommand], str]
@@ -124,13 +138,15 @@ class Drill:
         may_be: frozenset[int] = frozenset(),
         only_by: str | None = None,
         from_other: bool = False,
+        via: ClientInstance | None = None,
     ) -> RemotingCommand | None:
         """Ask once; return the answer, None where there was none.
 
         `show`: what the history has of the answer, to be held against `expected`; its code alone
         where there is none. `is_calm`: a leader that was deposed and has not heard of it may answer
         otherwise by right, or one that clients have not found yet. `only_by`: another node's answer
-        says nothing. `from_other`: through the other client's connection.
+        says nothing. `from_other`: through the other client's connection; `via`: through that of a
+        client which is no part of the drill.
 
         Raises Unsure where a change was not answered, or anything was answered otherwise;
         EndedError.
@@ -149,7 +165,7 @@ class Drill:
         ) as operation:
             try:
                 answer, address = await ask_leader(
-                    self._instances[from_other],
+                    via or self._instances[from_other],
                     self.queue.broker_name,
                     lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
                     timeout_ms=TIMEOUT_MS,
@@ -169,6 +185,41 @@ class Drill:
         if answered != expected:
             raise Unsure
         return answer
+
+    async def wait_for(
+        self,
+        what: str,
+        probe: Callable[[], str],
+        *,
+        expected: str,
+        within_s: float,
+        stays: bool = False,
+    ) -> None:
+        """Wait until `probe` shows what is expected, at most `within_s`; with `stays` that long in
+        any case. It is an ask whose answer is what was shown at last, judged in calm times only.
+
+        Raises Unsure where anything else was shown, EndedError.
+        """
+        if self.ends.is_set():
+            raise EndedError
+        loop = asyncio.get_running_loop()
+        with self._actor.operation(
+            "ask",
+            broker_group=self.queue.broker_name,
+            topic=self.queue.topic,
+            queue=self.queue.queue_id,
+            key=what,
+            ref=expected,
+            decision=CALM,
+        ) as operation:
+            end_s = loop.time() + within_s
+            while loop.time() < end_s and (stays or probe() != expected):
+                if await sleep_until_set(self.ends, LOOK_S):
+                    raise EndedError
+            shown = probe()
+            operation.complete("ok", status=shown)
+        if shown != expected:
+            raise Unsure
 
     async def ask_twice(
         self,

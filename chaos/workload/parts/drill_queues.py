@@ -11,6 +11,7 @@ RecallMessageProcessor; promises G2 and G5.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -33,6 +34,7 @@ __all__ = [
 _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
 _HELD: Final = 2  # bit of a pull's sysFlag: it is held where it finds nothing
 HELD_MS: Final = 50
+HELD_SURE: Final = 0.8  # of a time for which a pull is held: clocks run at rates of their own
 _FOREVER_MS: Final = 1 << 60
 COUNTS: Final = (1, 2, 3, 32, 33, 1_000)
 STEPS: Final = 4
@@ -68,12 +70,19 @@ class PullDrill:
             code, goes_on = (19, end) if offset == end else (21, 0 if offset < 0 else end)
             expected = f"{code}  next {goes_on} of 0 to {end}"
         fields = self._fields(offset, count) | ({"maxMsgBytes": 1} if is_small else {})
+        loop = asyncio.get_running_loop()
+        begun_s, is_held = loop.time(), offset == end and fields["sysFlag"] != _WITH_SUBSCRIPTION
+
+        def show(answer: RemotingCommand) -> str:
+            is_early = is_held and loop.time() - begun_s < HELD_SURE * HELD_MS / 1000
+            return _show_pull(answer) + (", too early" if is_early else "")
+
         await self.drill.ask(
             f"pull {count} from {offset}{', one byte' if is_small else ''}",
             self._code(),
             fields | {"subscription": "*"},
             expected=expected,
-            show=_show_pull,
+            show=show,
             is_calm=True,
         )
 
@@ -208,6 +217,23 @@ class QueryDrill:
                 await self._by_uniq_key(one)
             await self._by_id(one)
         await self._query("no-such-key", 32, [])
+        await self._units()
+
+    async def _units(self) -> None:
+        """Ask for units of the queue as they are stored: places in the log, hashes of tags."""
+        at, count = self.drill.rng.randrange(self.drill.end), self.drill.rng.choice((1, 2, 10))
+        units = " ".join(
+            f"{int(each.offset_msg_id[-16:], 16)}#{_hash_of(each.tag)}"
+            for each in self.drill.stored[at : at + count]
+        )
+        await self.drill.ask(
+            f"{count} units from {at}",
+            RequestCode.QUERY_CONSUME_QUEUE,
+            self.drill.place(index=at, count=count),
+            expected=f"0 {units} of 0 to {self.drill.end}",
+            show=_show_units,
+            is_calm=True,
+        )
 
     async def _by_key(self, key: str, count: int) -> None:
         found = [each for each in self.drill.stored if key in each.keys]
@@ -323,6 +349,24 @@ def _show_pull(answer: RemotingCommand) -> str:
         f"{answer.code} {shown} next {field('nextBeginOffset')}"
         f" of {field('minOffset')} to {field('maxOffset')}"
     )
+
+
+def _hash_of(tag: str) -> int:
+    """Return String.hashCode of a tag."""
+    value = 0
+    for character in tag:
+        value = (31 * value + ord(character)) & 0xFFFF_FFFF
+    return value - (1 << 32 if value >> 31 else 0)
+
+
+def _show_units(answer: RemotingCommand) -> str:
+    if answer.code != 0:
+        return str(answer.code)
+    body = json.loads(answer.body or b"{}")
+    units = " ".join(
+        f"{unit.get('physicOffset')}#{unit.get('tagsCode')}" for unit in body.get("queueData") or ()
+    )
+    return f"0 {units} of {body.get('minQueueIndex')} to {body.get('maxQueueIndex')}"
 
 
 def _show_offset(answer: RemotingCommand) -> str:

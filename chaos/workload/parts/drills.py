@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final, Protocol
@@ -37,8 +38,9 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
-from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill
+from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
+from chaos.workload.parts.drill_progress import ProgressDrill
 from chaos.workload.parts.drill_queues import (
     OffsetDrill,
     PullDrill,
@@ -48,6 +50,8 @@ from chaos.workload.parts.drill_queues import (
     RepeatDrill,
 )
 from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_settings import SettingsDrill
+from chaos.workload.parts.drill_stretches import StretchDrill
 from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
@@ -61,20 +65,28 @@ __all__ = ["SPEC"]
 
 NAME: Final = "drills"
 MEMBERS: Final = f"{NAME}-members"
+SETTINGS: Final = f"{NAME}-settings"
 PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
 KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
+KEPT_OF: Final = {"stretch": 1, "progress": 4}  # of kinds that cost much
 STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
 TIMER_SHARE: Final = 0.3
-MAKE_TOPICS: Final = ("back", "subscription")  # kinds of which each group has topics of its own
-TOPICS_MAX: Final = 40  # groups of each of these, and groups that have members
+TOPICS_MAX: Final = 40  # groups that have members, or settings
+MADE_MAX: Final = {
+    "back": 40,
+    "subscription": 40,
+    "stretch": 3,
+    "progress": 20,
+}  # kinds with topics of their own
 OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
+MEMBERS_PAUSE_S: Final = 0.5
 LAST_S: Final = 10.0  # for which the last questions may take at most
 
 
@@ -91,7 +103,7 @@ class DrillsPart:
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: DrillsSection = kit.section
-        self._at_work = int(self._section.runners) + 1
+        self._at_work = int(self._section.runners)
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -99,6 +111,7 @@ class DrillsPart:
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         queues = self._kit.context.part_queues[NAME]
+        runners: list[_Runner] = []
         async with asyncio.TaskGroup() as tasks:
             for number in range(int(self._section.runners)):
                 runner = _Runner(
@@ -107,8 +120,10 @@ class DrillsPart:
                     queues[number % len(queues)],
                     random.Random(self._kit.rng.getrandbits(64)),
                 )
+                runners.append(runner)
                 tasks.create_task(self._count(runner.run(stop)))
-            tasks.create_task(self._count(self._have_members(stop)))
+            tasks.create_task(self._have_settings(runners[0], stop, drained))
+            tasks.create_task(self._have_members(stop, drained))
 
     async def _count(self, work: Coroutine[None, None, None]) -> None:
         await work
@@ -119,31 +134,83 @@ class DrillsPart:
     async def idle(self) -> None:
         await self._idle.wait()
 
-    async def _have_members(self, stop: asyncio.Event) -> None:
-        """Have groups whose members stay for longer than a client may be silent, one at a time."""
+    async def _have_members(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        """Have groups whose members stay for longer than a client may be silent, one at a time,
+        on until `drained`, so that there are some without faults."""
         slot, context = self._kit.slots[MEMBERS], self._kit.context
         client = slot.next_client()
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
         async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
-            drill = Drill(
-                context,
-                (tool.instance, other.instance),
-                actor,
-                context.part_queues[NAME][0],
-                (),
-                queue_count=0,
-                ends=stop,
-                rng=rng,
-            )
+            instances = (tool.instance, other.instance)
+            notices = Notices(instances)
             for number in range(TOPICS_MAX):
-                group = f"{MEMBERS}-group-{number}"
+                drill = Drill(
+                    context,
+                    instances,
+                    actor,
+                    context.part_queues[NAME][0],
+                    (),
+                    queue_count=0,
+                    ends=drained if stop.is_set() else stop,
+                    rng=rng,
+                )
+                members = MemberDrill(
+                    drill,
+                    f"{MEMBERS}-group-{number}",
+                    notices,
+                    silence_ms=self._section.silence_ms,
+                )
                 try:
-                    await MemberDrill(drill, group, silence_ms=self._section.silence_ms).run()
+                    await self._be_members(members, slot)
                 except Unsure:
-                    await sleep_until_set(stop, RETRY_S)
+                    await sleep_until_set(drained, MEMBERS_PAUSE_S)
                 except EndedError:
-                    return
+                    if drained.is_set():
+                        return
+
+    async def _have_settings(
+        self, runner: _Runner, stop: asyncio.Event, drained: asyncio.Event
+    ) -> None:
+        """Have groups with settings of their own read what a runner has sent, on until
+        `drained`."""
+        slot, context = self._kit.slots[SETTINGS], self._kit.context
+        client = slot.next_client()
+        actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
+        rng = random.Random(self._kit.rng.getrandbits(64))
+        async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
+            for number in range(TOPICS_MAX):
+                ends = drained if stop.is_set() else stop
+                drill = Drill(
+                    context,
+                    (tool.instance, other.instance),
+                    actor,
+                    runner.queue,
+                    runner.stored,
+                    queue_count=0,
+                    ends=ends,
+                    rng=rng,
+                )
+                try:
+                    while not drill.stored:
+                        if await sleep_until_set(drained, RETRY_S):
+                            return
+                    await SettingsDrill(drill, f"{SETTINGS}-group-{number}").run()
+                except Unsure:
+                    await sleep_until_set(drained, RETRY_S)
+                except EndedError:
+                    if drained.is_set():
+                        return
+
+    async def _be_members(self, drill: MemberDrill, slot: Slot) -> None:
+        """Run a drill beside a client of which only the connections are used. Raises Unsure,
+        EndedError."""
+        third = make_tool(self._kit.context, slot)
+        await third.start()
+        try:
+            await drill.run(third.instance)
+        finally:
+            await third.crash()
 
     def is_settled(self) -> bool:
         return True
@@ -160,10 +227,10 @@ class _Runner:
         self._context = kit.context
         self._section: DrillsSection = kit.section
         self._slot = slot
-        self._queue = queue
+        self.queue = queue
         self._rng = rng
         self._client = slot.next_client()
-        self._stored: list[Stored] = []
+        self.stored: list[Stored] = []
         self._waiting: list[Recallable] = []
         self._kept: dict[str, list[_Kind]] = {}
         settings = part_settings(kit.context.scenario.parts)
@@ -215,15 +282,14 @@ class _Runner:
         self, instances: tuple[ClientInstance, ClientInstance], ends: asyncio.Event
     ) -> Drill:
         count = sum(
-            queue.broker_name == self._queue.broker_name
-            for queue in self._context.part_queues[NAME]
+            queue.broker_name == self.queue.broker_name for queue in self._context.part_queues[NAME]
         )
         return Drill(
             self._context,
             instances,
             self._asker,
-            self._queue,
-            self._stored,
+            self.queue,
+            self.stored,
             queue_count=count,
             ends=ends,
             rng=self._rng,
@@ -235,10 +301,10 @@ class _Runner:
             self._rng.shuffle(self._turns)
         name = self._turns.pop()
         kept = self._kept.setdefault(name, [])
-        if kept and (len(kept) >= KEPT_MAX or self._rng.random() < KEEP_SHARE):
+        if kept and (len(kept) >= KEPT_OF.get(name, KEPT_MAX) or self._rng.random() < KEEP_SHARE):
             one = self._rng.choice(kept)
         else:
-            if name in MAKE_TOPICS and self._made[name] >= TOPICS_MAX:
+            if self._made[name] >= MADE_MAX.get(name, sys.maxsize):
                 return
             self._made[name] += 1
             client = self._client.replace(".", "-")  # a group's name has no points
@@ -256,7 +322,7 @@ class _Runner:
 
     async def _finish(self, drill: Drill) -> None:
         """Have every drill go on that is left, and some questions asked of what is stored."""
-        if not self._stored:
+        if not self.stored:
             return
         for name, kept in self._kept.items():
             for one in list(kept):
@@ -277,23 +343,25 @@ class _Runner:
             "refusals": RefusalDrill,
             "back": BackDrill,
             "subscription": SubscriptionDrill,
+            "stretch": StretchDrill,
+            "progress": ProgressDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
 
     async def _send_some(self, producer: Producer, stop: asyncio.Event) -> bool:
         """Send some messages; return False where the queue is not what it should be."""
-        for _ in range(self._rng.randint(0 if self._stored else 2, SENT_MAX)):
-            if len(self._stored) >= STORED_MAX or stop.is_set():
-                return bool(self._stored)
+        for _ in range(self._rng.randint(0 if self.stored else 2, SENT_MAX)):
+            if len(self.stored) >= STORED_MAX or stop.is_set():
+                return bool(self.stored)
             message = self._make(producer)
             result = await self._until_acked(producer, message, stop)
             if result is None:
                 return False
-            if result.queue_offset != len(self._stored) or result.queue != self._queue:
+            if result.queue_offset != len(self.stored) or result.queue != self.queue:
                 return False
             prepared = prepare_message(message, group=PRODUCERS, compression=None)
-            self._stored.append(
+            self.stored.append(
                 Stored(
                     offset=result.queue_offset,
                     value=message.properties[PROPERTY_VALUE],
@@ -301,7 +369,7 @@ class _Runner:
                     uniq_key=message.uniq_key or "",
                     keys=tuple(message.keys),
                     offset_msg_id=result.offset_msg_id,
-                    command=prepared.command(self._queue),
+                    command=prepared.command(self.queue),
                     sent_s=asyncio.get_running_loop().time(),
                 )
             )
@@ -316,7 +384,7 @@ class _Runner:
         self, producer: Producer, message: Message, stop: asyncio.Event
     ) -> SendResult | None:
         """Send until it is acknowledged, each attempt an operation; None at the load's end."""
-        queue = self._queue
+        queue = self.queue
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         while not stop.is_set():
             with self._sender.operation(
@@ -345,7 +413,7 @@ class _Runner:
 
     async def _send_timer(self, producer: Producer) -> None:
         """Send a message that waits for longer than any run lasts."""
-        message, queue = self._make(producer), self._queue
+        message, queue = self._make(producer), self.queue
         message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(WAIT_MS)}
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._sender.operation(
@@ -373,7 +441,11 @@ SPEC: Final = PartSpec(
     name=NAME,
     summary="a client that knows what each of its questions has to be answered with",
     topics=lambda _: [NAME],
-    slots=lambda section: [MEMBERS, *(f"{NAME}-{n}" for n in range(int(section.runners)))],
+    slots=lambda section: [
+        MEMBERS,
+        SETTINGS,
+        *(f"{NAME}-{n}" for n in range(int(section.runners))),
+    ],
     make=DrillsPart,
     judged_by=("M12",),
 )

@@ -231,6 +231,7 @@ class _LitePullMember:
         self._rng = rng
         self._given: dict[MessageQueue, int] = {}  # the offset given last
         self._first: dict[MessageQueue, int] = {}  # the lowest offset given
+        self._sought: dict[MessageQueue, tuple[int, int]] = {}  # changes of queues then, offset
 
     async def work(self, stop: asyncio.Event, drained: asyncio.Event) -> bool:
         """Poll until the member's time is up (True), or until `drained` (False)."""
@@ -306,6 +307,7 @@ class _LitePullMember:
     def _consume(self, messages: Sequence[DeliveredMessage]) -> None:
         for queue, batch in itertools.groupby(messages, key=lambda message: message.queue):
             rows = rows_of(list(batch))
+            self._hold_sought(queue, rows[0].offset)
             with self._deliveries.delivery(queue, rows) as operation:
                 operation.complete("ok")
             self._owed.consumed(row.value for row in rows)
@@ -326,6 +328,15 @@ class _LitePullMember:
             await self._consumer.seek(queue, offset)
             operation.complete("ok")
         self._commits.places[queue] = offset
+        self._sought[queue] = (self._commits.changes, offset)
+
+    def _hold_sought(self, queue: MessageQueue, given: int | None) -> None:
+        """Hold that the first message of a queue behind a seek is the one that was sought."""
+        changes, offset = self._sought.pop(queue, (-1, 0))
+        if changes == self._commits.changes:  # else the queue may have begun anew
+            self._expectations.hold(
+                "first message behind a seek", expected=offset, answered=given, queue=queue
+            )
 
 
 def _slots(section: LitePullSection) -> Sequence[str]:

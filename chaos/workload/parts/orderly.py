@@ -19,6 +19,7 @@ import asyncio
 import random
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from chaos.recording.history import MessageRow
@@ -30,9 +31,11 @@ from chaos.workload.parts.dead_letters import DeadLetters
 from chaos.workload.parts.failing_listener import CONSUME_TIMEOUT_MS, refuse
 from chaos.workload.parts.fed_part import FedPart
 from chaos.workload.parts.feed import Feed
+from chaos.workload.parts.locked_commits import LockedCommits
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.push_members import (
+    COMMON_SETTINGS,
     Deliveries,
     Member,
     PushMembers,
@@ -54,6 +57,10 @@ SUSPEND_S_MAX: Final = 1.0
 SUSPEND_EVERY_S: Final = 4.0
 REDELIVERY_MS: Final = 200  # how long a refused message makes its queue wait
 RENEWALS: Final = 3  # in a lease, as by RocketMQ's defaults
+# Some members believe in a lock no more before they renew it, as one whose machine stands still.
+DOUBTING_SHARE: Final = 0.4  # of the members
+DOUBTING_MS: Final = 1_000  # between renewals, at most
+DOUBTING_FROM: Final = 0.6  # of the time between renewals on
 READER_GROUP: Final = f"{NAME}-dead-letters"
 LAST_REFUSAL_MS: Final = 4_000 + CONSUME_TIMEOUT_MS
 
@@ -136,7 +143,13 @@ class OrderlyPart(FedPart):
     def _slot_members(self, slot: Slot, rng: random.Random) -> PushMembers:
         def make(client: str) -> Member:
             deliveries = Deliveries(self._kit, client=client, group=GROUP)
-
+            interval_ms = int(self._section.lease_ms) // RENEWALS
+            held_ms = int(self._section.lease_ms) // 2
+            commit_ms = COMMON_SETTINGS["commit_interval_ms"]
+            if rng.random() < DOUBTING_SHARE:
+                interval_ms = min(interval_ms, DOUBTING_MS)
+                held_ms = round(DOUBTING_FROM * interval_ms)
+                commit_ms = interval_ms // RENEWALS
             model = Redeliveries(
                 limit=int(self._section.retries_max), wait_s=REDELIVERY_MS / 1000, ordered=True
             )
@@ -174,10 +187,12 @@ class OrderlyPart(FedPart):
                     "redelivery_ms_min": REDELIVERY_MS,
                     "reconsume_times_max": int(self._section.retries_max),
                     "consume_timeout_ms": CONSUME_TIMEOUT_MS + 2 * int(self._section.slow_ms),
-                    "lock_interval_ms": int(self._section.lease_ms) // RENEWALS,
-                    "lock_held_ms": int(self._section.lease_ms) // 2,
+                    "commit_interval_ms": commit_ms,
+                    "lock_interval_ms": interval_ms,
+                    "lock_held_ms": held_ms,
                 },
                 on_assigned=forget_lost,
+                observe=partial(LockedCommits, held_ms=held_ms),
             )
 
         async def disturb(consumer: PushConsumer, over: asyncio.Event) -> None:

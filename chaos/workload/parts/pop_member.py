@@ -36,6 +36,7 @@ from chaos.scenario.part_sections import PopsSection
 from chaos.workload.actor import Actor, Operation
 from chaos.workload.context import WorkContext
 from chaos.workload.messages import row_of_delivered
+from chaos.workload.namespaces import WireName, wire_name
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.pop_owed import Owed
 from client.consume.pop_consumer import PopConsumer, PoppedMessage
@@ -97,9 +98,11 @@ class PopMember:
         brokers: Sequence[str],
         owed: Owed,
         in_order: bool,
+        namespace: str,
         rng: random.Random,
     ) -> None:
         self._history = context.history
+        self._namespace = namespace
         self._consumer = consumer
         self._client = client
         self._actor = Actor(
@@ -176,11 +179,15 @@ class PopMember:
         return int(max(0.0, min(self._section.poll_ms, 1000 * due_in_s)))
 
     def _row(self, popped: PoppedMessage) -> MessageRow:
-        """Return the row of a message at the place where it is stored: its retry topic's, too."""
+        """Return the row of a message at the place where it is stored: its retry topic's, too,
+        whose name is made of two that are in the namespace each."""
         handle = popped.handle
+        topic, group = (
+            wire_name(self._namespace, name) for name in (self._topic, self._consumer.group)
+        )
         return dataclasses.replace(
             row_of_delivered(popped.message),
-            topic=handle.topic_read(self._topic, self._consumer.group),
+            topic=WireName(handle.topic_read(topic, group)),
             queue=handle.queue_id,
             offset=handle.offset,
         )

@@ -228,6 +228,7 @@ class Pops:
                 brokers=self._brokers,
                 owed=self._ordered if in_order else self._plain,
                 in_order=in_order,
+                namespace=slot.namespace,
                 rng=self._child(),
             )
             crashes = self._rng.random() < CRASH_SHARE

@@ -176,11 +176,12 @@ def make_member(
     kind: ExpressionType = ExpressionType.TAG,
     on_end: Callable[[], None] | None = None,
     on_assigned: Callable[[Sequence[MessageQueue]], None] | None = None,
+    observe: Callable[..., MemberObserver] = MemberObserver,
 ) -> Member:
     """Make a member that records all that it does but its deliveries, which its listener records.
 
     `settings` are fields of PushConsumerSettings beyond the common ones. `on_assigned` is called
-    with all queues that the member owns, whenever these change.
+    with all queues that the member owns, whenever these change; `observe` makes its observer.
     """
     history = kit.context.history
     actor = actor or Actor(history, root=client, client=client, client_group=group)
@@ -192,9 +193,7 @@ def make_member(
         settings=PushConsumerSettings(
             **{**COMMON_SETTINGS, "instance": slot.instance_settings(), **settings}
         ),
-        observer=MemberObserver(
-            history, actor, group=group, client=client, on_assigned=on_assigned
-        ),
+        observer=observe(history, actor, group=group, client=client, on_assigned=on_assigned),
     )
     for topic in topics:
         consumer.subscribe(topic, expression, kind)

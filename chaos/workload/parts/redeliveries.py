@@ -24,6 +24,7 @@ from client.message import DeliveredMessage, MessageQueue
 __all__ = ["Redeliveries", "Refused", "hold_counts", "hold_overdue"]
 
 SLACK_S: Final = 8.0  # another call of the queue's listener may hang until its limit
+EARLY_S: Final = 0.02  # by which a member's clock may count otherwise
 
 
 @dataclass(slots=True)
@@ -64,6 +65,11 @@ class Redeliveries:
     def passed(self, queue: MessageQueue, offset: int) -> None:
         """Take what is open before `offset` as done, since a later message has come."""
         self._open[queue] = {each for each in self._open.get(queue, set()) if each >= offset}
+
+    def is_early(self, queue: MessageQueue, offset: int, now_s: float) -> bool:
+        """Return whether a message that was refused comes again before its wait is over."""
+        refused = self._refused.get(queue, {}).get(offset)
+        return refused is not None and now_s < refused.due_s - EARLY_S
 
     def is_dropped(self, queue: MessageQueue, offset: int) -> bool:
         """Return whether the message was refused for the last time."""
@@ -121,10 +127,11 @@ def hold_counts(
                 queue=queue,
             )
         elif count or model.count_of(queue, offset):
+            is_early = model.is_early(queue, offset, asyncio.get_running_loop().time())
             expectations.hold(
-                "count of refusals",
-                expected=f"offset {offset}: {model.count_of(queue, offset)}",
-                answered=f"offset {offset}: {count}",
+                "count of refusals, and whether the wait behind the last one is over",
+                expected=f"offset {offset}: {model.count_of(queue, offset)}, True",
+                answered=f"offset {offset}: {count}, {not is_early}",
                 queue=queue,
             )
     wanted = model.next_of(queue)
