@@ -96,6 +96,7 @@ class RequestsSection(PartSection):
     restart_s: float = number(8.0, 0, 86_400)
     asker_restart_s: float = number(3.0, 0, 86_400)
     slow_share: float = number(0.2, 0, 1)
+    mute_share: float = number(0.1, 0, 1)
     refuse_share: float = number(0.03, 0, 1)
     think_ms: int = number(20, 0, 10_000)
 
@@ -382,13 +383,15 @@ class OperatorSection(PartSection):
     group among them, until `calm_s` after the senders have stopped.
 
     With `takes_write` 1 the right to write is taken from each broker group at the end, for as long
-    as a broker's periodic registration takes.
+    as a broker's periodic registration takes; with `shows_effects` 1 settings that forbid something
+    are changed then, and what they forbid is tried.
     """
 
     topics: int = number(2, 1, 64)
     change_s: float = number(1.5, 0.05, 3600)
     calm_s: float = number(13.0, 0, 3600)
     takes_write: int = number(1, 0, 1)
+    shows_effects: int = number(1, 0, 1)
 
 
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(

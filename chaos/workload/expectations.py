@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Final
 
 from chaos.recording.history import HistoryWriter
 from client.message import MessageQueue
 
-__all__ = ["Expectations"]
+__all__ = ["CALM", "Expectations"]
 
-TEXT_MAX = 300
+CALM: Final = "calm"
+
+TEXT_MAX: Final = 600
 
 
 class Expectations:
@@ -39,13 +42,18 @@ class Expectations:
         answered: object,
         topic: str | None = None,
         queue: MessageQueue | None = None,
+        calm_since: int | None = None,
     ) -> None:
-        """Record one answer; `expected` None: nobody can know. Both are recorded as text."""
+        """Record one answer; `expected` None: nobody can know. Both are recorded as text.
+
+        `calm_since`, of CLOCK_MONOTONIC in nanoseconds: it is judged only where there was no fault
+        from then until now.
+        """
         now = time.monotonic_ns()
         self._history.record(
             "ask",
             "ok",
-            t_invoke=now,
+            t_invoke=now if calm_since is None else calm_since,
             t_complete=now,
             process=f"{self._client}.ask-{next(self._numbers)}",
             client=self._client,
@@ -54,6 +62,7 @@ class Expectations:
             topic=topic if queue is None else queue.topic,
             queue=None if queue is None else queue.queue_id,
             key=question,
+            decision=None if calm_since is None else CALM,
             ref=None if expected is None else str(expected)[:TEXT_MAX],
             status=str(answered)[:TEXT_MAX],
         )
