@@ -85,7 +85,8 @@ class RequestsSection(PartSection):
     A requesting client waits `timeout_ms` for its answer, and crashes after `asker_restart_s` on
     average (0: never), while a request of it waits; a responder is killed or leaves after
     `restart_s` on average (0: never), fails `refuse_share` of its requests and has them delivered
-    again, and thinks `think_ms` on average, about `slow_share` of them up to two seconds.
+    again, and thinks `think_ms` on average, about `slow_share` of them up to two seconds;
+    `mute_share` it consumes without a reply.
     """
 
     clients: int = number(1, 1, 16)
