@@ -53,6 +53,13 @@ _TEXTS: Final = (
     "long " * 200,
 )
 _TEXT_NAMES: Final = (f"{USER_PREFIX}text", f"{USER_PREFIX}a name", f"{USER_PREFIX}größe")
+_NEAR_SHARE: Final = 0.2  # of the messages have a property whose name is near one of the system's
+_SYSTEM_NAMES: Final = (
+    *("TAGS", "HASHTAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "TIMER_DELAY_SEC"),
+    *("TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID"),
+    *("RETRY_TOPIC", "MSG_TYPE", "CORRELATION_ID", "POP_CK", "__SHARDINGKEY", "CLUSTER"),
+)
+_NEAR_VALUES: Final = ("T1", "true", "TAGS", "1", "%RETRY%group", "UNIQ_KEY T0 || T1")
 _BARE_SHARE: Final = 0.25  # of the messages have no key
 _KEYS_SHARE: Final = 0.3  # have several words as keys, one of which they share with others
 _NEIGHBOURS: Final = 4  # messages of one process have a key in common
@@ -95,6 +102,8 @@ class MessageMaker:
             PROPERTY_NUMBER: str(number),
             self._rng.choice(_TEXT_NAMES): self._rng.choice(_TEXTS),
         }
+        if self._rng.random() < _NEAR_SHARE:
+            properties[self._near_name()] = self._rng.choice(_NEAR_VALUES)
         if transactional:
             properties[PROPERTY_TX] = f"tx-{value}"
         if shard is not None:
@@ -121,6 +130,11 @@ class MessageMaker:
         if number % _COMPRESSIBLE_EVERY == 0 and filler:
             filler = filler[:1] * len(filler)
         return (value.encode() + filler)[:size]
+
+    def _near_name(self) -> str:
+        """Draw a name that ends, or begins, as one of the system's, or is one in small letters."""
+        name = self._rng.choice(_SYSTEM_NAMES)
+        return self._rng.choice((f"{USER_PREFIX}{name}", f"{name}_2", name.lower()))
 
     def _keys(self, value: str, number: int) -> tuple[str, ...]:
         """Draw the keys: none, one, or several words."""
