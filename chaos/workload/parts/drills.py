@@ -17,6 +17,7 @@ Source: docs/RUN_FORMAT.md (ask; M12).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import Counter
@@ -48,6 +49,7 @@ from chaos.workload.parts.drill_queues import (
     RepeatDrill,
 )
 from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_sends import SendDrill
 from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
@@ -69,8 +71,16 @@ STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
+WAITS: Final = (
+    (PropertyName.TIMER_DELAY_MS, str(WAIT_MS)),
+    (PropertyName.TIMER_DELAY_SEC, str(3 * 24 * 3_600)),  # as long as brokers let one wait
+)
 TIMER_SHARE: Final = 0.3
-MAKE_TOPICS: Final = ("back", "subscription")  # kinds of which each group has topics of its own
+MAKE_TOPICS: Final = (
+    "back",
+    "subscription",
+    "send",
+)  # kinds of which each group has topics of its own
 TOPICS_MAX: Final = 40  # groups of each of these, and groups that have members
 OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
@@ -200,7 +210,7 @@ class _Runner:
             make_tool(self._context, self._slot) as other,
         ):
             drill = self._drill((tool.instance, other.instance), stop)
-            while not stop.is_set() and await self._send_some(producer, stop):
+            while not stop.is_set() and await self._send_some(producer, drill, stop):
                 await self._have_one_go_on(drill)
                 if await sleep_until_set(stop, self._section.pause_ms / 1000):
                     break
@@ -277,11 +287,12 @@ class _Runner:
             "refusals": RefusalDrill,
             "back": BackDrill,
             "subscription": SubscriptionDrill,
+            "send": SendDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
 
-    async def _send_some(self, producer: Producer, stop: asyncio.Event) -> bool:
+    async def _send_some(self, producer: Producer, drill: Drill, stop: asyncio.Event) -> bool:
         """Send some messages; return False where the queue is not what it should be."""
         for _ in range(self._rng.randint(0 if self._stored else 2, SENT_MAX)):
             if len(self._stored) >= STORED_MAX or stop.is_set():
@@ -291,6 +302,7 @@ class _Runner:
             if result is None:
                 return False
             if result.queue_offset != len(self._stored) or result.queue != self._queue:
+                self._tell_place(drill, result)
                 return False
             prepared = prepare_message(message, group=PRODUCERS, compression=None)
             self._stored.append(
@@ -308,6 +320,16 @@ class _Runner:
         if len(self._waiting) < WAITING_MAX and self._rng.random() < TIMER_SHARE:
             await self._send_timer(producer)
         return True
+
+    def _tell_place(self, drill: Drill, result: SendResult) -> None:
+        """Record that a send was answered with another place than the queue's end."""
+        expected = f"{self._queue} at {len(self._stored)}"
+        with contextlib.suppress(Unsure):
+            drill.tell(
+                "place of a send into a queue of one's own",
+                expected=expected,
+                answered=f"{result.queue} at {result.queue_offset}",
+            )
 
     def _make(self, producer: Producer) -> Message:
         return self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
@@ -346,7 +368,8 @@ class _Runner:
     async def _send_timer(self, producer: Producer) -> None:
         """Send a message that waits for longer than any run lasts."""
         message, queue = self._make(producer), self._queue
-        message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(WAIT_MS)}
+        name, wait = self._rng.choice(WAITS)
+        message.properties = {**message.properties, name: wait}
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._sender.operation(
             "delay",
