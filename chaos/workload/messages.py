@@ -55,11 +55,14 @@ _TEXTS: Final = (
 _TEXT_NAMES: Final = (f"{USER_PREFIX}text", f"{USER_PREFIX}a name", f"{USER_PREFIX}größe")
 _NEAR_SHARE: Final = 0.2  # of the messages have a property whose name is near one of the system's
 _SYSTEM_NAMES: Final = (
-    *("TAGS", "HASHTAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "TIMER_DELAY_SEC"),
-    *("TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID"),
-    *("RETRY_TOPIC", "MSG_TYPE", "CORRELATION_ID", "POP_CK", "__SHARDINGKEY", "CLUSTER"),
+    *("HASHTAGS", PropertyName.TAGS, PropertyName.KEYS, PropertyName.UNIQ_KEY, PropertyName.WAIT),
+    *(PropertyName.DELAY, PropertyName.TIMER_DELAY_SEC, PropertyName.TIMER_DELAY_MS),
+    *(PropertyName.TIMER_DELIVER_MS, PropertyName.TRAN_MSG, PropertyName.PGROUP),
+    *(PropertyName.REAL_TOPIC, PropertyName.REAL_QUEUE_ID, PropertyName.RETRY_TOPIC),
+    *(PropertyName.MSG_TYPE, PropertyName.CORRELATION_ID, PropertyName.POP_CK),
+    *(PropertyName.SHARDING_KEY, PropertyName.CLUSTER),
 )
-_NEAR_VALUES: Final = ("T1", "true", "TAGS", "1", "%RETRY%group", "UNIQ_KEY T0 || T1")
+_NEAR_VALUES: Final = ("T1", "true", "a tag", "1", "%RETRY%group", "T0 || T1")
 _BARE_SHARE: Final = 0.25  # of the messages have no key
 _KEYS_SHARE: Final = 0.3  # have several words as keys, one of which they share with others
 _NEIGHBOURS: Final = 4  # messages of one process have a key in common

@@ -67,7 +67,7 @@ NEAR_MS: Final = 80  # a late recall is begun so much before its time, or as muc
 LEVELS_S: Final = (1, 5, 10)
 LOCAL_S_MAX: Final = 1.2  # for which a local transaction works, between half and decision
 LEFT_SHARE: Final = 0.25  # of the halves wait for the broker to ask about them
-NOON_SHARE: Final = 0.25  # of the timers that name a time are sent with others for that very time
+NOON_SHARE: Final = 0.6  # of the timers that name a time are sent with others for that very time
 NOON_MAX: Final = 4
 ODD_SHARE: Final = 0.12  # of the delays are none, or several at once
 
@@ -232,12 +232,15 @@ class _Sender:
         async with asyncio.TaskGroup() as tasks:
             while await pace.wait(stop):
                 delay = self._next_delay()
-                for _ in range(self._draw_count(delay)):
+                count = self._draw_count(delay)
+                victim = self._rng.randrange(count)  # one of several for one time is recalled
+                for place in range(count):
                     message = self._next_message(delay)
                     queue = self._rng.choice(self._queues)
                     sent, due_s = await self._send_with_retries(message, queue, delay, stop)
                     if sent is not None and sent.recall_handle is not None and not recalls.locked():
-                        begin_s = self._time_of_recall(due_s)
+                        is_victim = count > 1 and place == victim
+                        begin_s = self._time_of_recall(due_s, is_sure=is_victim)
                         if begin_s is not None:
                             value = message.properties[PROPERTY_VALUE]
                             recall = self._recall_later(recalls, sent, value, begin_s, stop)
@@ -385,9 +388,9 @@ class _Sender:
         """Await the value; it is stored by now, if ever, and its delay counts from then."""
         self._awaited.expect(value, asyncio.get_running_loop().time() + delay.seconds)
 
-    def _time_of_recall(self, due_s: float) -> float | None:
+    def _time_of_recall(self, due_s: float, *, is_sure: bool) -> float | None:
         """Draw the loop time at which a recall begins; None: it is not recalled."""
-        draw = self._rng.random()
+        draw = self._section.recall_share * self._rng.random() if is_sure else self._rng.random()
         if draw >= self._section.recall_share:
             return None
         now_s = asyncio.get_running_loop().time()
