@@ -58,19 +58,19 @@ class PartSection:
 class TimersSection(PartSection):
     """Delayed messages and their recalls; `rate` per second, over all clients.
 
-    `level_share` of them have a delay level (of the first `levels`: 1 s, 5 s, 10 s), the others a
-    time of their own, `delay_ms_max` ahead at most; `after_stop_share` of all are due only when the
-    senders have stopped, at most `after_stop_ms_max` later. `recall_share` of the timers are
+    `level_share` of them have a delay level (of the first `levels`: 1, 5, 10 and 30 s), the others
+    a time of their own, `delay_ms_max` ahead at most; `after_stop_share` of all are due only when
+    the senders have stopped, at most `after_stop_ms_max` later. `recall_share` of the timers are
     recalled, `late_recall_share` of them at about the time at which they are due.
-    `transaction_share` are halves that are committed at once, whose delay begins with that (not on
-    RocketMQ, which knows no such messages).
+    `transaction_share` are halves that are committed a moment later, or when the broker asks, whose
+    delay begins with that (not on RocketMQ, which knows no such messages).
     """
 
     clients: int = number(1, 1, 16)
     rate: float = number(4.0, 0.01, 1000)
     transaction_share: float = number(0.0, 0, 1)
     level_share: float = number(0.3, 0, 1)
-    levels: int = number(2, 1, 3)
+    levels: int = number(2, 1, 4)
     delay_ms_max: int = number(6_000, 20, 86_400_000)
     recall_share: float = number(0.4, 0, 1)
     late_recall_share: float = number(0.4, 0, 1)

@@ -153,7 +153,7 @@ def _values(rows: list[Row]) -> set[str]:
 
 @pytest.mark.timeout(60)
 async def test_timers_come_unless_they_are_recalled(tmp_path: Path) -> None:
-    keys = "rate = 40\nlevel_share = 0.1\nlevels = 1\ndelay_ms_max = 400\nafter_stop_share = 0.1\n"
+    keys = "rate = 40\nlevel_share = 0.1\nlevels = 1\ndelay_ms_max = 400\nafter_stop_share = 0.3\n"
     keys += "after_stop_ms_max = 300\n"
 
     def has_recalled_and_more() -> bool:

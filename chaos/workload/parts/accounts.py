@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -50,6 +51,7 @@ __all__ = ["ACCOUNTS", "change_command", "shown_text"]
 
 TOOLS: Final = "account-tools"
 TIMEOUT_MS: Final = 3_000
+FILTERED_SHARE: Final = 0.5  # of the questions for all users have an end of the user's name
 ASKED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
@@ -64,6 +66,7 @@ _TRIED: Final = frozenset(
         _REFUSED,
     }
 )
+_FILTERS: Final = {"user": "filter", "acl": "subjectFilter"}
 _LISTS: Final = {"user": RequestCode.AUTH_LIST_USER, "acl": RequestCode.AUTH_LIST_ACL}
 
 
@@ -268,6 +271,8 @@ class _User:
             key = self._key(what)
             if among_all:
                 code, fields = _LISTS[what], {}
+                if self._rng.random() < FILTERED_SHARE:
+                    fields = {_FILTERS[what]: self._name[self._rng.randrange(len(TOPIC)) :]}
             elif what == "user":
                 code, fields = RequestCode.AUTH_GET_USER, {"username": self._name}
             else:
@@ -353,7 +358,10 @@ def change_command(user: str, account: Account) -> RemotingCommand:
                 "decision": entry.decision,
             }
             body = {"policies": [{"policyType": entry.policy, "entries": [shown]}]}
-            return _command(RequestCode.AUTH_CREATE_ACL, body, subject=f"User:{user}")
+            # Either adds the entry, or puts it in the place of the one that is there.
+            is_update = zlib.crc32(entry.text().encode()) % 2 == 0
+            code = RequestCode.AUTH_UPDATE_ACL if is_update else RequestCode.AUTH_CREATE_ACL
+            return _command(code, body, subject=f"User:{user}")
         case Change.REVOKE:
             return _command(RequestCode.AUTH_DELETE_ACL, None, subject=f"User:{user}")
         case Change.REMOVE:

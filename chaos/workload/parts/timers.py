@@ -31,6 +31,7 @@ from typing import Final
 from chaos.scenario.part_sections import TimersSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
+from chaos.workload.expectations import Expectations
 from chaos.workload.messages import (
     PROPERTY_VALUE,
     MessageMaker,
@@ -64,11 +65,14 @@ LOST_MS: Final = 6_000  # below the patience, after which the run goes on withou
 RECALLS_MAX: Final = 256
 RECALL_REPEAT_SHARE: Final = 0.1
 NEAR_MS: Final = 80  # a late recall is begun so much before its time, or as much behind it
-LEVELS_S: Final = (1, 5, 10)
+LEVELS_S: Final = (1, 5, 10, 30)
 LOCAL_S_MAX: Final = 1.2  # for which a local transaction works, between half and decision
 LEFT_SHARE: Final = 0.25  # of the halves wait for the broker to ask about them
 NOON_SHARE: Final = 0.6  # of the timers that name a time are sent with others for that very time
 NOON_MAX: Final = 4
+LEVEL_NAMES: Final = frozenset({PropertyName.DELAY})
+LARGE_SHARE: Final = 0.05  # of the messages, of which brokers deliver few at a time
+LARGE_BYTES: Final = 600_000
 ODD_SHARE: Final = 0.12  # of the delays are none, or several at once
 
 
@@ -96,6 +100,10 @@ class TimersPart:
         self._rng = kit.rng
         self._queues = kit.context.part_queues["timers"]
         self._awaited = AwaitedValues(PATIENCE_S)
+        self.sent: dict[str, tuple[Message, MessageQueue]] = {}  # by value, until it is read
+        self._expectations = Expectations(
+            kit.context.history, client=f"{READERS}-expect", client_group=READERS
+        )
         self._senders_done = asyncio.Event()
         own = dataclasses.replace(kit.context, queues=self._queues)
         self._reader = PullReader(
@@ -132,7 +140,22 @@ class TimersPart:
 
     def _on_read(self, messages: Sequence[DeliveredMessage]) -> None:
         values = [message.properties.get(PROPERTY_VALUE, "") for message in messages]
+        for value, message in zip(values, messages, strict=True):
+            sent = self.sent.pop(value, None)
+            if sent is not None:
+                self._hold_delivery(*sent, message)
         self._awaited.seen(values, asyncio.get_running_loop().time())
+
+    def _hold_delivery(self, sent: Message, queue: MessageQueue, message: DeliveredMessage) -> None:
+        """Hold what a delivery says of itself against what was sent; it waits for nothing more."""
+        left = sorted(LEVEL_NAMES & message.properties.keys())
+        self._expectations.hold(
+            "what a delayed delivery says of itself",
+            expected=f"in {queue}, {len(sent.body)} bytes, key {sent.uniq_key}, tried 0, no level",
+            answered=f"in {message.queue}, {len(message.body)} bytes, key {message.uniq_key},"
+            f" tried {message.reconsume_times}, {left or 'no level'}",
+            queue=queue,
+        )
 
     async def _send_all(self, slot: Slot, rng: random.Random, stop: asyncio.Event) -> None:
         client = slot.next_client()
@@ -284,6 +307,8 @@ class _Sender:
     def _next_message(self, delay: _Delay) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
         message = self._maker.make(TOPIC, uniq_key=uniq_key)
+        if self._rng.random() < LARGE_SHARE:
+            message.body = self._rng.randbytes(LARGE_BYTES)
         message.properties = {**message.properties, **delay.properties}
         return message
 
@@ -316,6 +341,7 @@ class _Sender:
     ) -> tuple[SendResult | None, bool]:
         """Send as one operation; return the acknowledgement, and whether to send once more."""
         value = message.properties[PROPERTY_VALUE]
+        self._part.sent[value] = message, queue
         # Every attempt of a message is of one kind, as the brokers want it.
         is_transaction = zlib.crc32(value.encode()) % 100 < 100 * self._section.transaction_share
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
