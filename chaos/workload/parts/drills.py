@@ -38,6 +38,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
+from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_queues import (
@@ -288,6 +289,7 @@ class _Runner:
             "back": BackDrill,
             "subscription": SubscriptionDrill,
             "send": SendDrill,
+            "half": HalfDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
