@@ -70,7 +70,6 @@ LOCAL_S_MAX: Final = 1.2  # for which a local transaction works, between half an
 LEFT_SHARE: Final = 0.25  # of the halves wait for the broker to ask about them
 NOON_SHARE: Final = 0.6  # of the timers that name a time are sent with others for that very time
 NOON_MAX: Final = 4
-LEVEL_NAMES: Final = frozenset({PropertyName.DELAY})
 LARGE_SHARE: Final = 0.05  # of the messages, of which brokers deliver few at a time
 LARGE_BYTES: Final = 600_000
 ODD_SHARE: Final = 0.12  # of the delays are none, or several at once
@@ -148,12 +147,13 @@ class TimersPart:
 
     def _hold_delivery(self, sent: Message, queue: MessageQueue, message: DeliveredMessage) -> None:
         """Hold what a delivery says of itself against what was sent; it waits for nothing more."""
-        left = sorted(LEVEL_NAMES & message.properties.keys())
+        had_level = sent.properties.get(PropertyName.DELAY, "0") != "0"
+        left = had_level and PropertyName.DELAY in message.properties
         self._expectations.hold(
             "what a delayed delivery says of itself",
             expected=f"in {queue}, {len(sent.body)} bytes, key {sent.uniq_key}, tried 0, no level",
             answered=f"in {message.queue}, {len(message.body)} bytes, key {message.uniq_key},"
-            f" tried {message.reconsume_times}, {left or 'no level'}",
+            f" tried {message.reconsume_times}, {'its' if left else 'no'} level",
             queue=queue,
         )
 
