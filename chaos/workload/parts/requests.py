@@ -30,6 +30,7 @@ from chaos.scenario.part_sections import RequestsSection
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
+from chaos.workload.loop_lag import LoopLag
 from chaos.workload.member_observer import MemberObserver
 from chaos.workload.messages import (
     PROPERTY_VALUE,
@@ -78,7 +79,7 @@ COMMIT_INTERVAL_MS: Final = 1_000
 REBALANCE_INTERVAL_MS: Final = 1_000
 REDELIVERY_MS: Final = 500
 EARLY_MS: Final = 50  # by which a loop may count otherwise than the client's clock
-LATE_MS: Final = 1_000  # of a machine that is busy
+LATE_MS: Final = 200  # beside what the loop itself is late
 SELECTOR_SHARE: Final = 0.3
 _GARBLED_MAX: Final = 100  # bytes that are told of a body that is no answer's
 
@@ -87,11 +88,18 @@ class _Asker:
     """One requesting client: how many of its requests wait, and whether it is gone."""
 
     def __init__(
-        self, history: HistoryWriter, producer: Producer, client: str, rng: random.Random
+        self,
+        history: HistoryWriter,
+        producer: Producer,
+        client: str,
+        *,
+        lag: LoopLag,
+        rng: random.Random,
     ) -> None:
         self.producer = producer
         self.client = client
         self._rng = rng
+        self._lag = lag
         self._blocking = through_blocking(producer, SyncProducer)
         self.waiting = 0
         self.ends = False
@@ -118,10 +126,13 @@ class _Asker:
             return await client.request(message, timeout_ms, selector=select)
         return await client.request(message, timeout_ms, queue=queue)
 
-    def hold_time(self, waited_ms: float, timeout_ms: int | None, *, is_over: bool) -> None:
-        """Hold how long a request took against its timeout. `is_over`: no reply came in time."""
+    def hold_time(self, began_s: float, timeout_ms: int | None, *, is_over: bool) -> None:
+        """Hold how long a request has taken against its timeout. `is_over`: no reply came in
+        time."""
         limit_ms = timeout_ms or self.timeout_ms
-        is_right = waited_ms < limit_ms + LATE_MS and (
+        waited_ms = (asyncio.get_running_loop().time() - began_s) * 1000
+        late_ms = LATE_MS + 2_000 * self._lag.worst_s(began_s)
+        is_right = waited_ms < limit_ms + late_ms and (
             not is_over or waited_ms > limit_ms - EARLY_MS
         )
         right = "all of it, no more" if is_over else "no more"
@@ -143,6 +154,7 @@ class RequestsPart:
         self._askers = [kit.slots[name] for name in _asker_slots(kit.section)]
         self._responders = [kit.slots[name] for name in _responder_slots(kit.section)]
         self._awaited = AwaitedValues(PATIENCE_S)
+        self._lag = LoopLag()
         self._group = PushGroup(RESPONDERS)
         self._senders_done = asyncio.Event()
 
@@ -152,6 +164,7 @@ class RequestsPart:
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lag.watch(drained))
             for slot in self._responders:
                 responder = _Responder(
                     self._context,
@@ -192,7 +205,9 @@ class RequestsPart:
                     instance=slot.instance_settings(),
                 ),
             )
-            asker = _Asker(self._context.history, producer, client, self._child())
+            asker = _Asker(
+                self._context.history, producer, client, lag=self._lag, rng=self._child()
+            )
             await producer.start()
             async with asyncio.TaskGroup() as processes:
                 tasks = [
@@ -256,20 +271,19 @@ class RequestsPart:
             messages=[row],
         ) as operation:
             asker.waiting += 1
-            loop = asyncio.get_running_loop()
-            began_s = loop.time()
+            began_s = asyncio.get_running_loop().time()
             timeout_ms = asker.draw_timeout_ms()
             try:
                 reply = await asker.call(message, queue, timeout_ms)
             except NoReplyError as error:
                 operation.complete("info", status=NO_REPLY, error=error_text(error))
-                asker.hold_time((loop.time() - began_s) * 1000, timeout_ms, is_over=True)
+                asker.hold_time(began_s, timeout_ms, is_over=True)
                 self._expect(row.value)
                 return
             except ClientError as error:
                 if not asker.ends:
                     operation.failed(error)
-                    asker.hold_time((loop.time() - began_s) * 1000, timeout_ms, is_over=False)
+                    asker.hold_time(began_s, timeout_ms, is_over=False)
                     return
                 await asker.gone.wait()
                 operation.complete("info", status=GONE, error=error_text(error))
@@ -281,7 +295,7 @@ class RequestsPart:
             finally:
                 asker.waiting -= 1
             operation.complete("ok", ref=value_of_answer(reply.body))
-            asker.hold_time((loop.time() - began_s) * 1000, timeout_ms, is_over=False)
+            asker.hold_time(began_s, timeout_ms, is_over=False)
         self._expect(row.value)
 
     def _expect(self, value: str) -> None:
