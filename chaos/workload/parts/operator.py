@@ -94,6 +94,7 @@ class _Operator:
                         client_group=TOOLS,
                     ),
                     places=layout.groups[group],
+                    servers=layout.name_servers,
                     queue=queues[0],
                     rng=self._child(),
                 )

@@ -13,17 +13,19 @@ RecallMessageProcessor, HookUtils.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from chaos.cluster.layout import BrokerPlace
+from chaos.cluster.layout import BrokerPlace, NameServerPlace
 from chaos.workload.expectations import Expectations
 from chaos.workload.messages import wall_ms
 from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader
 from chaos.workload.parts.operator_requests import OperatorRequests
+from chaos.workload.parts.operator_topics import route_text
 from chaos.workload.parts.settings_record import SettingsRecord
 from client.errors import ClientError
 from client.message import MessageQueue
@@ -35,6 +37,8 @@ __all__ = ["SettingEffects"]
 
 TIMEOUT_MS: Final = 3_000
 _PRODUCERS: Final = "operator-producers"
+_PERMISSION: Final = "brokerPermission"
+_MOMENT_S: Final = 1.2  # within which name servers have heard of it
 _NEW_TOPIC: Final = "operator-made-by-nobody"
 _PREPARED: Final = "4"  # of a send's sysFlag
 _WITH_SUBSCRIPTION: Final = "4"  # of a pull's sysFlag
@@ -108,7 +112,7 @@ _EFFECTS: Final = (
         usual_code="604",
     ),
     _Effect(
-        setting="brokerPermission",
+        setting=_PERMISSION,
         forbids="2",
         usual="6",
         code=RequestCode.PULL_MESSAGE,
@@ -142,6 +146,7 @@ class SettingEffects:
         expectations: Expectations,
         *,
         places: Sequence[BrokerPlace],
+        servers: Sequence[NameServerPlace],
         queue: MessageQueue,
         rng: random.Random,
     ) -> None:
@@ -149,6 +154,7 @@ class SettingEffects:
         self._record = record
         self._expectations = expectations
         self._places = places
+        self._servers = servers
         self._queue = queue
         self._rng = rng
 
@@ -158,9 +164,30 @@ class SettingEffects:
             began_ns = time.monotonic_ns()
             if await self._set(effect, effect.forbids):
                 await self._ask(effect, effect.forbids, effect.forbidden_code, began_ns)
+                if effect.setting == _PERMISSION:
+                    await self._ask_routes(f"perm={effect.forbids} ", began_ns)
             is_back = await self._set(effect, effect.usual)
             if is_back and effect.usual_code is not None:
                 await self._ask(effect, effect.usual, effect.usual_code, began_ns)
+
+    async def _ask_routes(self, expected: str, began_ns: int) -> None:
+        """Ask each name server for the topic's route, which shows what the broker permits."""
+        await asyncio.sleep(_MOMENT_S)
+        fields = {"topic": self._queue.topic}
+        command = RemotingCommand(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields)
+        for server in self._servers:
+            try:
+                route = await self._requests.json_at(server.address, command)
+            except ClientError:
+                continue
+            shown = route_text(route, self._queue.broker_name)
+            self._expectations.hold(
+                f"permission in {server.name}'s route where the broker's is {expected.strip()}",
+                expected=expected.strip(),
+                answered=expected.strip() if shown and expected in f"{shown} " else shown,
+                queue=self._queue,
+                calm_since=began_ns,
+            )
 
     async def _set(self, effect: _Effect, value: str) -> bool:
         """Set it at all replicas; return whether all have it."""
