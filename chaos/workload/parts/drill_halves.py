@@ -14,6 +14,7 @@ Source: RocketMQ EndTransactionProcessor (checkPrepareMessage); promise G4.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Final
 
 from chaos.workload.messages import MessageMaker, wall_ms
@@ -50,15 +51,16 @@ class HalfDrill:
         answer = await self._send(uniq_key)
         if answer is None:
             return
-        place = {
+        position = int(answer.ext_fields["msgId"][-16:], 16)
+        place: dict[str, object] = {
             "tranStateTableOffset": int(answer.ext_fields["queueOffset"]),
-            "commitLogOffset": int(answer.ext_fields["msgId"][-16:], 16),
+            "commitLogOffset": position,
             "msgId": uniq_key,
             "producerGroup": self._group,
         }
         wrong: tuple[tuple[str, dict[str, object]], ...] = (
             ("of another group", {"producerGroup": "drills-others"}),
-            ("at another place", {"commitLogOffset": place["commitLogOffset"] + 1}),
+            ("at another place", {"commitLogOffset": position + 1}),
             ("with another's key", {"msgId": f"{uniq_key}X"}),
             ("of a half that is not there", {"tranStateTableOffset": _FAR}),
         )
@@ -93,9 +95,7 @@ class HalfDrill:
             changes=True,
         )
 
-    async def _end(
-        self, what: str, place: dict[str, object] | dict[str, int | str], decision: int, code: str
-    ) -> None:
+    async def _end(self, what: str, place: Mapping[str, object], decision: int, code: str) -> None:
         """Send a decision, once. A node that no longer leads may answer with the code of what is
         refused by right."""
         refused = frozenset({int(_REFUSED)}) if code == _REFUSED else frozenset[int]()
