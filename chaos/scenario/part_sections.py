@@ -58,19 +58,19 @@ class PartSection:
 class TimersSection(PartSection):
     """Delayed messages and their recalls; `rate` per second, over all clients.
 
-    `level_share` of them have a delay level (of the first `levels`: 1 s, 5 s, 10 s), the others a
-    time of their own, `delay_ms_max` ahead at most; `after_stop_share` of all are due only when the
-    senders have stopped, at most `after_stop_ms_max` later. `recall_share` of the timers are
+    `level_share` of them have a delay level (of the first `levels`: 1, 5, 10 and 30 s), the others
+    a time of their own, `delay_ms_max` ahead at most; `after_stop_share` of all are due only when
+    the senders have stopped, at most `after_stop_ms_max` later. `recall_share` of the timers are
     recalled, `late_recall_share` of them at about the time at which they are due.
-    `transaction_share` are halves that are committed at once, whose delay begins with that (not on
-    RocketMQ, which knows no such messages).
+    `transaction_share` are halves that are committed a moment later, or when the broker asks, whose
+    delay begins with that (not on RocketMQ, which knows no such messages).
     """
 
     clients: int = number(1, 1, 16)
     rate: float = number(4.0, 0.01, 1000)
     transaction_share: float = number(0.0, 0, 1)
     level_share: float = number(0.3, 0, 1)
-    levels: int = number(2, 1, 3)
+    levels: int = number(2, 1, 4)
     delay_ms_max: int = number(6_000, 20, 86_400_000)
     recall_share: float = number(0.4, 0, 1)
     late_recall_share: float = number(0.4, 0, 1)
@@ -85,7 +85,8 @@ class RequestsSection(PartSection):
     A requesting client waits `timeout_ms` for its answer, and crashes after `asker_restart_s` on
     average (0: never), while a request of it waits; a responder is killed or leaves after
     `restart_s` on average (0: never), fails `refuse_share` of its requests and has them delivered
-    again, and thinks `think_ms` on average, about `slow_share` of them up to two seconds.
+    again, and thinks `think_ms` on average, about `slow_share` of them up to two seconds;
+    `mute_share` it consumes without a reply.
     """
 
     clients: int = number(1, 1, 16)
@@ -96,6 +97,7 @@ class RequestsSection(PartSection):
     restart_s: float = number(8.0, 0, 86_400)
     asker_restart_s: float = number(3.0, 0, 86_400)
     slow_share: float = number(0.2, 0, 1)
+    mute_share: float = number(0.1, 0, 1)
     refuse_share: float = number(0.03, 0, 1)
     think_ms: int = number(20, 0, 10_000)
 
@@ -382,13 +384,15 @@ class OperatorSection(PartSection):
     group among them, until `calm_s` after the senders have stopped.
 
     With `takes_write` 1 the right to write is taken from each broker group at the end, for as long
-    as a broker's periodic registration takes.
+    as a broker's periodic registration takes; with `shows_effects` 1 settings that forbid something
+    are changed then, and what they forbid is tried.
     """
 
     topics: int = number(2, 1, 64)
     change_s: float = number(1.5, 0.05, 3600)
     calm_s: float = number(13.0, 0, 3600)
     takes_write: int = number(1, 0, 1)
+    shows_effects: int = number(1, 0, 1)
 
 
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Final
 
 from chaos.recording.history import HistoryWriter
 from client.message import MessageQueue
 
-__all__ = ["Expectations"]
+__all__ = ["CALM", "Expectations"]
 
-TEXT_MAX = 300
-CALM = "calm"
+CALM: Final = "calm"
+
+TEXT_MAX: Final = 600
 
 
 class Expectations:
@@ -40,18 +42,18 @@ class Expectations:
         answered: object,
         topic: str | None = None,
         queue: MessageQueue | None = None,
-        since_ns: int | None = None,
+        calm_since: int | None = None,
     ) -> None:
         """Record one answer; `expected` None: nobody can know. Both are recorded as text.
 
-        `since_ns`: faults from this time on (of the history's clock) may rightly change the answer,
-        which is judged in calm times only.
+        `calm_since`, of CLOCK_MONOTONIC in nanoseconds: it is judged only where there was no fault
+        from then until now.
         """
         now = time.monotonic_ns()
         self._history.record(
             "ask",
             "ok",
-            t_invoke=now if since_ns is None else since_ns,
+            t_invoke=now if calm_since is None else calm_since,
             t_complete=now,
             process=f"{self._client}.ask-{next(self._numbers)}",
             client=self._client,
@@ -60,7 +62,7 @@ class Expectations:
             topic=topic if queue is None else queue.topic,
             queue=None if queue is None else queue.queue_id,
             key=question,
+            decision=None if calm_since is None else CALM,
             ref=None if expected is None else str(expected)[:TEXT_MAX],
-            decision=None if since_ns is None else CALM,
             status=str(answered)[:TEXT_MAX],
         )

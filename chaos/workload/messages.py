@@ -53,6 +53,16 @@ _TEXTS: Final = (
     "long " * 200,
 )
 _TEXT_NAMES: Final = (f"{USER_PREFIX}text", f"{USER_PREFIX}a name", f"{USER_PREFIX}größe")
+_NEAR_SHARE: Final = 0.2  # of the messages have a property whose name is near one of the system's
+_SYSTEM_NAMES: Final = (
+    *("HASHTAGS", PropertyName.TAGS, PropertyName.KEYS, PropertyName.UNIQ_KEY, PropertyName.WAIT),
+    *(PropertyName.DELAY, PropertyName.TIMER_DELAY_SEC, PropertyName.TIMER_DELAY_MS),
+    *(PropertyName.TIMER_DELIVER_MS, PropertyName.TRAN_MSG, PropertyName.PGROUP),
+    *(PropertyName.REAL_TOPIC, PropertyName.REAL_QUEUE_ID, PropertyName.RETRY_TOPIC),
+    *(PropertyName.MSG_TYPE, PropertyName.CORRELATION_ID, PropertyName.POP_CK),
+    *(PropertyName.SHARDING_KEY, PropertyName.CLUSTER),
+)
+_NEAR_VALUES: Final = ("T1", "true", "a tag", "1", "%RETRY%group", "T0 || T1")
 _BARE_SHARE: Final = 0.25  # of the messages have no key
 _KEYS_SHARE: Final = 0.3  # have several words as keys, one of which they share with others
 _NEIGHBOURS: Final = 4  # messages of one process have a key in common
@@ -95,6 +105,8 @@ class MessageMaker:
             PROPERTY_NUMBER: str(number),
             self._rng.choice(_TEXT_NAMES): self._rng.choice(_TEXTS),
         }
+        if self._rng.random() < _NEAR_SHARE:
+            properties[self._near_name()] = self._rng.choice(_NEAR_VALUES)
         if transactional:
             properties[PROPERTY_TX] = f"tx-{value}"
         if shard is not None:
@@ -121,6 +133,11 @@ class MessageMaker:
         if number % _COMPRESSIBLE_EVERY == 0 and filler:
             filler = filler[:1] * len(filler)
         return (value.encode() + filler)[:size]
+
+    def _near_name(self) -> str:
+        """Draw a name that ends, or begins, as one of the system's, or is one in small letters."""
+        name = self._rng.choice(_SYSTEM_NAMES)
+        return self._rng.choice((f"{USER_PREFIX}{name}", f"{name}_2", name.lower()))
 
     def _keys(self, value: str, number: int) -> tuple[str, ...]:
         """Draw the keys: none, one, or several words."""

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, cast
 
 from client.blocking.sync_clients import LoopThread, Opened
 
-__all__ = ["BLOCKING_SHARE", "through_blocking"]
+__all__ = ["BLOCKING_SHARE", "SameLoop", "through_blocking"]
 
 BLOCKING_SHARE: Final = 0.5
 """Of the clients that parts run one after another, how many are used so."""
@@ -24,7 +24,7 @@ BLOCKING_SHARE: Final = 0.5
 _T = TypeVar("_T")
 
 
-class _SameLoop(LoopThread):
+class SameLoop(LoopThread):
     """Stands for the thread: hands the coroutine back to the caller."""
 
     def __init__(self) -> None:
@@ -35,6 +35,11 @@ class _SameLoop(LoopThread):
         self.begun = coroutine
         return cast("_T", coroutine)
 
+    def take(self) -> Coroutine[Any, Any, Any] | None:
+        """Return the coroutine that the last call handed on, once; None where there was none."""
+        begun, self.begun = self.begun, None
+        return begun
+
     def close(self) -> None:
         """End no thread."""
 
@@ -42,7 +47,7 @@ class _SameLoop(LoopThread):
 class _Through:
     """An asyncio client whose calls go through its blocking one, as far as that has them."""
 
-    def __init__(self, client: object, blocking: Opened[Any], loop: _SameLoop) -> None:
+    def __init__(self, client: object, blocking: Opened[Any], loop: SameLoop) -> None:
         self._client = client
         self._blocking = blocking
         self._loop = loop
@@ -54,7 +59,7 @@ class _Through:
 
         async def call(*args: Any, **named: Any) -> Any:
             result = passed_on(self._blocking, *args, **named)
-            begun, self._loop.begun = self._loop.begun, None
+            begun = self._loop.take()
             if begun is None:
                 return result
             answer = await begun  # also where the blocking method returns nothing
@@ -73,6 +78,6 @@ class _Through:
 def through_blocking(client: _T, kind: Callable[..., Opened[Any]]) -> _T:
     """Return `client` with its calls going through the blocking client `kind`, a class of
     `client.blocking.sync_clients`; starts, stops and all that this has not go on to `client`."""
-    loop = _SameLoop()
+    loop = SameLoop()
     blocking = kind(loop, client, lambda _: None)
     return cast("_T", _Through(client, blocking, loop))

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import time
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from chaos.recording.history import HistoryWriter
+from chaos.workload.expectations import Expectations
+from chaos.workload.parts.calls_admin import contradictions_of
+from chaos.workload.parts.calls_blocking import hold_blocking_calls
 from chaos.workload.parts.trace_records import traces_of
 from chaos.workload.same_loop import through_blocking
-from client.blocking.sync_clients import SyncPopConsumer, SyncPullConsumer
+from client.blocking.sync_clients import SyncAdmin, SyncPopConsumer, SyncPullConsumer
 from client.message import MessageQueue
 from client.trace.codec import ConsumeReturn, MessageKind, TraceSend, TraceSubAfter, record_text
+from tests.chaos.histories import ops_of
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -49,6 +59,48 @@ async def test_calls_go_through_the_blocking_client() -> None:
     assert client.called[-1] == ("commit_offset", (QUEUE, 5, None), {})
     popped: Any = through_blocking(cast(Any, client), SyncPopConsumer)
     assert (await popped.pop("T", in_order=True))[2]["in_order"] is True
+
+
+async def _wrongly_passed_on(folder: Path) -> set[str]:
+    with HistoryWriter(folder / "history", started_ns=0) as history:
+        expectations = Expectations(history, client="c", client_group="g")
+        await hold_blocking_calls(expectations, random.Random(1))
+    rows = list(ops_of(folder / "history"))
+    assert len(rows) > 60
+    return {row["key"] for row in rows if row["ref"] != row["status"]}
+
+
+async def test_every_blocking_call_passes_on_what_it_was_given(tmp_path: Path) -> None:
+    assert await _wrongly_passed_on(tmp_path) == set()
+
+
+async def test_dropped_flag_of_a_blocking_call_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete_group(self: SyncAdmin, group: str, *, clean_offsets: bool = False) -> None:
+        self._call(self.client.delete_group(group))
+
+    monkeypatch.setattr(SyncAdmin, "delete_group", delete_group)
+    assert await _wrongly_passed_on(tmp_path) == {"what SyncAdmin.delete_group passes on"}
+
+
+def test_figures_of_a_process_have_to_go_together() -> None:
+    now_ms = str(time.time_ns() // 1_000_000)
+    names = ("commitLogMinOffset", "commitLogMaxOffset", "raftAppliedIndex", "raftCommitIndex")
+    counts = ("TotalYesterdayMorning", "TotalTodayMorning", "TotalTodayNow")
+    table = dict.fromkeys(names, "7") | {
+        f"msg{what}{count}": "3" for what in ("Put", "Get") for count in counts
+    }
+    table |= {"putMessageTimesTotal": "3", "putMessageSizeTotal": "300"}
+    table |= {"bootTimestamp": now_ms, "earliestMessageTimeStamp": now_ms}
+    table |= {"brokerActive": "true", "raftRole": "leader", "scheduleMessageOffset_1": "2,3"}
+    assert contradictions_of(table) == []
+    assert contradictions_of(table | {"raftRole": "follower"}) == ["brokerActive raftRole"]
+    assert contradictions_of(table | {"commitLogMinOffset": "8"}) == [
+        "commitLogMinOffset commitLogMaxOffset"
+    ]
+    wrong = {"scheduleMessageOffset_1": "4,3", "bootTimestamp": "0"}
+    assert contradictions_of(table | wrong) == ["bootTimestamp", "scheduleMessageOffset_1"]
 
 
 def test_traces_are_read_field_by_field() -> None:

@@ -1005,6 +1005,20 @@ def number_checks(run: SyntheticRun, *told: str) -> None:
         check["offset"] = checks[0].get("offset")
 
 
+def ask_again(run: SyntheticRun, *asked: tuple[int, str]) -> None:
+    """Have a half asked about, each time so many milliseconds later and by this node."""
+    first = next(op for op in run.ops if op["f"] == "check" and op["tx"] == f"{run.name}.x2")
+    for count, (wait_ms, node) in enumerate(asked, 2):
+        run.tick(wait_ms)
+        _add_check(run, "x2", "unknown")
+        run.ops[-1] |= {"node": node, "offset": first.get("offset"), "status": str(count)}
+
+
+@plant("T19", witness='"within_ns": 2')
+def asked_thrice_in_an_interval(run: SyntheticRun) -> None:
+    ask_again(run, (10_000, "n1"), (1_000, "n1"), (1_000, "n1"))
+
+
 @plant("T14", witness='"told": "1"')
 def checks_are_counted_anew(run: SyntheticRun) -> None:
     number_checks(run, "1", "1")

@@ -10,6 +10,7 @@ import pytest
 from tests.verify.one_rule import judged, result
 from tests.verify.plants import (
     appended,
+    ask_again,
     check_behind_its_decision,
     immune_half,
     number_checks,
@@ -109,6 +110,16 @@ def half_that_wants_to_be_left_alone(run: SyntheticRun) -> None:
 
 
 # T7, T12: what two nodes or two clients say is in no order; what no log has is nobody's.
+
+
+@silent("T19")
+def asked_twice_in_an_interval(run: SyntheticRun) -> None:
+    ask_again(run, (10_000, "n1"), (1_000, "n1"), (30_000, "n1"))
+
+
+@silent("T19")
+def asked_by_one_leader_after_another(run: SyntheticRun) -> None:
+    ask_again(run, (10_000, "n1"), (1_000, "n2"), (1_000, "n1"))
 
 
 @silent("T14")

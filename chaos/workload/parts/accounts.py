@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -50,6 +51,8 @@ __all__ = ["ACCOUNTS", "change_command", "shown_text"]
 
 TOOLS: Final = "account-tools"
 TIMEOUT_MS: Final = 3_000
+FILTERED_SHARE: Final = 0.5  # of the questions for all users have an end of the user's name
+ASKED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
 _WITH_SUBSCRIPTION: Final = 4  # of a pull's sysFlag
@@ -63,6 +66,7 @@ _TRIED: Final = frozenset(
         _REFUSED,
     }
 )
+_FILTERS: Final = {"user": "filter", "acl": "subjectFilter"}
 _LISTS: Final = {"user": RequestCode.AUTH_LIST_USER, "acl": RequestCode.AUTH_LIST_ACL}
 
 
@@ -77,6 +81,8 @@ class _Accounts:
             group: [queue for queue in queues if queue.broker_name == group] for group in groups
         }
         self._groups = groups
+        self._at_work = self._section.users
+        self._users_ended = asyncio.Event()
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -93,7 +99,13 @@ class _Accounts:
                     client=client,
                     client_group=TOOLS,
                 )
-                tasks.create_task(self._users(number, tool.instance, admin, stop))
+                tasks.create_task(self._users(number, tool.instance, admin, stop, drained))
+            await self._users_ended.wait()
+            await self._rewrite_file(client)
+            self._idle.set()
+
+    async def _rewrite_file(self, client: str) -> None:
+        context = self._kit.context
         if self._section.file:
             record = SettingsRecord(
                 context, root=f"{client}.file", client=client, client_group=TOOLS
@@ -106,7 +118,6 @@ class _Accounts:
                 rng=random.Random(self._kit.rng.getrandbits(64)),
             )
             await file.work()
-        self._idle.set()
 
     async def idle(self) -> None:
         await self._idle.wait()
@@ -118,9 +129,15 @@ class _Accounts:
         return True
 
     async def _users(
-        self, number: int, instance: ClientInstance, admin: Actor, stop: asyncio.Event
+        self,
+        number: int,
+        instance: ClientInstance,
+        admin: Actor,
+        stop: asyncio.Event,
+        drained: asyncio.Event,
     ) -> None:
-        """Keep one user at work until `stop`, and its successors."""
+        """Keep one user at work until `stop`, and its successors; ask for the last one at the end,
+        behind whatever restarts there were."""
         group = self._groups[number % len(self._groups)]
         turn = 0
         while not stop.is_set():
@@ -131,10 +148,18 @@ class _Accounts:
                     user.send(
                         self._queues[group],
                         self._section.send_rate / self._section.users,
+                        stop,
                         given_up,
                     )
                 )
-                await user.change(instance, self._section.change_s, stop)
+                known = await user.change(instance, self._section.change_s, stop)
+                if stop.is_set():
+                    self._at_work -= 1
+                    if not self._at_work:
+                        self._users_ended.set()
+                    await drained.wait()
+                    if known:
+                        await user.ask_again(instance)
                 given_up.set()
             turn += 1
 
@@ -155,19 +180,33 @@ class _User:
             kit.context, root=f"{name}.record", client=name, client_group=TOOLS
         )
 
-    async def change(self, instance: ClientInstance, mean_s: float, stop: asyncio.Event) -> None:
-        """Change the user until `stop`, or until the outcome of a change is not known."""
+    async def change(self, instance: ClientInstance, mean_s: float, stop: asyncio.Event) -> bool:
+        """Change the user until `stop`, or until the outcome of a change is not known; return
+        whether it is."""
         known = True
         while known and not stop.is_set():
+            if self._rng.random() < ASKED_BEFORE_SHARE:
+                await self.ask_again(instance)
             known = await self._change_once(instance)
             # A user that may not send yet is of little use: most of its time it may.
             wait_s = mean_s if self._state.may_send else mean_s / 2
             await sleep_until_set(stop, self._rng.expovariate(1 / wait_s))
+        return known
+
+    async def ask_again(self, instance: ClientInstance) -> None:
+        """Ask for what the last change has made of the user, which may be long ago."""
+        await self._ask(instance)
+        await self._try_rights()
 
     async def send(
-        self, queues: Sequence[MessageQueue], rate: float, given_up: asyncio.Event
+        self,
+        queues: Sequence[MessageQueue],
+        rate: float,
+        stop: asyncio.Event,
+        given_up: asyncio.Event,
     ) -> None:
-        """Send with the user's signature, whether it may or not."""
+        """Send with the user's signature, whether it may or not, until either is set; the client
+        goes on until `given_up`."""
         client = self._slot.next_client()
         settings = ProducerSettings(
             timeout_ms=TIMEOUT_MS,
@@ -180,9 +219,11 @@ class _User:
         async with producer:
             self._own = producer.instance
             sender = PartSender(self._context, producer, root=client, ref=self._name, rng=self._rng)
-            while await pace.wait(given_up):
+            while await pace.wait(given_up) and not stop.is_set():
                 queue = self._rng.choice(queues)
                 await sender.send(sender.make(queue.topic), queue)
+            await given_up.wait()
+            self._own = None
 
     async def _change_once(self, instance: ClientInstance) -> bool:
         """Make one change, and ask for the user; return whether its outcome is known."""
@@ -220,8 +261,7 @@ class _User:
             )
         if outcome == "ok":
             self._state = after
-            await self._ask(instance)
-            await self._try_rights()
+            await self.ask_again(instance)
         return outcome != "info"
 
     async def _ask(self, instance: ClientInstance) -> None:
@@ -231,6 +271,8 @@ class _User:
             key = self._key(what)
             if among_all:
                 code, fields = _LISTS[what], {}
+                if self._rng.random() < FILTERED_SHARE:
+                    fields = {_FILTERS[what]: self._name[self._rng.randrange(len(TOPIC)) :]}
             elif what == "user":
                 code, fields = RequestCode.AUTH_GET_USER, {"username": self._name}
             else:
@@ -316,7 +358,10 @@ def change_command(user: str, account: Account) -> RemotingCommand:
                 "decision": entry.decision,
             }
             body = {"policies": [{"policyType": entry.policy, "entries": [shown]}]}
-            return _command(RequestCode.AUTH_CREATE_ACL, body, subject=f"User:{user}")
+            # Either adds the entry, or puts it in the place of the one that is there.
+            is_update = zlib.crc32(entry.text().encode()) % 2 == 0
+            code = RequestCode.AUTH_UPDATE_ACL if is_update else RequestCode.AUTH_CREATE_ACL
+            return _command(code, body, subject=f"User:{user}")
         case Change.REVOKE:
             return _command(RequestCode.AUTH_DELETE_ACL, None, subject=f"User:{user}")
         case Change.REMOVE:

@@ -22,16 +22,18 @@ from typing import Final
 
 from chaos.scenario.part_sections import CallsSection
 from chaos.workload.expectations import Expectations
+from chaos.workload.parts.calls_admin import AdminCalls
 from chaos.workload.parts.calls_asked import AskedMember
+from chaos.workload.parts.calls_blocking import hold_blocking_calls
 from chaos.workload.parts.calls_members import GROUP, START_GROUPS, MovingMembers, StartingGroup
 from chaos.workload.parts.calls_pairs import GROUP as PAIR_GROUP
 from chaos.workload.parts.calls_pairs import Pair
 from chaos.workload.parts.calls_popper import Popper
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
+from chaos.workload.parts.calls_traces import TracesDrill
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
-from chaos.workload.parts.trace_records import Trace, traces_of
 from client.administer.admin import Admin, AdminSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
@@ -40,7 +42,6 @@ __all__ = ["SPEC"]
 
 NAME: Final = "calls"
 PAIR: Final = (f"{NAME}-pair-0", f"{NAME}-pair-1")
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 REBALANCE_MS: Final = 10_000  # an unsubscribed member's queues are nobody's for a while
 STARTS_WITHIN: Final = (0.1, 0.7)  # of the load
 
@@ -85,6 +86,13 @@ class CallsPart:
         self._asked = AskedMember(kit, kit.slots[f"{NAME}-asked"], self._sent, topic=NAME)
         self._popper = Popper(kit, kit.slots[f"{NAME}-popper"], self._sent, topic=NAME)
         self._pair = Pair(kit, [kit.slots[name] for name in PAIR], topic=NAME)
+        self._admin = AdminCalls(
+            kit,
+            kit.slots[f"{NAME}-admin"],
+            self._sent,
+            kit.context.part_queues[NAME],
+            rng=random.Random(kit.rng.getrandbits(64)),
+        )
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -102,8 +110,13 @@ class CallsPart:
         }
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        expectations = Expectations(
+            self._kit.context.history, client=f"{NAME}-blocking", client_group=PRODUCERS
+        )
+        await hold_blocking_calls(expectations, random.Random(self._kit.rng.getrandbits(64)))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send(stop))
+            tasks.create_task(self._admin.run(stop))
             for members in self._members:
                 tasks.create_task(members.members.run(stop, drained))
             tasks.create_task(self._asked.run(stop, drained))
@@ -111,7 +124,12 @@ class CallsPart:
             tasks.create_task(self._popper.run(drained))
             for starting in self._starts:
                 tasks.create_task(starting.run(stop, drained))
-        await _Traces(self._kit, self._sent).hold()
+        await TracesDrill(
+            self._kit, self._kit.slots[f"{NAME}-traces"], self._sent, topic=NAME
+        ).hold(
+            self._sender.ended_traced,
+            [given for members in self._members for given in members.traced()],
+        )
         if self._pair.owed.is_empty:
             await self._hold_progress()
 
@@ -148,7 +166,7 @@ class CallsPart:
                 for queue in sorted(progress)
             ],
             topic=NAME,
-            since_ns=begun_ns,
+            calm_since=begun_ns,
         )
 
     async def idle(self) -> None:
@@ -174,92 +192,9 @@ class CallsPart:
         self._pair.owed.acknowledged(sent.row.value)
 
 
-class _Traces:
-    """Reads what the part's clients traced, and holds it against what was sent."""
-
-    def __init__(self, kit: PartKit, sent: Mapping[str, Sent]) -> None:
-        self._context = kit.context
-        self._slot = kit.slots[f"{NAME}-traces"]
-        self._sent = {str(each.message.uniq_key): each for each in sent.values()}
-        self._expectations = Expectations(
-            kit.context.history, client=self._slot.next_client(), client_group=PRODUCERS
-        )
-
-    async def hold(self) -> None:
-        try:
-            traces = await self._read()
-        except ClientError:
-            return  # nobody answers any more: what can't be read is not judged
-        published: set[str] = set()
-        for trace in traces:
-            if trace["kind"] == "Pub":
-                published.update(self._hold_published(trace))
-            elif trace["kind"] == "SubAfter":
-                told = trace.get("code"), trace.get("success")
-                self._expectations.hold(
-                    "return code in a trace of a delivery, and success",
-                    expected=("0", "true") if told[0] == "0" else ("4", "false"),
-                    answered=told,
-                )
-        # Traces of a client may be lost with a broker; not those of all its sends.
-        enough = len(self._sent) >= 10
-        self._expectations.hold(
-            "whether sends of a traced client were traced",
-            expected=True if enough else None,
-            answered=bool(published & self._sent.keys()),
-        )
-
-    def _hold_published(self, trace: Trace) -> Sequence[str]:
-        keys = trace["msg_id"].split(",")
-        first = self._sent.get(keys[0])
-        if first is None:
-            return ()  # its answer was lost on the way to the application
-        message = first.message
-        self._expectations.hold(
-            "trace of a send",
-            expected={
-                "group": PRODUCERS,
-                "topic": NAME,
-                "tags": message.tags or "null",
-                "keys": " ".join(message.keys) or "null",
-                "body_size": str(len(message.body)),
-                "type": "0",
-                "offset_msg_id": first.result.offset_msg_id,
-                "store_host": first.result.address,
-                "success": "true",
-            },
-            answered={
-                name: trace.get(name)
-                for name in (
-                    *("group", "topic", "tags", "keys", "body_size", "type"),
-                    *("offset_msg_id", "store_host", "success"),
-                )
-            },
-        )
-        return keys
-
-    async def _read(self) -> list[Trace]:
-        """Read the trace topic to its end. Raises ClientError."""
-        traces: list[Trace] = []
-        settings = PullConsumerSettings(register=False, instance=self._slot.instance_settings())
-        async with PullConsumer(
-            PRODUCERS, self._context.name_servers, self._slot.dial, settings=settings
-        ) as consumer:
-            for queue in await consumer.queues(TRACE_TOPIC):
-                position, end = 0, await consumer.max_offset(queue)
-                while position < end:
-                    result = await consumer.pull(queue, position)
-                    for message in result.messages:
-                        traces += traces_of(message.body)
-                    if result.next_begin_offset <= position:
-                        break
-                    position = result.next_begin_offset
-        return traces
-
-
 def _slots(section: CallsSection) -> Sequence[str]:
     members = [f"{NAME}-{number}" for number in range(int(section.clients))]
-    alone = [f"{NAME}-{what}" for what in ("sender", "traces", "asked", "popper")]
+    alone = [f"{NAME}-{what}" for what in ("sender", "admin", "traces", "asked", "popper")]
     return [*alone, *PAIR, *members, *START_GROUPS]
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
@@ -33,6 +34,7 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
+from chaos.workload.parts.trace_records import Traced
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus
 from client.consume.push_consumer import PushConsumer
@@ -87,6 +89,7 @@ class MovingMembers:
         self._traced = traced
         self._rng = random.Random(kit.rng.getrandbits(64))
         self._seen = _Seen()
+        self._given: list[Traced] = []  # to the member that is there
         self._changes = 0  # of the queues that the member owns
         self._expectations = self._expectations_of("none yet")
         self.members = PushMembers(
@@ -104,11 +107,12 @@ class MovingMembers:
     def _member(self, client: str) -> Member:
         deliveries = Deliveries(self._kit, client=client, group=GROUP)
         seen = self._seen = _Seen()
+        given = self._given = []
         self._expectations = self._expectations_of(client)
         rng = self._rng
 
         async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-            rows, queue = rows_of(messages), messages[0].queue
+            rows, queue, began_ns = rows_of(messages), messages[0].queue, time.monotonic_ns()
             self._hold_call(messages, member.consumer.settings.consume_batch_max)
             if queue.topic == self._topic:
                 seen.rows += [(queue, message.born_timestamp_ms) for message in messages]
@@ -118,6 +122,10 @@ class MovingMembers:
             refused = rng.random() < REFUSE_SHARE and messages[0].reconsume_times == 0
             with deliveries.delivery(queue, rows) as operation:
                 operation.complete("fail" if refused else "ok")
+            given.extend(
+                Traced(uniq_key=message.uniq_key, began_ns=began_ns, is_taken=not refused)
+                for message in messages
+            )
             if refused:
                 return ConsumeStatus.RECONSUME_LATER
             self._owed.consumed(row.value for row in rows)
@@ -145,6 +153,10 @@ class MovingMembers:
             on_assigned=count,
         )
         return member
+
+    def traced(self) -> list[Traced]:
+        """Return what was given to the last member, if it is traced; it leaves in good order."""
+        return self._given if self._traced else []
 
     async def _disturb(self, consumer: PushConsumer, over: asyncio.Event) -> None:
         actions = (self._suspend_all, self._suspend_one, self._unsubscribe, self._commit)

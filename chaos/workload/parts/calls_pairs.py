@@ -107,7 +107,7 @@ class Pair:
             expected=expected,
             answered=self._shares(),
             topic=self._topic,
-            since_ns=begun_ns,
+            calm_since=begun_ns,
         )
 
     def _shared(self) -> list[int]:

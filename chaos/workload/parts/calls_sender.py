@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
 from chaos.workload.messages import MessageMaker, row_of_message, row_of_stored, wall_ms
 from chaos.workload.pace import Pace
+from chaos.workload.parts.trace_records import Traced
 from chaos.workload.same_loop import through_blocking
 from client.administer.admin import Admin, AdminSettings
 from client.blocking.sync_clients import SyncAdmin, SyncProducer
@@ -42,6 +44,12 @@ BATCH_MAX: Final = 5
 BATCH_BYTES: Final = (1_500, 20_000)
 VIEW_SHARE: Final = 0.3
 IN_FLIGHT_MAX: Final = 4
+CALM_S: Final = 4.0  # between the load and what is judged only without faults
+TIMEOUTS_MS: Final = (500, 1_500)
+LATE_MS: Final = 1_000  # of a machine that is busy
+TRACED_CLIENTS: Final = 2
+TRACED_MAX: Final = 3
+LINGER_MS: Final = (1, 100, 5_000)
 UNDER_WAY: Final = 3  # of the last sends, at the stop of their producer
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 TOPIC_SIZE_MAX: Final = 127
@@ -116,6 +124,7 @@ class CallsSender:
         self._admin = through_blocking(admin, SyncAdmin)
         self._blocking = through_blocking(self._producer, SyncProducer)
         self._last_free: MessageQueue | None = None
+        self.ended_traced: list[Traced] = []
 
     async def run(self, stop: asyncio.Event) -> None:
         """Make calls until `stop`; the pending one is completed first."""
@@ -136,6 +145,36 @@ class CallsSender:
                 lasts.create_task(self._send_last(number, begun))
             for _ in range(UNDER_WAY):
                 await begun.acquire()
+        await asyncio.sleep(CALM_S)
+        for number in range(TRACED_CLIENTS):
+            await self._send_traced(number)
+
+    async def _send_traced(self, number: int) -> None:
+        """Send some messages by a traced client of their own, which stops behind the last one."""
+        root = f"{self._client}.traced-{number}"
+        actor = Actor(self._context.history, root=root, client=root, client_group=GROUP)
+        settings = ProducerSettings(
+            timeout_ms=self._context.scenario.workload.send_timeout_ms,
+            instance=self._slot.instance_settings(),
+            trace=TraceSettings(
+                linger_ms=self._rng.choice(LINGER_MS), batch_max=self._rng.choice((1, 2, 100))
+            ),
+        )
+        producer = Producer(GROUP, self._context.name_servers, self._slot.dial, settings=settings)
+        ended = []
+        async with producer:
+            for _ in range(self._rng.randint(1, TRACED_MAX)):
+                queue, began_ns = self._rng.choice(self._queues), time.monotonic_ns()
+                messages = [self._message() for _ in range(self._rng.choice((1, 1, BATCH_MAX)))]
+                sent = (
+                    producer.send(messages[0], queue=queue)
+                    if len(messages) == 1
+                    else producer.send_batch(messages, queue=queue)
+                )
+                if await self._record(messages, sent, queue, actor) is not None:
+                    keys = [str(message.uniq_key) for message in messages]
+                    ended += [Traced(uniq_key=key, began_ns=began_ns) for key in keys]
+        self.ended_traced += ended
 
     def _message(self) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
@@ -153,7 +192,9 @@ class CallsSender:
 
     async def _send_to_queue(self) -> None:
         message, queue = self._message(), self._rng.choice(self._queues)
-        await self._record([message], self._either.send(message, queue=queue), queue)
+        timeout_ms = self._draw_timeout_ms()
+        sent = self._either.send(message, timeout_ms, queue=queue)
+        await self._record([message], sent, queue, timeout_ms=timeout_ms)
 
     async def _send_by_selector(self) -> None:
         message = self._message()
@@ -174,7 +215,9 @@ class CallsSender:
 
     async def _send_freely(self) -> None:
         message = self._message()
-        result = await self._record([message], self._producer.send(message), None)
+        timeout_ms = self._draw_timeout_ms()
+        sent = self._producer.send(message, timeout_ms)
+        result = await self._record([message], sent, None, timeout_ms=timeout_ms)
         is_one_group = self._context.scenario.cluster.groups == 1
         if result is None or result.attempts > 1 or not is_one_group:
             self._last_free = None
@@ -192,9 +235,10 @@ class CallsSender:
         message, queue = self._message(), self._rng.choice(self._queues)
 
         async def sent() -> SendResult:
-            return await (await self._producer.send_async(message, queue=queue))
+            return await (await self._producer.send_async(message, timeout_ms, queue=queue))
 
-        await self._record([message], sent(), queue)
+        timeout_ms = self._draw_timeout_ms()
+        await self._record([message], sent(), queue, timeout_ms=timeout_ms)
 
     async def _send_last(self, number: int, begun: asyncio.Semaphore) -> None:
         """Send by a process of its own, while the producer is stopped; `begun` is released then."""
@@ -245,7 +289,9 @@ class CallsSender:
         self._expectations.hold("batches beyond their limit", expected=[], answered=wrong)
         for piece in pieces:
             queue = self._rng.choice(self._queues)
-            await self._record(piece, self._either.send_batch(piece, queue=queue), queue)
+            timeout_ms = self._draw_timeout_ms()
+            sent = self._either.send_batch(piece, timeout_ms, queue=queue)
+            await self._record(piece, sent, queue, timeout_ms=timeout_ms)
 
     async def _be_refused(self) -> None:
         """Send what has to be refused before it is sent."""
@@ -283,8 +329,13 @@ class CallsSender:
         sent: Awaitable[SendResult],
         queue: MessageQueue | None,
         actor: Actor | None = None,
+        *,
+        timeout_ms: int | None = None,
     ) -> SendResult | None:
-        """Record a send as one operation; return its result where it was acknowledged."""
+        """Record a send as one operation; return its result where it was acknowledged.
+
+        `timeout_ms`: the send's own timeout; None: its producer's.
+        """
         rows = [
             row_of_message(
                 message,
@@ -301,10 +352,13 @@ class CallsSender:
             queue=None if queue is None else queue.queue_id,
             messages=rows,
         ) as operation:
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
             try:
                 result = await sent
             except ClientError as error:
                 operation.failed(error)
+                self._hold_time(loop.time() - began_s, timeout_ms)
                 return None
             acked = result.status is SendStatus.SEND_OK
             stored = [row_of_stored(each, result, at) for at, each in enumerate(messages)]
@@ -316,6 +370,7 @@ class CallsSender:
                 status=result.status.value,
                 node=self._context.node(result.address),
             )
+        self._hold_time(loop.time() - began_s, timeout_ms)
         if not acked:
             return None
         self._hold_result(messages, queue, result)
@@ -332,6 +387,19 @@ class CallsSender:
         if actor is None and self._rng.random() < VIEW_SHARE:
             await self._view(messages, result)
         return result
+
+    def _draw_timeout_ms(self) -> int | None:
+        return self._rng.choice((None, None, *TIMEOUTS_MS))
+
+    def _hold_time(self, took_s: float, timeout_ms: int | None) -> None:
+        """Hold how long a send took against its timeout."""
+        limit_ms = timeout_ms or self._producer.settings.timeout_ms
+        is_late = took_s * 1000 > limit_ms + LATE_MS
+        self._expectations.hold(
+            "time that a send took beyond its own",
+            expected="none",
+            answered=f"{took_s:.3f} s of {limit_ms} ms" if is_late else "none",
+        )
 
     def _hold_result(
         self, messages: Sequence[Message], queue: MessageQueue | None, result: SendResult

@@ -23,12 +23,12 @@ from typing import Final, TypeAlias
 
 from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
-from chaos.workload.messages import PROPERTY_VALUE
+from chaos.workload.messages import PROPERTY_VALUE, row_of_message
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.leader_requests import ask_leader
 from client.connection.instance import ClientInstance
 from client.errors import ClientError
-from client.message import MessageQueue
+from client.message import Message, MessageQueue
 from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -219,6 +219,53 @@ class Drill:
             shown = probe()
             operation.complete("ok", status=shown)
         if shown != expected:
+            raise Unsure
+
+    async def send(
+        self, messages: Sequence[Message], command: RemotingCommand, *, queue_id: int
+    ) -> RemotingCommand:
+        """Send once, as an operation of its own; return the answer of success.
+
+        `queue_id` -1: the broker chooses. The operation is `info` all the same: the topic may be
+        one that nobody drains, so that its drill alone says what has to stand there. Raises Unsure
+        where there was no such answer, EndedError.
+        """
+        if self.ends.is_set():
+            raise EndedError
+        group, queue = self.queue.broker_name, None if queue_id < 0 else queue_id
+        rows = [row_of_message(each, broker_group=group, queue=queue) for each in messages]
+        with self._actor.operation(
+            "send", broker_group=group, topic=messages[0].topic, queue=queue, messages=rows
+        ) as operation:
+            try:
+                answer, address = await ask_leader(
+                    self._instances[0], group, lambda: command, timeout_ms=TIMEOUT_MS
+                )
+            except ClientError as error:
+                operation.failed(error)
+                raise Unsure from error
+            fields = answer.ext_fields
+            queue, first = int(fields.get("queueId", -1)), int(fields.get("queueOffset", -1))
+            stored = [
+                row_of_message(each, broker_group=group, queue=queue, offset=first + place)
+                for place, each in enumerate(messages)
+            ]
+            operation.complete(
+                "info",
+                messages=stored,
+                queue=queue,
+                error="its drill reads it back",
+                node=self._context.node(address),
+            )
+        return answer
+
+    def record(self, what: str, *, expected: str, answered: str) -> None:
+        """Record an answer that is there already. Raises Unsure where another was expected."""
+        with self._actor.operation(
+            "ask", broker_group=self.queue.broker_name, key=what, ref=expected
+        ) as operation:
+            operation.complete("ok", status=answered)
+        if answered != expected:
             raise Unsure
 
     async def ask_twice(

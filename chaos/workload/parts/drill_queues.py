@@ -11,6 +11,7 @@ RecallMessageProcessor; promises G2 and G5.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -322,7 +323,27 @@ class RecallDrill:
                 show=_show_recalled,
             )
             await self._recall(one.handle, f"0 {one.uniq_key}", f"{one.uniq_key} again")
+            await self._recall_by_another(one.handle)
         await self._recall("no handle", "604 None", "by no handle")
+
+    async def _recall_by_another(self, handle: str) -> None:
+        """Recall by a handle that names something else: it is refused, or nothing waits there."""
+        version, topic, broker, deliver, key = base64.urlsafe_b64decode(handle).decode().split(" ")
+        what, fields, expected = self.drill.rng.choice(
+            (
+                ("of another topic", (version, "another", broker, deliver, key), "604 None"),
+                ("of another broker", (version, topic, "another", deliver, key), "604 None"),
+                ("of a time that is over", (version, topic, broker, "1000", key), "604 None"),
+                ("of another version", ("v9", topic, broker, deliver, key), "604 None"),
+                (
+                    "of a key that is not there",
+                    (version, topic, broker, deliver, f"{key}X"),
+                    f"0 {key}X",
+                ),
+            )
+        )
+        other = base64.urlsafe_b64encode(" ".join(fields).encode()).decode()
+        await self._recall(other, expected, f"by a handle {what}")
 
     async def _recall(self, handle: str, expected: str, what: str) -> None:
         await self.drill.ask(

@@ -66,7 +66,7 @@ class RefusalDrill:
                     "for longer than timers may wait",
                     _ILLEGAL,
                     {},
-                    {PropertyName.TIMER_DELAY_SEC: "99999999"},
+                    {PropertyName.TIMER_DELAY_SEC: rng.choice(("99999999", "300001"))},
                 ),
                 (
                     "at a time that is no number",

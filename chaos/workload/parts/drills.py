@@ -17,6 +17,7 @@ Source: docs/RUN_FORMAT.md (ask; M12).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import sys
@@ -38,6 +39,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
+from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_progress import ProgressDrill
@@ -50,6 +52,7 @@ from chaos.workload.parts.drill_queues import (
     RepeatDrill,
 )
 from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_sends import SendDrill
 from chaos.workload.parts.drill_settings import SettingsDrill
 from chaos.workload.parts.drill_stretches import StretchDrill
 from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
@@ -75,10 +78,15 @@ STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
+WAITS: Final = (
+    (PropertyName.TIMER_DELAY_MS, str(WAIT_MS)),
+    (PropertyName.TIMER_DELAY_SEC, str(3 * 24 * 3_600)),  # as long as brokers let one wait
+)
 TIMER_SHARE: Final = 0.3
 TOPICS_MAX: Final = 40  # groups that have members, or settings
 MADE_MAX: Final = {
     "back": 40,
+    "send": 40,
     "subscription": 40,
     "stretch": 3,
     "progress": 20,
@@ -267,7 +275,7 @@ class _Runner:
             make_tool(self._context, self._slot) as other,
         ):
             drill = self._drill((tool.instance, other.instance), stop)
-            while not stop.is_set() and await self._send_some(producer, stop):
+            while not stop.is_set() and await self._send_some(producer, drill, stop):
                 await self._have_one_go_on(drill)
                 if await sleep_until_set(stop, self._section.pause_ms / 1000):
                     break
@@ -345,11 +353,13 @@ class _Runner:
             "subscription": SubscriptionDrill,
             "stretch": StretchDrill,
             "progress": ProgressDrill,
+            "send": SendDrill,
+            "half": HalfDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
 
-    async def _send_some(self, producer: Producer, stop: asyncio.Event) -> bool:
+    async def _send_some(self, producer: Producer, drill: Drill, stop: asyncio.Event) -> bool:
         """Send some messages; return False where the queue is not what it should be."""
         for _ in range(self._rng.randint(0 if self.stored else 2, SENT_MAX)):
             if len(self.stored) >= STORED_MAX or stop.is_set():
@@ -359,6 +369,7 @@ class _Runner:
             if result is None:
                 return False
             if result.queue_offset != len(self.stored) or result.queue != self.queue:
+                self._record_place(drill, result)
                 return False
             prepared = prepare_message(message, group=PRODUCERS, compression=None)
             self.stored.append(
@@ -376,6 +387,16 @@ class _Runner:
         if len(self._waiting) < WAITING_MAX and self._rng.random() < TIMER_SHARE:
             await self._send_timer(producer)
         return True
+
+    def _record_place(self, drill: Drill, result: SendResult) -> None:
+        """Record that a send was answered with another place than the queue's end."""
+        expected = f"{self.queue} at {len(self.stored)}"
+        with contextlib.suppress(Unsure):
+            drill.record(
+                "place of a send into a queue of one's own",
+                expected=expected,
+                answered=f"{result.queue} at {result.queue_offset}",
+            )
 
     def _make(self, producer: Producer) -> Message:
         return self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
@@ -414,7 +435,8 @@ class _Runner:
     async def _send_timer(self, producer: Producer) -> None:
         """Send a message that waits for longer than any run lasts."""
         message, queue = self._make(producer), self.queue
-        message.properties = {**message.properties, PropertyName.TIMER_DELAY_MS: str(WAIT_MS)}
+        name, wait = self._rng.choice(WAITS)
+        message.properties = {**message.properties, name: wait}
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with self._sender.operation(
             "delay",

@@ -23,9 +23,11 @@ from typing import Final
 
 from chaos.scenario.part_sections import OperatorSection
 from chaos.scenario.scenario import route_expiry_ms
+from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.operator_brokers import BrokerKeeper
+from chaos.workload.parts.operator_effects import SettingEffects
 from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
@@ -75,6 +77,28 @@ class _Operator:
             await asyncio.sleep(OTHERS_END_S)
             if self._section.takes_write:
                 await self._take_write(tool.instance, client)
+            if self._section.shows_effects:
+                await self._show_effects(tool.instance, client)
+
+    async def _show_effects(self, instance: ClientInstance, client: str) -> None:
+        """Have settings of all broker groups forbid what they are about, one after the other."""
+        layout = self._kit.context.world.layout
+        async with asyncio.TaskGroup() as tasks:
+            for group, queues in self._queues().items():
+                effects = SettingEffects(
+                    OperatorRequests(instance),
+                    self._record(f"{client}.effects.{group}", client),
+                    Expectations(
+                        self._kit.context.history,
+                        client=f"{client}.effects.{group}",
+                        client_group=TOOLS,
+                    ),
+                    places=layout.groups[group],
+                    servers=layout.name_servers,
+                    queue=queues[0],
+                    rng=self._child(),
+                )
+                tasks.create_task(effects.show())
 
     async def idle(self) -> None:
         """Return at once: nothing is sent."""
@@ -210,5 +234,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (NAME,),
     slots=lambda section: (NAME,),
     make=_Operator,
-    judged_by=("M14", "A15", "M5"),
+    judged_by=("M14", "M12", "A15", "M5"),
 )

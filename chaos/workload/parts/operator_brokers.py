@@ -30,7 +30,19 @@ from remoting.protocol.command import RemotingCommand
 
 __all__ = ["BrokerKeeper"]
 
-_SETTINGS: Final = {"fileReservedTime": ("60", "72", "90"), "deleteWhen": ("03", "04", "05")}
+_SETTINGS: Final = {
+    "fileReservedTime": ("60", "72", "90"),
+    "deleteWhen": ("03", "04", "05"),
+    "diskMaxUsedSpaceRatio": ("96", "97", "98"),
+    "diskSpaceCleanForciblyRatio": ("96", "97", "98"),
+    "diskSpaceWarningLevelRatio": ("97", "98", "99"),
+    "cleanFileForciblyEnable": ("true", "false"),
+    "maxTransferCountOnMessageInMemory": ("90000", "99999", "100000"),
+    "timerMaxDelaySec": ("259200", "270000", "300000"),
+}
+_TOGETHER_MAX: Final = 3  # settings of one request
+_REFUSED_SHARE: Final = 0.2  # of the requests have one more, which can't change: nothing does
+_WRONG: Final = ("listenPort=1", "fileReservedTime=soon", "cleanFileForciblyEnable=2")
 _MOMENT_S: Final = 1.2  # within which name servers have heard of what was so before
 _Ask = Callable[[], Awaitable[tuple[Mapping[str, str], str]]]
 
@@ -65,18 +77,25 @@ class BrokerKeeper:
 
     async def step(self) -> None:
         place = self._rng.choice(self._places)
-        name = self._rng.choice(list(_SETTINGS))
         await self._ask_settings(place)
-        await self._change_setting(place, name)
+        await self._change_settings(place)
         await self._ask_settings(place)
         await self._ask_lead()
 
     # Settings ----------------------------------------------------------------------------------
 
-    async def _change_setting(self, place: BrokerPlace, name: str) -> None:
-        value = self._rng.choice(_SETTINGS[name])
+    async def _change_settings(self, place: BrokerPlace) -> None:
+        """Change some at once, or ask for one change too many, which is refused as a whole."""
+        rng = self._rng
+        names = rng.sample(sorted(_SETTINGS), rng.randint(1, _TOGETHER_MAX))
+        values = {name: rng.choice(_SETTINGS[name]) for name in names}
+        lines = [f"{name}={value}" for name, value in values.items()]
+        if rng.random() < _REFUSED_SHARE:
+            wrong = rng.choice(_WRONG)
+            if wrong.partition("=")[0] not in values:
+                lines.insert(rng.randrange(len(lines) + 1), wrong)
         command = RemotingCommand(
-            code=RequestCode.UPDATE_BROKER_CONFIG, body=f"{name}={value}\n".encode()
+            code=RequestCode.UPDATE_BROKER_CONFIG, body="\n".join([*lines, ""]).encode()
         )
 
         async def send() -> str:
@@ -84,7 +103,7 @@ class BrokerKeeper:
             return place.address
 
         await self._record.change(
-            {f"{name} {place.name}": value},
+            {f"{name} {place.name}": value for name, value in values.items()},
             send,
             how="update of settings",
             broker_group=self._group,

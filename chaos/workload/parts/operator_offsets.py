@@ -81,6 +81,7 @@ class OffsetKeeper:
     async def _change_one(self) -> None:
         """Change the offsets of a group, and ask for them."""
         group = self._rng.choice(self.groups())
+        await self._ask(self._rng.choice(self.groups()))  # what was told long ago holds on
         what = self._rng.choice(_WORK)
         if what == "commit":
             outcome = await self._commit(group)

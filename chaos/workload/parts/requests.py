@@ -30,6 +30,7 @@ from chaos.scenario.part_sections import RequestsSection
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
+from chaos.workload.loop_lag import LoopLag
 from chaos.workload.member_observer import MemberObserver
 from chaos.workload.messages import (
     PROPERTY_VALUE,
@@ -43,6 +44,8 @@ from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup
+from chaos.workload.same_loop import through_blocking
+from client.blocking.sync_clients import SyncProducer
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
@@ -76,20 +79,69 @@ COMMIT_INTERVAL_MS: Final = 1_000
 REBALANCE_INTERVAL_MS: Final = 1_000
 REDELIVERY_MS: Final = 500
 EARLY_MS: Final = 50  # by which a loop may count otherwise than the client's clock
+LATE_MS: Final = 200  # beside what the loop itself is late
+SELECTOR_SHARE: Final = 0.3
 _GARBLED_MAX: Final = 100  # bytes that are told of a body that is no answer's
 
 
 class _Asker:
     """One requesting client: how many of its requests wait, and whether it is gone."""
 
-    def __init__(self, history: HistoryWriter, producer: Producer, client: str) -> None:
+    def __init__(
+        self,
+        history: HistoryWriter,
+        producer: Producer,
+        client: str,
+        *,
+        lag: LoopLag,
+        rng: random.Random,
+    ) -> None:
         self.producer = producer
         self.client = client
+        self._rng = rng
+        self._lag = lag
+        self._blocking = through_blocking(producer, SyncProducer)
         self.waiting = 0
         self.ends = False
         self.gone = asyncio.Event()
         self.timeout_ms = producer.settings.timeout_ms
         self.expectations = Expectations(history, client=client, client_group=REQUESTERS)
+
+    def draw_timeout_ms(self) -> int | None:
+        """Draw a request's own timeout; None: the producer's."""
+        return self._rng.choice((None, None, self.timeout_ms // 2, self.timeout_ms // 4))
+
+    async def call(
+        self, message: Message, queue: MessageQueue, timeout_ms: int | None
+    ) -> DeliveredMessage:
+        """Request, directly or through the blocking client, with the queue or a selector of it."""
+        client = self._rng.choice((self.producer, self._blocking))
+        if self._rng.random() < SELECTOR_SHARE:
+
+            def select(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+                place = queue.broker_name, queue.queue_id
+                named = {(each.broker_name, each.queue_id): each for each in queues}
+                return named.get(place, queue)
+
+            return await client.request(message, timeout_ms, selector=select)
+        return await client.request(message, timeout_ms, queue=queue)
+
+    def hold_time(self, began_s: float, timeout_ms: int | None, *, is_over: bool) -> None:
+        """Hold how long a request has taken against its timeout. `is_over`: no reply came in
+        time."""
+        limit_ms = timeout_ms or self.timeout_ms
+        waited_ms = (asyncio.get_running_loop().time() - began_s) * 1000
+        late_ms = LATE_MS + 2_000 * self._lag.worst_s(began_s)
+        is_right = waited_ms < limit_ms + late_ms and (
+            not is_over or waited_ms > limit_ms - EARLY_MS
+        )
+        right = "all of it, no more" if is_over else "no more"
+        self.expectations.hold(
+            "part of its time that a request took",
+            expected=right,
+            answered=right if is_right else f"{waited_ms:.0f} of {limit_ms} ms",
+            topic=TOPIC,
+        )
 
 
 class RequestsPart:
@@ -102,6 +154,7 @@ class RequestsPart:
         self._askers = [kit.slots[name] for name in _asker_slots(kit.section)]
         self._responders = [kit.slots[name] for name in _responder_slots(kit.section)]
         self._awaited = AwaitedValues(PATIENCE_S)
+        self._lag = LoopLag()
         self._group = PushGroup(RESPONDERS)
         self._senders_done = asyncio.Event()
 
@@ -111,6 +164,7 @@ class RequestsPart:
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._lag.watch(drained))
             for slot in self._responders:
                 responder = _Responder(
                     self._context,
@@ -151,7 +205,9 @@ class RequestsPart:
                     instance=slot.instance_settings(),
                 ),
             )
-            asker = _Asker(self._context.history, producer, client)
+            asker = _Asker(
+                self._context.history, producer, client, lag=self._lag, rng=self._child()
+            )
             await producer.start()
             async with asyncio.TaskGroup() as processes:
                 tasks = [
@@ -215,24 +271,19 @@ class RequestsPart:
             messages=[row],
         ) as operation:
             asker.waiting += 1
-            loop = asyncio.get_running_loop()
-            began_s = loop.time()
+            began_s = asyncio.get_running_loop().time()
+            timeout_ms = asker.draw_timeout_ms()
             try:
-                reply = await asker.producer.request(message, queue=queue)
+                reply = await asker.call(message, queue, timeout_ms)
             except NoReplyError as error:
                 operation.complete("info", status=NO_REPLY, error=error_text(error))
-                waited_ms = (loop.time() - began_s) * 1000
-                asker.expectations.hold(
-                    "time for which a reply was awaited",
-                    expected="all",
-                    answered="all" if waited_ms > asker.timeout_ms - EARLY_MS else waited_ms,
-                    topic=TOPIC,
-                )
+                asker.hold_time(began_s, timeout_ms, is_over=True)
                 self._expect(row.value)
                 return
             except ClientError as error:
                 if not asker.ends:
                     operation.failed(error)
+                    asker.hold_time(began_s, timeout_ms, is_over=False)
                     return
                 await asker.gone.wait()
                 operation.complete("info", status=GONE, error=error_text(error))
@@ -244,6 +295,7 @@ class RequestsPart:
             finally:
                 asker.waiting -= 1
             operation.complete("ok", ref=value_of_answer(reply.body))
+            asker.hold_time(began_s, timeout_ms, is_over=False)
         self._expect(row.value)
 
     def _expect(self, value: str) -> None:
@@ -373,7 +425,8 @@ class _Listener:
             refuses = message.reconsume_times < REFUSALS_MAX
             outcome: Outcome = "fail" if refuses and rng.random() < section.refuse_share else "ok"
             # Who asked may be gone, or have given up: the request is consumed all the same.
-            error = await self._reply(message, row.value, answer)
+            is_mute = rng.random() < section.mute_share
+            error = None if is_mute else await self._reply(message, row.value, answer)
             operation.complete(outcome, error=error)
         now_s = asyncio.get_running_loop().time()
         if outcome == "fail":

@@ -6,8 +6,10 @@ the part's own; one pull group reads it from the first message on. Rules D1 to D
 `delay` and `recall`, and A2, A11, A18, A19 and A20 the messages like any other.
 
 Invariants: `due` is the earliest time at which the message may be delivered: the time told, or the
-delay counted from the invoke, since a broker counts from its own receipt. A retry sends the same
-message again with the same delay, so that the broker, which stores it once, counts from the first.
+delay counted from the invoke, since a broker counts from its own receipt; of a half, from when its
+client decided to commit it, which it tells the broker then, or when it is asked. A retry sends the
+same message again with the same delay, so that the broker, which stores it once, counts from the
+first.
 A message is recalled only where its send was acknowledged with a handle. A recall without an answer
 is repeated once, so that a successor meets what it did. Some messages are due only when the senders
 have stopped: the run waits for them.
@@ -29,6 +31,7 @@ from typing import Final
 from chaos.scenario.part_sections import TimersSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
+from chaos.workload.expectations import Expectations
 from chaos.workload.messages import (
     PROPERTY_VALUE,
     MessageMaker,
@@ -62,7 +65,14 @@ LOST_MS: Final = 6_000  # below the patience, after which the run goes on withou
 RECALLS_MAX: Final = 256
 RECALL_REPEAT_SHARE: Final = 0.1
 NEAR_MS: Final = 80  # a late recall is begun so much before its time, or as much behind it
-LEVELS_S: Final = (1, 5, 10)
+LEVELS_S: Final = (1, 5, 10, 30)
+LOCAL_S_MAX: Final = 1.2  # for which a local transaction works, between half and decision
+LEFT_SHARE: Final = 0.25  # of the halves wait for the broker to ask about them
+NOON_SHARE: Final = 0.6  # of the timers that name a time are sent with others for that very time
+NOON_MAX: Final = 4
+LARGE_SHARE: Final = 0.05  # of the messages, of which brokers deliver few at a time
+LARGE_BYTES: Final = 600_000
+ODD_SHARE: Final = 0.12  # of the delays are none, or several at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +81,12 @@ class _Delay:
 
     properties: Mapping[str, str]
     seconds: float
+
+    @property
+    def time(self) -> int | None:
+        """Return the time told, in Unix milliseconds; None where a delay counts."""
+        told = list(self.properties)
+        return int(self.properties[told[0]]) if told == [PropertyName.TIMER_DELIVER_MS] else None
 
 
 class TimersPart:
@@ -83,6 +99,10 @@ class TimersPart:
         self._rng = kit.rng
         self._queues = kit.context.part_queues["timers"]
         self._awaited = AwaitedValues(PATIENCE_S)
+        self.sent: dict[str, tuple[Message, MessageQueue]] = {}  # by value, until it is read
+        self._expectations = Expectations(
+            kit.context.history, client=f"{READERS}-expect", client_group=READERS
+        )
         self._senders_done = asyncio.Event()
         own = dataclasses.replace(kit.context, queues=self._queues)
         self._reader = PullReader(
@@ -119,15 +139,32 @@ class TimersPart:
 
     def _on_read(self, messages: Sequence[DeliveredMessage]) -> None:
         values = [message.properties.get(PROPERTY_VALUE, "") for message in messages]
+        for value, message in zip(values, messages, strict=True):
+            sent = self.sent.pop(value, None)
+            if sent is not None:
+                self._hold_delivery(*sent, message)
         self._awaited.seen(values, asyncio.get_running_loop().time())
+
+    def _hold_delivery(self, sent: Message, queue: MessageQueue, message: DeliveredMessage) -> None:
+        """Hold what a delivery says of itself against what was sent; it waits for nothing more."""
+        had_level = sent.properties.get(PropertyName.DELAY, "0") != "0"
+        left = had_level and PropertyName.DELAY in message.properties
+        self._expectations.hold(
+            "what a delayed delivery says of itself",
+            expected=f"in {queue}, {len(sent.body)} bytes, key {sent.uniq_key}, tried 0, no level",
+            answered=f"in {message.queue}, {len(message.body)} bytes, key {message.uniq_key},"
+            f" tried {message.reconsume_times}, {'its' if left else 'no'} level",
+            queue=queue,
+        )
 
     async def _send_all(self, slot: Slot, rng: random.Random, stop: asyncio.Event) -> None:
         client = slot.next_client()
         timeout_ms = self._context.scenario.workload.send_timeout_ms
+        decided = _Decided()
         producer = TransactionProducer(
             PRODUCERS,
             self._context.name_servers,
-            _Committed(),
+            decided,
             slot.dial,
             settings=TransactionSettings(
                 end_timeout_ms=timeout_ms,
@@ -139,18 +176,47 @@ class TimersPart:
             ),
         )
         async with producer:
-            sender = _Sender(self, self._context.scenario.load.seconds, producer, client, rng)
+            sender = _Sender(self, producer, decided, client=client, rng=rng)
             await sender.run(stop)
 
 
-class _Committed:
-    """What a transaction's half became is decided before it is sent: it is committed."""
+def _odd_delay(rng: random.Random) -> _Delay:
+    """Draw what delays nothing, or several delays, of which the first in RocketMQ's order counts:
+    the level, seconds, milliseconds, the time."""
+    past = str(wall_ms() - rng.choice((0, 1, 1_000, 86_400_000)))
+    nothing: tuple[Mapping[str, str], ...] = (
+        {PropertyName.DELAY: "0"},
+        {PropertyName.TIMER_DELAY_MS: "0"},
+        {PropertyName.TIMER_DELAY_MS: "-500"},
+        {PropertyName.TIMER_DELAY_SEC: "0"},
+        {PropertyName.TIMER_DELIVER_MS: past},
+    )
+    if rng.random() < 0.5:
+        return _Delay(properties=rng.choice(nothing), seconds=0.0)
+    soon = str(wall_ms() + 20)
+    several: tuple[tuple[Mapping[str, str], float], ...] = (
+        ({PropertyName.DELAY: "1", PropertyName.TIMER_DELAY_MS: "20"}, LEVELS_S[0]),
+        ({PropertyName.DELAY: "1", PropertyName.TIMER_DELIVER_MS: soon}, LEVELS_S[0]),
+        ({PropertyName.TIMER_DELAY_SEC: "1", PropertyName.TIMER_DELAY_MS: "20"}, 1.0),
+        ({PropertyName.TIMER_DELAY_SEC: "1", PropertyName.TIMER_DELIVER_MS: soon}, 1.0),
+        ({PropertyName.TIMER_DELAY_MS: "900", PropertyName.TIMER_DELIVER_MS: soon}, 0.9),
+        ({PropertyName.DELAY: "0", PropertyName.TIMER_DELAY_MS: "900"}, 0.9),
+    )
+    properties, seconds = rng.choice(several)
+    return _Delay(properties=properties, seconds=seconds)
+
+
+class _Decided:
+    """The halves that are to be committed, by UNIQ_KEY: nobody is told so before."""
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
 
     async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
-        return Decision.COMMIT
+        return Decision.UNKNOWN
 
     async def check_local(self, message: DeliveredMessage) -> Decision:
-        return Decision.COMMIT
+        return Decision.COMMIT if message.uniq_key in self.keys else Decision.UNKNOWN
 
 
 class _Sender:
@@ -159,12 +225,14 @@ class _Sender:
     def __init__(
         self,
         part: TimersPart,
-        load_s: float,
         producer: TransactionProducer,
+        decided: _Decided,
+        *,
         client: str,
         rng: random.Random,
     ) -> None:
         self._part = part
+        self._decided = decided
         self._context = part._context
         self._section = part._section
         self._awaited = part._awaited
@@ -178,7 +246,7 @@ class _Sender:
         self._maker = MessageMaker(
             prefix=client, body_bytes=self._context.scenario.workload.body_bytes, rng=rng
         )
-        self._load_end_s = asyncio.get_running_loop().time() + load_s
+        self._load_end_s = asyncio.get_running_loop().time() + self._context.scenario.load.seconds
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until `stop`; the pending send and the recalls that were begun are completed."""
@@ -187,15 +255,25 @@ class _Sender:
         async with asyncio.TaskGroup() as tasks:
             while await pace.wait(stop):
                 delay = self._next_delay()
-                message = self._next_message(delay)
-                queue = self._rng.choice(self._queues)
-                sent, due_s = await self._send_with_retries(message, queue, delay, stop)
-                if sent is not None and sent.recall_handle is not None and not recalls.locked():
-                    begin_s = self._time_of_recall(due_s)
-                    if begin_s is not None:
-                        value = message.properties[PROPERTY_VALUE]
-                        recall = self._recall_later(recalls, sent, value, begin_s, stop)
-                        tasks.create_task(recall)
+                count = self._draw_count(delay)
+                victim = self._rng.randrange(count)  # one of several for one time is recalled
+                for place in range(count):
+                    message = self._next_message(delay)
+                    queue = self._rng.choice(self._queues)
+                    sent, due_s = await self._send_with_retries(message, queue, delay, stop)
+                    if sent is not None and sent.recall_handle is not None and not recalls.locked():
+                        is_victim = count > 1 and place == victim
+                        begin_s = self._time_of_recall(due_s, is_sure=is_victim)
+                        if begin_s is not None:
+                            value = message.properties[PROPERTY_VALUE]
+                            recall = self._recall_later(recalls, sent, value, begin_s, stop)
+                            tasks.create_task(recall)
+
+    def _draw_count(self, delay: _Delay) -> int:
+        """Draw how many messages are sent with this delay: to one time, at noon, there are more."""
+        if delay.time is None or self._rng.random() >= NOON_SHARE:
+            return 1
+        return self._rng.randint(2, NOON_MAX)
 
     def _new_actor(self, root: str) -> Actor:
         return Actor(self._context.history, root=root, client=self._client, client_group=PRODUCERS)
@@ -203,6 +281,8 @@ class _Sender:
     def _next_delay(self) -> _Delay:
         section, rng = self._section, self._rng
         left_s = self._load_end_s - asyncio.get_running_loop().time()
+        if rng.random() < ODD_SHARE:
+            return _odd_delay(rng)
         if rng.random() < section.after_stop_share:
             seconds = max(0.1, left_s) + rng.uniform(0.2, section.after_stop_ms_max / 1000)
         elif rng.random() < section.level_share:
@@ -227,6 +307,8 @@ class _Sender:
     def _next_message(self, delay: _Delay) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
         message = self._maker.make(TOPIC, uniq_key=uniq_key)
+        if self._rng.random() < LARGE_SHARE:
+            message.body = self._rng.randbytes(LARGE_BYTES)
         message.properties = {**message.properties, **delay.properties}
         return message
 
@@ -235,7 +317,7 @@ class _Sender:
     ) -> tuple[SendResult | None, float]:
         """Return the acknowledgement, None without one, and the loop time at which it is due."""
         loop = asyncio.get_running_loop()
-        absolute = delay.properties.get(PropertyName.TIMER_DELIVER_MS)
+        absolute = delay.time
         settings = self._context.scenario.workload
         impatient = self._rng.random() < settings.impatient_share
         timeout_ms = settings.impatient_timeout_ms if impatient else settings.send_timeout_ms
@@ -244,7 +326,8 @@ class _Sender:
             # The run's clock first: if the process is held up between the two, the message is taken
             # to be due too early, which accuses nobody.
             now_ns, now_s = self._context.history.now_ns(), loop.time()
-            left_s = delay.seconds if absolute is None else (int(absolute) - wall_ms()) / 1000
+            left_s = delay.seconds if absolute is None else (absolute - wall_ms()) / 1000
+            left_s = max(0.0, left_s)  # what has passed is due at once
             due_s = now_s + left_s
             due_ns = now_ns + round(left_s * 1e9)
             sent, again = await self._send(message, queue, due_ns, timeout_ms, delay)
@@ -258,6 +341,7 @@ class _Sender:
     ) -> tuple[SendResult | None, bool]:
         """Send as one operation; return the acknowledgement, and whether to send once more."""
         value = message.properties[PROPERTY_VALUE]
+        self._part.sent[value] = message, queue
         # Every attempt of a message is of one kind, as the brokers want it.
         is_transaction = zlib.crc32(value.encode()) % 100 < 100 * self._section.transaction_share
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
@@ -271,27 +355,39 @@ class _Sender:
         ) as operation:
             try:
                 if is_transaction:
-                    sent = await self._commit(message, queue, timeout_ms)
+                    sent, due_ns = await self._commit(message, queue, timeout_ms, delay, due_ns)
                 else:
                     sent = await self._producer.send(message, timeout_ms, queue=queue)
             except ClientError as error:
-                operation.failed(error)
+                if is_transaction:
+                    due_ns = self._decide(message, delay, due_ns)
+                operation.failed(error, due=due_ns)
                 if not error.definite:
                     self._await(row.value, delay)  # it may be stored, and come
                 return None, error.retriable or not error.definite
             acked = sent.status is SendStatus.SEND_OK
             operation.complete(
                 "ok" if acked else "info",
+                due=due_ns,
                 status=sent.status.value,
                 node=self._context.node(sent.address),
             )
         self._await(row.value, delay)
         return (sent if acked else None), not acked
 
-    async def _commit(self, message: Message, queue: MessageQueue, timeout_ms: int) -> SendResult:
-        """Send the message as a half, and commit it; return the half's answer. Raises
-        ClientError."""
+    async def _commit(
+        self, message: Message, queue: MessageQueue, timeout_ms: int, delay: _Delay, due_ns: int
+    ) -> tuple[SendResult, int]:
+        """Send the message as a half, work for a while, and commit it, or leave it to a check.
+
+        Return the half's answer and when it is due. Raises ClientError, UnansweredError among them
+        for a half that is left.
+        """
         sent = await self._producer.send_half(message, timeout_ms, queue=queue)
+        await asyncio.sleep(self._rng.uniform(0, LOCAL_S_MAX))
+        due_ns = self._decide(message, delay, due_ns)
+        if self._rng.random() < LEFT_SHARE:
+            raise UnansweredError("it is left to the broker to ask")
         ended = await self._producer.end(
             half_message(sent), Decision.COMMIT, timeout_ms=timeout_ms, oneway=False
         )
@@ -299,15 +395,28 @@ class _Sender:
             if ended.error.definite:  # the half is stored all the same, and is checked
                 raise UnansweredError(f"commit: {ended.error}") from ended.error
             raise ended.error
-        return sent
+        return sent, due_ns
+
+    def _decide(self, message: Message, delay: _Delay, due_ns: int) -> int:
+        """Have checks answered with a commit from now on; return when the message is due.
+
+        A delay is counted from the first commit, a time is what it was.
+        """
+        key = str(message.uniq_key)
+        if key in self._decided.keys:
+            return due_ns
+        self._decided.keys.add(key)
+        if delay.time is not None:
+            return due_ns
+        return self._context.history.now_ns() + round(delay.seconds * 1e9)
 
     def _await(self, value: str, delay: _Delay) -> None:
         """Await the value; it is stored by now, if ever, and its delay counts from then."""
         self._awaited.expect(value, asyncio.get_running_loop().time() + delay.seconds)
 
-    def _time_of_recall(self, due_s: float) -> float | None:
+    def _time_of_recall(self, due_s: float, *, is_sure: bool) -> float | None:
         """Draw the loop time at which a recall begins; None: it is not recalled."""
-        draw = self._rng.random()
+        draw = self._section.recall_share * self._rng.random() if is_sure else self._rng.random()
         if draw >= self._section.recall_share:
             return None
         now_s = asyncio.get_running_loop().time()

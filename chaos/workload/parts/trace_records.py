@@ -12,9 +12,10 @@ Source: RocketMQ TraceDataEncoder.decoderFromTraceDataString: fields end with \\
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Trace", "traces_of"]
+__all__ = ["Trace", "Traced", "traces_of"]
 
 Trace = dict[str, str]
 
@@ -37,6 +38,16 @@ _PUB: Final = [
 _BEFORE: Final = ["kind", "time", "region", "group", "request", "msg_id", "retries", "keys"]
 _AFTER: Final = ["kind", "request", "msg_id", "cost", "success", "keys", "code", "time"]
 _NAMES: Final = {"Pub": _PUB, "SubBefore": _BEFORE, "SubAfter": _AFTER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What a client did that stopped in good order: a message, by UNIQ_KEY, was sent, or given to a
+    listener that took it or refused it. `began_ns`: when, by CLOCK_MONOTONIC."""
+
+    uniq_key: str
+    began_ns: int
+    is_taken: bool | None = None  # None: it was sent
 
 
 def traces_of(body: bytes) -> Iterator[Trace]:

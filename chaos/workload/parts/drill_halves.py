@@ -1,0 +1,119 @@
+"""Drills of transactions: decisions that name a half wrongly, that are none, and that come again.
+
+Place in the data path: `drills` has one run in turn with the others; a half is sent into the queue,
+decided by raw END_TRANSACTION requests, and rolled back in the end, so that the queue stays as it
+is. What is decided rightly, and what producers are asked, is judged by the rules of the
+transactional senders.
+
+Invariants: a decision that is refused decides nothing; the first one is in force, the same one is
+acknowledged again, another one refused.
+
+Source: RocketMQ EndTransactionProcessor (checkPrepareMessage); promise G4.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Final
+
+from chaos.workload.messages import MessageMaker, wall_ms
+from chaos.workload.parts.drill import Drill
+from client.connection.send_codec import prepare_message
+from client.message import MessageQueue
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["HalfDrill"]
+
+_COMMIT: Final = 8
+_ROLLBACK: Final = 12
+_UNKNOWN: Final = 0
+_REFUSED: Final = "1"
+_CONTRARY: Final = "604"
+_FAR: Final = 1 << 40  # beyond all halves
+WRONG_MAX: Final = 3
+
+
+class HalfDrill:
+    """One half after another, by producers of a group without members, which nobody asks."""
+
+    def __init__(self, drill: Drill, group: str) -> None:
+        self.drill = drill
+        self._group = f"{group}-producers"
+        self._maker = MessageMaker(prefix=f"{group}.half", body_bytes=100, rng=drill.rng)
+        self._numbers = itertools.count()
+
+    async def run(self) -> None:
+        """Send a half, and decide it wrongly and rightly. Raises Unsure, EndedError."""
+        rng, drill = self.drill.rng, self.drill
+        uniq_key = f"{self._group}-{next(self._numbers)}"
+        answer = await self._send(uniq_key)
+        if answer is None:
+            return
+        position = int(answer.ext_fields["msgId"][-16:], 16)
+        place: dict[str, object] = {
+            "tranStateTableOffset": int(answer.ext_fields["queueOffset"]),
+            "commitLogOffset": position,
+            "msgId": uniq_key,
+            "producerGroup": self._group,
+        }
+        wrong: tuple[tuple[str, dict[str, object]], ...] = (
+            ("of another group", {"producerGroup": "drills-others"}),
+            ("at another place", {"commitLogOffset": position + 1}),
+            ("with another's key", {"msgId": f"{uniq_key}X"}),
+            ("of a half that is not there", {"tranStateTableOffset": _FAR}),
+        )
+        for what, changed in rng.sample(wrong, rng.randint(1, WRONG_MAX)):
+            decision = rng.choice((_COMMIT, _ROLLBACK))
+            await self._end(f"{uniq_key} {what}", {**place, **changed}, decision, _REFUSED)
+        await self._end(f"{uniq_key}, which stays open", place, _UNKNOWN, "0")
+        await self._end(uniq_key, place, _ROLLBACK, "0")
+        await self._end(f"{uniq_key} again", place, _ROLLBACK, "0")
+        await self._end(f"{uniq_key} otherwise", place, _COMMIT, _CONTRARY)
+        await drill.ask(
+            f"get_max_offset behind {uniq_key}",
+            RequestCode.GET_MAX_OFFSET,
+            drill.place(),
+            expected=f"0 {drill.end}",
+            show=lambda shown: f"{shown.code} {shown.ext_fields.get('offset')}",
+        )
+
+    async def _send(self, uniq_key: str) -> RemotingCommand | None:
+        queue: MessageQueue = self.drill.queue
+        message = self._maker.make(queue.topic, uniq_key=uniq_key)
+        message.born_timestamp_ms = wall_ms()
+        prepared = prepare_message(message, group=self._group, compression=None, transactional=True)
+        command = prepared.command(queue)
+        return await self.drill.ask(
+            f"send the half {uniq_key}",
+            RequestCode(command.code),
+            command.ext_fields,
+            body=command.body,
+            expected=f"0 {queue.queue_id} {uniq_key}",
+            show=_show_half,
+            changes=True,
+        )
+
+    async def _end(self, what: str, place: Mapping[str, object], decision: int, code: str) -> None:
+        """Send a decision, once. A node that no longer leads may answer with the code of what is
+        refused by right."""
+        refused = frozenset({int(_REFUSED)}) if code == _REFUSED else frozenset[int]()
+        await self.drill.ask(
+            f"decision {decision} on {what}",
+            RequestCode.END_TRANSACTION,
+            {
+                **place,
+                "commitOrRollback": decision,
+                "fromTransactionCheck": "false",
+                "bname": self.drill.queue.broker_name,
+            },
+            expected=code,
+            changes=code != _REFUSED,
+            may_be=refused,
+        )
+
+
+def _show_half(answer: RemotingCommand) -> str:
+    field = answer.ext_fields.get
+    return f"{answer.code} {field('queueId')} {field('transactionId')}"

@@ -1,0 +1,271 @@
+"""What settings of brokers do: each is changed at all replicas of a group, and a request that it is
+about is asked behind that, and behind the change back.
+
+Place in the data path: the part `operator` does so when all others have ended, since clients at
+work would be refused; UPDATE_BROKER_CONFIG at each replica, raw requests to the leader.
+
+Invariants: a request that is asked stores nothing where the setting is obeyed, and none is asked
+that would store anything where it is not in force; what is expected is a code of RocketMQ's.
+
+Source: RocketMQ BrokerConfig, MessageStoreConfig; SendMessageProcessor, PullMessageProcessor,
+RecallMessageProcessor, HookUtils.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from chaos.cluster.layout import BrokerPlace, NameServerPlace
+from chaos.workload.expectations import Expectations
+from chaos.workload.messages import wall_ms
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader
+from chaos.workload.parts.operator_requests import OperatorRequests
+from chaos.workload.parts.operator_topics import route_text
+from chaos.workload.parts.settings_record import SettingsRecord
+from client.errors import ClientError
+from client.message import MessageQueue
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.property_names import PropertyName
+
+__all__ = ["SettingEffects"]
+
+TIMEOUT_MS: Final = 3_000
+_PRODUCERS: Final = "operator-producers"
+_PERMISSION: Final = "brokerPermission"
+_MOMENT_S: Final = 1.2  # within which name servers have heard of it
+_NEW_TOPIC: Final = "operator-made-by-nobody"
+_PREPARED: Final = "4"  # of a send's sysFlag
+_WITH_SUBSCRIPTION: Final = "4"  # of a pull's sysFlag
+_PULLED: Final = frozenset({0, 19, 20, 21})
+_NOT_NOW: Final = frozenset({2, 11, 14, 215})  # of a broker that does not lead, or is busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Effect:
+    """A setting, its value that forbids something, and its usual one; what is asked then and is
+    answered with these codes. `usual_code` None: it would store something."""
+
+    setting: str
+    forbids: str
+    usual: str
+    code: RequestCode
+    fields: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    forbidden_code: str
+    usual_code: str | None = None
+
+
+_EFFECTS: Final = (
+    _Effect(
+        setting="maxMessageSize",
+        forbids="10",
+        usual=str(4 << 20),
+        code=RequestCode.SEND_MESSAGE_V2,
+        forbidden_code="13",
+    ),
+    _Effect(
+        setting="rejectTransactionMessage",
+        forbids="true",
+        usual="false",
+        code=RequestCode.SEND_MESSAGE_V2,
+        fields={"f": _PREPARED},
+        properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
+        forbidden_code="16",
+    ),
+    _Effect(
+        setting="timerWheelEnable",
+        forbids="false",
+        usual="true",
+        code=RequestCode.SEND_MESSAGE_V2,
+        properties={PropertyName.TIMER_DELAY_MS: "3000"},
+        forbidden_code="1",
+    ),
+    _Effect(
+        setting="timerMaxDelaySec",
+        forbids="1",
+        usual=str(3 * 86_400),
+        code=RequestCode.SEND_MESSAGE_V2,
+        properties={PropertyName.TIMER_DELAY_SEC: "5"},
+        forbidden_code="13",
+    ),
+    _Effect(
+        setting="autoCreateTopicEnable",
+        forbids="false",
+        usual="true",
+        code=RequestCode.SEND_MESSAGE_V2,
+        fields={"b": _NEW_TOPIC},
+        forbidden_code="17",
+    ),
+    _Effect(
+        setting="recallMessageEnable",
+        forbids="false",
+        usual="true",
+        code=RequestCode.RECALL_MESSAGE,
+        fields={"recallHandle": "none"},
+        forbidden_code="16",
+        usual_code="604",
+    ),
+    _Effect(
+        setting=_PERMISSION,
+        forbids="2",
+        usual="6",
+        code=RequestCode.PULL_MESSAGE,
+        forbidden_code="16",
+        usual_code="pulled",
+    ),
+    _Effect(
+        setting="enablePropertyFilter",
+        forbids="false",
+        usual="true",
+        code=RequestCode.PULL_MESSAGE,
+        fields={"expressionType": "SQL92", "subscription": "a = 1"},
+        forbidden_code="1",
+        usual_code="pulled",
+    ),
+)
+
+
+class _Answers:
+    def __contains__(self, code: object) -> bool:
+        return code not in _NOT_NOW
+
+
+class SettingEffects:
+    """Changes the settings of one broker group one after the other, in a random order."""
+
+    def __init__(
+        self,
+        requests: OperatorRequests,
+        record: SettingsRecord,
+        expectations: Expectations,
+        *,
+        places: Sequence[BrokerPlace],
+        servers: Sequence[NameServerPlace],
+        queue: MessageQueue,
+        rng: random.Random,
+    ) -> None:
+        self._requests = requests
+        self._record = record
+        self._expectations = expectations
+        self._places = places
+        self._servers = servers
+        self._queue = queue
+        self._rng = rng
+
+    async def show(self) -> None:
+        """Change each, ask, change it back, and ask again where that stores nothing."""
+        for effect in self._rng.sample(_EFFECTS, len(_EFFECTS)):
+            began_ns = time.monotonic_ns()
+            if await self._set(effect, effect.forbids):
+                await self._ask(effect, effect.forbids, effect.forbidden_code, began_ns)
+                if effect.setting == _PERMISSION:
+                    await self._ask_routes(f"perm={effect.forbids} ", began_ns)
+            is_back = await self._set(effect, effect.usual)
+            if is_back and effect.usual_code is not None:
+                await self._ask(effect, effect.usual, effect.usual_code, began_ns)
+
+    async def _ask_routes(self, expected: str, began_ns: int) -> None:
+        """Ask each name server for the topic's route, which shows what the broker permits."""
+        await asyncio.sleep(_MOMENT_S)
+        fields = {"topic": self._queue.topic}
+        command = RemotingCommand(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields)
+        for server in self._servers:
+            try:
+                route = await self._requests.json_at(server.address, command)
+            except ClientError:
+                continue
+            shown = route_text(route, self._queue.broker_name)
+            self._expectations.hold(
+                f"permission in {server.name}'s route where the broker's is {expected.strip()}",
+                expected=expected.strip(),
+                answered=expected.strip() if shown and expected in f"{shown} " else shown,
+                queue=self._queue,
+                calm_since=began_ns,
+            )
+
+    async def _set(self, effect: _Effect, value: str) -> bool:
+        """Set it at all replicas; return whether all have it."""
+        body = f"{effect.setting}={value}\n".encode()
+        outcomes = [await self._set_at(place, effect, value, body) for place in self._places]
+        return all(outcome == "ok" for outcome in outcomes)
+
+    async def _set_at(self, place: BrokerPlace, effect: _Effect, value: str, body: bytes) -> str:
+        async def send() -> str:
+            command = RemotingCommand(code=RequestCode.UPDATE_BROKER_CONFIG, body=body)
+            await self._requests.at(place.address, command)
+            return place.address
+
+        return await self._record.change(
+            {f"{effect.setting} {place.name}": value},
+            send,
+            how="update of settings",
+            broker_group=self._queue.broker_name,
+        )
+
+    async def _ask(self, effect: _Effect, value: str, expected: str, began_ns: int) -> None:
+        command = self._command(effect)
+        try:
+            answer, _ = await ask_leader(
+                self._requests.instance,
+                self._queue.broker_name,
+                lambda: command,
+                timeout_ms=TIMEOUT_MS,
+                accept=_Answers(),
+            )
+        except ClientError:
+            return  # without an answer nothing is compared
+        is_pulled = effect.code == RequestCode.PULL_MESSAGE and answer.code in _PULLED
+        self._expectations.hold(
+            f"{effect.code.name.lower()} where {effect.setting} is {value}",
+            expected=expected,
+            answered="pulled" if is_pulled else str(answer.code),
+            queue=self._queue,
+            calm_since=began_ns,
+        )
+
+    def _command(self, effect: _Effect) -> RemotingCommand:
+        queue = self._queue
+        if effect.code == RequestCode.SEND_MESSAGE_V2:
+            return self._send(effect)
+        fields = {"topic": queue.topic, "bname": queue.broker_name}
+        if effect.code == RequestCode.PULL_MESSAGE:
+            fields |= {
+                "consumerGroup": "operator-readers",
+                "queueId": str(queue.queue_id),
+                "queueOffset": "0",
+                "maxMsgNums": "1",
+                "sysFlag": _WITH_SUBSCRIPTION,
+                "commitOffset": "0",
+                "suspendTimeoutMillis": "0",
+                "subVersion": "0",
+                "subscription": "*",
+                "expressionType": "TAG",
+            }
+        return RemotingCommand(code=effect.code, ext_fields={**fields, **effect.fields})
+
+    def _send(self, effect: _Effect) -> RemotingCommand:
+        key = f"operator-refused-{self._rng.getrandbits(60):x}"
+        properties = {PropertyName.UNIQ_KEY: key, **effect.properties}
+        fields = {
+            "a": _PRODUCERS,
+            "b": self._queue.topic,
+            "c": DEFAULT_TOPIC,
+            "d": "4",
+            "e": str(self._queue.queue_id),
+            "f": "0",
+            "g": str(wall_ms()),
+            "h": "0",
+            "i": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+            "j": "0",
+            "k": "false",
+            "n": self._queue.broker_name,
+        }
+        return RemotingCommand(
+            code=effect.code, ext_fields={**fields, **effect.fields}, body=b"more than ten bytes"
+        )
