@@ -84,7 +84,7 @@ class SimulatedSystem:
         write_directory(self.run, self.layout, dial)
         self._statuses = access_of(self.layout).client()
         for server in self.layout.name_servers:
-            self._name_servers[server.name] = _name_server(self._site, server)
+            self._name_servers[server.name] = _name_server(self._site, server, self.run)
         for place in self.layout.brokers:
             text = (self.run / "config" / f"{place.name}.toml").read_text(encoding="utf-8")
             self._brokers[place.name] = _Broker(self._site, place, parse_config(text), self.run)
@@ -359,8 +359,10 @@ class _NoWitness:
         """Do nothing: whoever killed it knows."""
 
 
-def _name_server(site: Site, server: NameServerPlace) -> Machine:
-    program = NameServerProgram(server.address)
+def _name_server(site: Site, server: NameServerPlace, run: Path) -> Machine:
+    """Return the machine of a name server. Its file of configuration is a real one, as derived
+    files are: `write_directory` names the same to processes of a host."""
+    program = NameServerProgram(server.address, run / "nodes" / f"{server.name}.kv.json")
     return Machine(site, server.name, server.address.rpartition(":")[0], program.run)
 
 

@@ -74,10 +74,11 @@ def _fsync_by(options: GroupOptions, node: str) -> str:
 
 
 class NameServerProgram:
-    """A name server that listens on `address`, until it is cancelled."""
+    """A name server that listens on `address`, until it is cancelled. `kv_config`: a file, in which
+    its key-value configuration survives its end."""
 
-    def __init__(self, address: str) -> None:
-        self._config = NameServerConfig(listen=address)
+    def __init__(self, address: str, kv_config: Path | None = None) -> None:
+        self._config = NameServerConfig(listen=address, kv_config_path=kv_config)
         self.server: NameServer | None = None
 
     async def run(self) -> None:
