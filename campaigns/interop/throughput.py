@@ -28,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +41,10 @@ from chaos.cluster.rocketmq_ports import free_rocketmq_ports
 from chaos.systems.rocketmq.launch import JavaTuning
 from chaos.systems.rocketmq.system import RocketmqSystem
 
-OURS: Final = "ours"
+OURS: Final[Mapping[str, Mapping[str, str]]] = {  # with the settings of their brokers
+    "ours": {},
+    "ours-thread": {"fsync_by": "thread"},
+}
 KINDS: Final = ("send", "batch", "one", "transaction", "consume")
 MARK: Final = "@@"
 _CLIENT: Final = "java-5.5.0"
@@ -72,9 +75,15 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(system: str, directory: Path, version: str) -> AsyncIterator[Running]:
     """Start the system in `directory`, and stop it afterwards."""
-    if system == OURS:
+    if system in OURS:
         await asyncio.to_thread(
-            cluster.up, directory, base_port=0, namesrv_port=0, detach=True, say=lambda _: None
+            cluster.up,
+            directory,
+            base_port=0,
+            namesrv_port=0,
+            detach=True,
+            settings=OURS[system],
+            say=lambda _: None,
         )
         try:
             status = await asyncio.to_thread(cluster.status, directory)
@@ -205,8 +214,8 @@ def _names(known: Sequence[str]) -> Any:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    systems = [OURS, *MODES]
-    usual = [OURS, "dledger", "async-master", "sync-master"]
+    systems = [*OURS, *MODES]
+    usual = ["ours", "dledger", "async-master", "sync-master"]
     parser.add_argument("--systems", type=_names(systems), default=usual)
     parser.add_argument("--kinds", type=_names(KINDS), default=list(KINDS))
     parser.add_argument("--rounds", type=int, default=3)
