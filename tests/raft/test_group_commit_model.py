@@ -110,7 +110,8 @@ class _World:
 
     def look_at_disk(self) -> None:
         """What a failure of power would leave, on a copy of the disk."""
-        left_out = {id(self): None, id(self.disk._kernel_syncs): []}  # they end with the power
+        # What is under way in the kernel ends with the power.
+        left_out: dict[int, object] = {id(self): None, id(self.disk._kernel_syncs): []}
         disk = copy.deepcopy(self.disk, left_out)
         disk.power_failure(Survival.NONE)
         hard_state = HardStateFile(disk)
