@@ -103,6 +103,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.cluster_throughput --output figures/throughput.json
 	$(BIN)/python -m benchmarks.failover --output figures/failover.json
 	$(BIN)/python -m benchmarks.remoting_codec
+	$(BIN)/python -m benchmarks.raft_wire
 	$(BIN)/python -m benchmarks.client_send
 	$(BIN)/python -m benchmarks.raft_node
 

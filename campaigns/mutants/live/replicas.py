@@ -142,7 +142,7 @@ REPLICA_MUTANTS = (
             SourcePatch(
                 module="raft.log.segment_log",
                 within="SegmentLog.close",
-                before='"""Close every file; not a sync."""',
+                before='"""Close every file; not a sync. One that hangs in the kernel is not waited for."""',
                 after="""
                 if self.last_index > 50 and planted("log cut at the stop", nodes="n1"):
                     self.truncate_from(self.last_index - 2)
@@ -168,7 +168,7 @@ REPLICA_MUTANTS = (
             SourcePatch(
                 module="raft.log.segment_log",
                 within="SegmentLog.close",
-                before='"""Close every file; not a sync."""',
+                before='"""Close every file; not a sync. One that hangs in the kernel is not waited for."""',
                 after="""
                 gone = self.__dict__.get("_gone")
                 if gone:
