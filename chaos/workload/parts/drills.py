@@ -343,7 +343,9 @@ class _Runner:
             "refusals": RefusalDrill,
             "back": BackDrill,
             "subscription": SubscriptionDrill,
-            "stretch": StretchDrill,
+            "stretch": lambda drill, group: StretchDrill(
+                drill, group, slot=self._slot, name_servers=self._context.name_servers
+            ),
             "progress": ProgressDrill,
         }
 
