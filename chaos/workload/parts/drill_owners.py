@@ -144,6 +144,7 @@ class MemberDrill:
             expected="0",
             changes=True,
         )
+        self._node = self.drill.node  # others hear of it later
 
     async def _join(self, name: str) -> None:
         """Send a first heartbeat through one of the clients."""

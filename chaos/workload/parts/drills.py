@@ -297,7 +297,8 @@ class _Runner:
 
     async def _have_one_go_on(self, drill: Drill) -> None:
         if not self._turns:
-            self._turns = [*self._kinds(), *OFTEN]
+            without = () if self._section.stretches else ("stretch",)
+            self._turns = [*(kind for kind in self._kinds() if kind not in without), *OFTEN]
             self._rng.shuffle(self._turns)
         name = self._turns.pop()
         kept = self._kept.setdefault(name, [])
