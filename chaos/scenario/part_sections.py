@@ -357,11 +357,13 @@ class AssignmentsSection(PartSection):
 class DrillsSection(PartSection):
     """`runners`, each with a queue of its own, ask questions of which they know the answers, with
     `pause_ms` between two series of them. Brokers drop a client `silence_ms` behind its last
-    heartbeat (0: as they are set), of which all clients of the run then send enough."""
+    heartbeat (0: as they are set), of which all clients of the run then send enough. With
+    `stretches` 1 filters are tried over thousands of messages, too."""
 
     runners: int = number(1, 1, 64)
     pause_ms: int = number(40, 0, 60_000)
     silence_ms: int = number(0, 0, 600_000)
+    stretches: int = number(1, 0, 1)
 
     def broker_settings(self) -> dict[str, int]:
         return {"client_silence_ms_max": self.silence_ms} if self.silence_ms else {}

@@ -342,7 +342,8 @@ async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
     wanted = {"pop", "ack", "change", "peek", "would", "reset", "offset", "pull", "commit", "at"}
     wanted |= {"message", "send", "recall", "lock", "heartbeat", "members", "topic", "answer"}
     wanted.add("decision")
-    async with _part_at_work(tmp_path, "drills", "runners = 2\npause_ms = 1\n", load_s=2):
+    keys = "runners = 2\npause_ms = 1\nstretches = 0\n"
+    async with _part_at_work(tmp_path, "drills", keys, load_s=2):
         await until(lambda: wanted <= asked(), seconds=90)
     rows = _by_kind(tmp_path / "history")["ask"]
     wrong = [row for row in rows if row["type"] == "ok" and row["status"] != row["ref"]]

@@ -35,6 +35,7 @@ REBALANCE_INTERVAL_MS: Final = 20_000  # of a consumer's settings by default
 REBALANCE_MS: Final = 30_000  # for which two members may believe in one queue
 SHARED_S: Final = 4.0  # within which members have new shares; a broker notifies them at once
 STAY_S: Final = (0.2, 2.0)
+HEARTBEATS: Final = 1.2  # periods, within which each member has sent one
 LOOK_S: Final = 0.05
 ROUNDS_AFTER: Final = 3  # behind the load
 
@@ -51,6 +52,7 @@ class Pair:
         self._members: dict[int, Member] = {}  # by the number of the slot
         self._owned: dict[int, Sequence[MessageQueue]] = {}
         self._expectations: Expectations | None = None
+        self._begun_ns = 0
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
         common = {"kind": "cluster", "ordered": False, "topics": [self._topic]}
@@ -63,6 +65,7 @@ class Pair:
             self._kit.context.history, client=client, client_group=GROUP
         )
         rounds = 0
+        self._begun_ns = time.monotonic_ns()
         try:
             await self._come(0)
             while not drained.is_set() and rounds < ROUNDS_AFTER:
@@ -92,8 +95,12 @@ class Pair:
     async def _hold_shares(
         self, what: str, change: Callable[[], Awaitable[None]], drained: asyncio.Event
     ) -> None:
-        """Have a member come or leave, and hold that the queues are shared anew soon."""
-        begun_ns = time.monotonic_ns()
+        """Have a member come or leave, and hold that the queues are shared anew soon.
+
+        A broker that a fault made forget a member knows it again by its next heartbeat.
+        """
+        heartbeat_ns = round(HEARTBEATS * self._slots[0].heartbeat_ms) * 1_000_000
+        since_ns = max(self._begun_ns, time.monotonic_ns() - heartbeat_ns)
         await change()
         loop = asyncio.get_running_loop()
         end_s = loop.time() + SHARED_S
@@ -107,7 +114,7 @@ class Pair:
             expected=expected,
             answered=self._shares(),
             topic=self._topic,
-            calm_since=begun_ns,
+            calm_since=since_ns,
         )
 
     def _shared(self) -> list[int]:

@@ -33,6 +33,7 @@ PAUSE_S_MIN: Final = 0.2
 SILENCES: Final = 1.5  # for how many of them members are asked for
 MEMBERS: Final = (1, 3)
 SILENCE_MS: Final = 120_000  # a broker's, where a scenario does not tell another one
+CALM_FROM_S: Final = 2.0  # behind a fault, from which answers are judged
 SILENCE_SURE: Final = 0.5  # of it, after which an answer may come too late
 EXPIRED_S: Final = 2.5  # after which a broker has noticed, and an answer is from behind that
 UNUSUAL_SHARE: Final = 0.2  # of the groups broadcast; as many are not to be notified
@@ -121,7 +122,9 @@ class MemberDrill:
     def _is_silent_there(self) -> bool | None:
         """Return whether the member that sent one heartbeat is known; None: nobody can know."""
         silent_s = asyncio.get_running_loop().time() - self._silent_from_s
-        if silent_s < SILENCE_SURE * self._silence_s:
+        # A connection that broke in a fault ends its membership, too; what is asked so soon behind
+        # one is not judged.
+        if silent_s < min(SILENCE_SURE * self._silence_s, CALM_FROM_S):
             return True
         return None if silent_s < self._silence_s + EXPIRED_S else False
 
@@ -141,6 +144,7 @@ class MemberDrill:
             expected="0",
             changes=True,
         )
+        self._node = self.drill.node  # others hear of it later
 
     async def _join(self, name: str) -> None:
         """Send a first heartbeat through one of the clients."""

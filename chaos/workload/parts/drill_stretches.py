@@ -4,7 +4,7 @@ behind them have to be found all the same.
 
 Place in the data path: `drills` makes one, whose topic nobody else knows and in no manifest is:
 what stands there is no message of the run, only the drill's. It is filled by batches, without
-UNIQ_KEYs. Requests go through `drill.Drill`.
+UNIQ_KEYs. Requests go through `drill.Drill`; a member of a push group consumes it all, too.
 
 Source: RocketMQ DefaultMessageStore.getMessage (maxFilterMessageCount), PullMessageProcessor
 (PULL_RETRY_IMMEDIATELY), PopMessageProcessor.
@@ -15,9 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from chaos.workload.context import Slot
 from chaos.workload.messages import PROPERTY_NUMBER, PROPERTY_VALUE
 from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, records_of
 from chaos.workload.parts.leader_requests import create_topic_command
+from client.connection.heartbeat import ConsumeFrom, ExpressionType
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.push_consumer import PushConsumer
+from client.errors import ClientError
+from client.message import DeliveredMessage
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import BatchItem, encode_batch_body
@@ -36,6 +42,8 @@ POPS_MAX: Final = 20
 WALKS: Final = 2
 INVISIBLE_MS: Final = 6 * 3_600_000
 HELD_MS: Final = 50
+PUSH_HELD_MS: Final = 1_000
+GIVEN_S: Final = 5.0  # within which a member has it all
 _RARE, _COMMON = ("rare", 7), ("common", 0)  # tag and number of a message
 _EXPRESSIONS: Final = (
     ("TAG", "rare"),
@@ -50,11 +58,16 @@ _POP_FOUND_NOTHING: Final = "210"
 
 
 class StretchDrill:
-    """One topic of one queue, and the groups that read it."""
+    """One topic of one queue, and the groups that read it; `slot` is where members dial from."""
 
-    def __init__(self, drill: Drill, group: str) -> None:
+    def __init__(
+        self, drill: Drill, group: str, *, slot: Slot, name_servers: Sequence[str]
+    ) -> None:
         self.drill = drill
         self._group = group
+        self._slot = slot
+        self._name_servers = name_servers
+        self._members = 0
         self._topic = f"{UNLISTED}{group}-stretch"
         self._wanted: list[int] = []  # offsets of the messages that are not common
         self._end = 0
@@ -69,6 +82,7 @@ class StretchDrill:
         for _ in range(WALKS):
             await self._walk()
         await self._pop_all()
+        await self._consume_all()
 
     async def _fill(self) -> None:
         if self._end:
@@ -163,6 +177,44 @@ class StretchDrill:
             "subscription": expression,
             "expressionType": kind,
         }
+
+    async def _consume_all(self) -> None:
+        """Have the member of a new group consume what it wants, as applications do. Raises
+        Unsure, EndedError."""
+        self._members += 1
+        kind, expression = self.drill.rng.choice(_EXPRESSIONS)
+        given: set[int] = set()
+
+        async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            given.update(message.queue_offset for message in messages)
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        consumer = PushConsumer(
+            f"{self._group}-push-{self._members}",
+            self._name_servers,
+            listen,
+            self._slot.dial,
+            settings=PushConsumerSettings(
+                consume_from=ConsumeFrom.FIRST,
+                pull_batch_max=self.drill.rng.choice(COUNTS),
+                suspend_ms=PUSH_HELD_MS,
+                instance=self._slot.instance_settings(),
+            ),
+        )
+        consumer.subscribe(self._topic, expression, ExpressionType(kind))
+        try:
+            await consumer.start()
+        except ClientError as error:
+            raise Unsure from error  # no broker was there to check the expression
+        try:
+            await self.drill.wait_for(
+                f"offsets of {self._topic} that a member with {expression} is given",
+                lambda: str(sorted(given)),
+                expected=str(self._wanted),
+                within_s=GIVEN_S,
+            )
+        finally:
+            await consumer.stop()
 
     # Pops ----------------------------------------------------------------------------------------
 

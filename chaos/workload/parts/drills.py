@@ -305,7 +305,8 @@ class _Runner:
 
     async def _have_one_go_on(self, drill: Drill) -> None:
         if not self._turns:
-            self._turns = [*self._kinds(), *OFTEN]
+            without = () if self._section.stretches else ("stretch",)
+            self._turns = [*(kind for kind in self._kinds() if kind not in without), *OFTEN]
             self._rng.shuffle(self._turns)
         name = self._turns.pop()
         kept = self._kept.setdefault(name, [])
@@ -351,7 +352,9 @@ class _Runner:
             "refusals": RefusalDrill,
             "back": BackDrill,
             "subscription": SubscriptionDrill,
-            "stretch": StretchDrill,
+            "stretch": lambda drill, group: StretchDrill(
+                drill, group, slot=self._slot, name_servers=self._context.name_servers
+            ),
             "progress": ProgressDrill,
             "send": SendDrill,
             "half": HalfDrill,
