@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -32,6 +32,7 @@ __all__ = ["SparkEngine"]
 _FOUND: Final = "found"
 _RULES_AT_A_TIME: Final = 3  # one is planned while the others run
 _STAGES_AT_A_TIME: Final = 4  # some of them wait for others
+_FEW_ROWS: Final = 200
 _FAILURES: Final = (*JAVA_ERRORS, OSError)
 
 
@@ -92,7 +93,9 @@ class SparkEngine:
     def findings(self, rule: Rule) -> Findings:
         with self._working_on(rule.id):
             found = self._asked(rule.text, name=rule.id)
-            if not found.take(1):  # most rules find nothing, and need no order
+            # Most rules find nothing. Whether there is a row is asked without the columns that only
+            # a witness needs, and without an order.
+            if found.isEmpty():
                 return NOTHING_FOUND
             doubtful = "reason is not null" if "reason" in found.columns else "false"
             plain = [
@@ -147,10 +150,32 @@ class SparkEngine:
             yield
 
     def _made(self, asked: DataFrame) -> DataFrame:
-        """Compute `asked` once and cut its plan there. That it is empty becomes part of the plans
-        that read it."""
+        """Compute `asked` once and cut its plan there. That it is empty, or its rows if they are
+        few, become part of the plans that read it."""
         made = asked.localCheckpoint(eager=False)
-        return made.where("false") if made.isEmpty() else made
+        # Asked of the rows themselves: as a query it would be one more plan for each table.
+        computed = made._jdf.queryExecution().logical()
+        rows = computed.rdd().take(_FEW_ROWS + 1)
+        if len(rows) == 0:
+            return made.where("false")
+        if len(rows) > _FEW_ROWS:
+            return made
+        return self._parted(self._of_rows(made, computed.output(), rows))
+
+    def _of_rows(self, made: DataFrame, columns: object, rows: object) -> DataFrame:
+        """Return a relation of `rows`, Java's array of what `made` holds, that plans contain.
+
+        The optimizer then filters it itself, and sees which of its readers have nothing to read.
+        """
+        java: Any = self._session.sparkContext._jvm
+        relation = java.org.apache.spark.sql.catalyst.plans.logical.LocalRelation(
+            columns,
+            java.scala.collection.immutable.ArraySeq.unsafeWrapArray(rows),
+            False,
+            java.scala.Option.empty(),
+        )
+        of_rows = java.org.apache.spark.sql.classic.Dataset.ofRows
+        return type(made)(of_rows(self._session._jsparkSession, relation), self._session)
 
     def _parted(self, frame: DataFrame) -> DataFrame:
         """Put a small run's tables into one partition, so that no query exchanges rows: several
