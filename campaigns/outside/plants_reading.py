@@ -56,7 +56,7 @@ def _of_another_tag(run: Run) -> str:
 
 
 def _polled_of_another_tag(run: Run) -> str:
-    (row,) = ops_of(run, "poll", client="tag-poller")
+    (row, _) = ops_of(run, "poll", client="tag-poller")
     row["messages"].insert(1, sent_message(run, "tag-sender.tagged-1"))
     return "tag-sender.tagged-1"
 
