@@ -57,7 +57,7 @@ DESCRIBED_SHARE: Final = 0.2
 ACTION_EVERY_S: Final = 1.5
 QUIET_S: Final = (0.3, 1.5)
 RELEASE_S_MAX: Final = 6.0  # a rebalance may wait that long for servers that are gone
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 MARGIN_MS: Final = 1_000
 BACK_MS_MAX: Final = 2_000
 
@@ -220,7 +220,7 @@ class MovingMembers:
             if loop.time() > end_s:
                 self._hold("topics that are still owned long after their subscription's end", 1)
                 break
-            if await sleep_until_set(over, LOOK_S):
+            if await sleep_until_set(over, POLL_S):
                 break
         else:
             made_ms, since = wall_ms(), len(self._seen.rows)
@@ -309,7 +309,7 @@ class StartingGroup:
     async def _await_positions(self, consumer: PushConsumer, drained: asyncio.Event) -> None:
         """Wait until the member knows where it is in every queue of the topic."""
         queues = len(self._kit.context.part_queues[self._topic])
-        while not await sleep_until_set(drained, LOOK_S):
+        while not await sleep_until_set(drained, POLL_S):
             states = [each for each in consumer.states() if each.queue.topic == self._topic]
             if len(states) == queues and all(each.next_offset >= 0 for each in states):
                 self._ready_ms = wall_ms()

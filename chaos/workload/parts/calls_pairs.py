@@ -36,7 +36,7 @@ REBALANCE_MS: Final = 30_000  # for which two members may believe in one queue
 SHARED_S: Final = 4.0  # within which members have new shares; a broker notifies them at once
 STAY_S: Final = (0.2, 2.0)
 HEARTBEATS: Final = 1.2  # periods, within which each member has sent one
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 ROUNDS_AFTER: Final = 3  # behind the load
 
 
@@ -106,7 +106,7 @@ class Pair:
         end_s = loop.time() + SHARED_S
         expected = self._shared()
         while self._shares() != expected and loop.time() < end_s:
-            if await sleep_until_set(drained, LOOK_S):
+            if await sleep_until_set(drained, POLL_S):
                 return
         assert self._expectations is not None
         self._expectations.hold(

@@ -48,7 +48,7 @@ __all__ = [
 TIMEOUT_MS: Final = 2_000
 ERROR_SIZE_MAX: Final = 300
 CALM: Final = "calm"
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
 # Begins the name of a topic of which only a drill knows what was sent there: rules take it for one
 # of the system's own, and brokers for any other.
 UNLISTED: Final = "RMQ_SYS_"
@@ -214,7 +214,7 @@ class Drill:
         ) as operation:
             end_s = loop.time() + within_s
             while loop.time() < end_s and (stays or probe() != expected):
-                if await sleep_until_set(self.ends, LOOK_S):
+                if await sleep_until_set(self.ends, POLL_S):
                     raise EndedError
             shown = probe()
             operation.complete("ok", status=shown)

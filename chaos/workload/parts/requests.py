@@ -69,7 +69,7 @@ CRASH_SHARE: Final = 0.6
 RESTART_PAUSE_S: Final = 0.5
 REFUSALS_MAX: Final = 2
 CRASH_WAIT_S: Final = 3.0
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 SLOW_S: Final = (0.3, 2.0)
 REPLY_TIMEOUT_MS: Final = 2_000
 RETRY_DELAY_LEVEL: Final = 1  # a second
@@ -231,9 +231,9 @@ class RequestsPart:
             await stop.wait()
         if await sleep_until_set(stop, max(1.0, self._rng.expovariate(1 / (restart_s or 1)))):
             return False
-        for _ in range(round(CRASH_WAIT_S / LOOK_S)):
+        for _ in range(round(CRASH_WAIT_S / POLL_S)):
             had = asker.waiting
-            if await sleep_until_set(stop, LOOK_S):
+            if await sleep_until_set(stop, POLL_S):
                 return False
             if had and asker.waiting:
                 break

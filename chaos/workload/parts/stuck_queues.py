@@ -42,7 +42,7 @@ __all__ = ["StuckQueues"]
 SHARE: Final = 0.06  # of the messages block their queue
 GRACE_S: Final = 10.5  # behind a reset, in which members may not have heard of it (rule C9)
 REDELIVERY_MS: Final = 400
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 BATCH_MAX: Final = 2
 TIMEOUT_MS: Final = 3_000
 CRASH_SHARE: Final = 0.5
@@ -106,7 +106,7 @@ class StuckQueues:
                     self._stopped.set()  # nothing more gets stuck
                     if not self._stuck:
                         return
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
                 for queue, offset in list(self._stuck.items()):
                     await self._reset(admin, actors, queue, offset)
 
