@@ -35,6 +35,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.protocol.headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    StatusRequestHeader,
     TopicRequestHeader,
 )
 
@@ -176,12 +177,12 @@ class AdminProcessor:
             )
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(_shown(topic)))
 
-    def status(self, request: Request) -> None:
+    def status(self, header: StatusRequestHeader, request: Request) -> None:
         """Answer LEDGERMQ_STATUS with the state of this replica, without a read point: what it
-        reports may be behind."""
+        reports may be behind. Queues only where they are asked for: the request is a poll."""
         config, status = self._replica.config, self._replica.log.status()
         state = self._replica.state
-        body = {
+        body: dict[str, Any] = {
             "group": config.group,
             "node": config.node,
             "pid": os.getpid(),
@@ -206,7 +207,9 @@ class AdminProcessor:
             "held_pulls": len(self._desk.long_polling),
             "longest_stalls_ms": _longest_stalls(self._desk),
             "wrong_clock": None if self._desk.wrong_clock is None else self._desk.wrong_clock(),
-            "queues": [
+        }
+        if header.queues:
+            body["queues"] = [
                 {
                     "topic": topic,
                     "queue": queue_id,
@@ -214,8 +217,7 @@ class AdminProcessor:
                     "max_offset": queue.next_offset,
                 }
                 for topic, queue_id, queue in self._replica.queues.items()
-            ],
-        }
+            ]
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
 

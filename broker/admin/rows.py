@@ -31,6 +31,7 @@ from remoting.protocol.headers import (
     ResetMasterFlushOffsetHeader,
     ResetOffsetRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
+    StatusRequestHeader,
     TopicRequestHeader,
     TransferLeadershipRequestHeader,
     ViewBrokerStatsDataRequestHeader,
@@ -265,7 +266,11 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(_C.POP_ROLLBACK, "maintenance.pop_rollback", needs=ADMINISTRATOR),
     Row(
-        _C.LEDGERMQ_STATUS, "admin.status", body="answer: how this replica stands", needs=SIGNATURE
+        _C.LEDGERMQ_STATUS,
+        "admin.status",
+        header=StatusRequestHeader,
+        body="answer: how this replica stands",
+        needs=SIGNATURE,
     ),
     Row(
         _C.LEDGERMQ_MEMBERS,

@@ -91,7 +91,9 @@ class Secured:
         """(last index, end of the log, queue ends), as the broker itself tells."""
         client = RemotingClient(sign=ADMIN.sign, tls=self.admin_tls)
         try:
-            command = RemotingCommand(code=RequestCode.LEDGERMQ_STATUS)
+            command = RemotingCommand(
+                code=RequestCode.LEDGERMQ_STATUS, ext_fields={"queues": "true"}
+            )
             answer = await client.request(self.address, command, ANSWER_MS)
         finally:
             await client.close()

@@ -286,7 +286,7 @@ def _unequal(target: Target, findings: Findings) -> list[str]:
 def _queues(address: str) -> list[tuple[str, int, int, int]]:
     """(topic, queue, first offset, next offset) as a broker tells them, but for queues in which
     there never was a message: a question alone makes those, where it is asked."""
-    answer = request(address, RemotingCommand(code=60001), 10_000)
+    answer = request(address, RemotingCommand(code=60001, ext_fields={"queues": "true"}), 10_000)
     assert isinstance(answer, RemotingCommand), answer
     rows = json.loads(answer.body)["queues"]
     return sorted(

@@ -599,7 +599,13 @@ class ResetMasterFlushOffsetHeader(Header, frozen=True, kw_only=True):
     master_flush_offset: Long | None = None
 
 
-# Members of a group: requests of our own.
+# A replica and the members of its group: requests of our own.
+
+
+class StatusRequestHeader(Header, frozen=True, kw_only=True):
+    """LEDGERMQ_STATUS; `queues`: with the offsets of every queue, of which there may be 100,000."""
+
+    queues: bool = False
 
 
 class ChangeMemberRequestHeader(Header, frozen=True, kw_only=True):
