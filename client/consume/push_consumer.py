@@ -328,9 +328,12 @@ class PushConsumer(Lifecycle):
         change = ownership_change(self._owned, allocated)
         if not change.lost and not change.gained:
             return complete
+        # Without queues whose lock was lost while the listener was at work: it would be called
+        # twice at once. They are wanted again when they are released.
+        leaving = {consumer.queue for consumer in self._leaving}
+        wanted = tuple(queue for queue in change.gained if queue not in leaving)
         released = [self._owned.pop(queue) for queue in change.lost]
         await self._release(released)
-        wanted = change.gained
         if self._locks is not None:
             await self._locks.unlock(change.lost)
             granted = (await self._locks.lock(wanted)).granted
@@ -352,10 +355,10 @@ class PushConsumer(Lifecycle):
             consumer.start()
         return complete
 
-    async def _release(self, consumers: Sequence[QueueConsumer]) -> None:
+    async def _release(self, consumers: Sequence[QueueConsumer], *, commit: bool = True) -> None:
         # Recorded until done, so that a `stop` that interrupts a rebalance still commits.
         self._leaving.update(consumers)
-        await asyncio.gather(*(consumer.release() for consumer in consumers))
+        await asyncio.gather(*(consumer.release(commit=commit) for consumer in consumers))
         self._leaving.difference_update(consumers)
 
     async def _share(self, topic: str) -> Sequence[MessageQueue] | None:
@@ -447,7 +450,7 @@ class PushConsumer(Lifecycle):
             if not lost:
                 continue
             _log.warning("locks were lost: %s", ", ".join(str(item.queue) for item in lost))
-            await asyncio.gather(*(consumer.release(commit=False) for consumer in lost))
+            await self._release(lost, commit=False)
             self._observer.assigned(self.queues, t=time.monotonic_ns())
             self._rebalance_wanted.set()
 

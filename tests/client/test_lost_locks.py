@@ -116,6 +116,23 @@ async def test_a_queue_whose_lock_was_lost_is_let_alone(
         assert cluster.group.offsets[KEY] == 8
 
 
+async def test_a_queue_is_not_taken_again_while_its_listener_is_at_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One call at a time for an ordered queue, also of a member that loses and regains it."""
+    async with setup() as cluster:
+        listener = HeldListener()
+        consumer = await a_member_in_the_middle(cluster, listener)
+        shift_clock(consumer, monkeypatch)
+        await until(lambda: all(queue.queue_id for queue in consumer.queues))
+        await consumer._rebalance()
+        assert all(queue.queue_id for queue in consumer.queues)
+        assert listener.bodies == [b"0", b"1"]
+        listener.go_on.set()
+        await until(lambda: cluster.group.offsets[KEY] == 8, seconds=10)
+        assert listener.bodies == [b"0", *(b"%d" % number for number in (1, *range(1, 8)))]
+
+
 async def test_nothing_is_committed_once_the_lock_has_ended_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
