@@ -282,6 +282,36 @@ def test_a_cut_swallows_one_direction_and_brings_it_late(site: Site) -> None:
     assert asker.ends[ConnectionLostError.__name__] == 0
 
 
+def test_a_narrow_link_lets_bytes_through_one_after_the_other(site: Site) -> None:
+    """And what waits when it is widened comes at once, in order."""
+    arrived: list[int] = []
+
+    async def send() -> None:
+        client = RemotingClient()
+        for number in range(20):
+            command = RemotingCommand(code=1, body=number.to_bytes(2, "big") * 500)
+            await client.oneway("10.9.0.1:1", command, 1_000)
+            await asyncio.sleep(0.01)  # else all are one write
+        await asyncio.Event().wait()
+
+    async def note() -> None:
+        def on_request(_: Connection, command: RemotingCommand) -> None:
+            arrived.append(command.body[1])
+
+        server = RemotingServer("10.9.0.1", 1, on_request)
+        await server.start()
+        await asyncio.Event().wait()
+
+    _machine(site, "server", 1, note)
+    site.tcp.slow("client", "server", 0, byte_us=1_000)  # more than a second for each
+    _machine(site, "client", 2, send)
+    _run(site, 4)
+    assert 1 <= len(arrived) <= 4, arrived
+    site.tcp.slow("client", "server", 0)
+    _run(site, 0.2)
+    assert arrived == list(range(20))
+
+
 def test_a_reset_breaks_connections_on_both_sides(site: Site) -> None:
     asker = _Asker()
     _machine(site, "server", 1, _serve)

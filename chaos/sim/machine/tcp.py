@@ -6,7 +6,8 @@ it; the nemesis of whole-group seeds cuts, slows and resets the links between ma
 What it models: bytes arrive in order, whole or not at all; a process that dies resets its
 connections (its kernel lives on), a machine that loses power sends nothing, and its peers find out
 when they send; a cut swallows one direction between two machines, and after it the connection
-either brings everything late or is reset; bytes that stay unacknowledged for `USER_TIMEOUT_US`
+either brings everything late or is reset; a narrow link lets bytes through one after the other, and
+what waits when it is widened comes at once; bytes that stay unacknowledged for `USER_TIMEOUT_US`
 break a connection; a middlebox garbles frames (`chaos.sim.machine.garbling`), and the reader of an
 invalid frame has to close the connection; a paused process neither reads nor writes, and its kernel
 still acknowledges.
@@ -36,6 +37,19 @@ _CLOSED_WITHIN_US = 1_000_000  # limit for a process that has read an invalid fr
 _FIRST_EPHEMERAL_PORT = 40_000
 
 
+class _Waiting:
+    """Bytes, or the end of a stream, that wait for those before them on a narrow link."""
+
+    __slots__ = ("after_us", "deliver", "sender", "size", "turn")
+
+    def __init__(self, sender: SimTransport, size: int, deliver: Callable[[], None]) -> None:
+        self.sender = sender
+        self.after_us = sender.arrival_us  # of what the sender wrote before
+        self.size = size
+        self.deliver = deliver
+        self.turn = 0  # counts how often its arrival was put anew
+
+
 class _Link:
     """One direction between two machines."""
 
@@ -49,6 +63,7 @@ class _Link:
         "held",
         "jitter_us",
         "slow_us",
+        "waiting",
     )
 
     def __init__(self) -> None:
@@ -61,6 +76,7 @@ class _Link:
         self.garbles_left = 0  # number of writes
         self.garbling = random.Random(0)
         self.held: deque[Callable[[], None]] = deque()
+        self.waiting: deque[_Waiting] = deque()  # in the order of their arrival
 
 
 class SimTcp:
@@ -180,11 +196,28 @@ class SimTcp:
         if link.cuts:
             self._hold(link, sender, deliver)
             return
-        delay_us = self._delay_us(link)
-        if link.byte_us and data:
-            delay_us += self._wait_us(link, len(data))
-        sender.arrival_us = max(sender.arrival_us, self._scheduler.now_us + delay_us)
+        if link.byte_us or link.waiting:
+            waiting = _Waiting(sender, len(data or b""), deliver)
+            link.waiting.append(waiting)
+            self._put_arrival(link, waiting)
+            return
+        sender.arrival_us = max(sender.arrival_us, self._scheduler.now_us + self._delay_us(link))
         self._scheduler.at(sender.arrival_us, partial(self._arrive, link, sender, deliver))
+
+    def _put_arrival(self, link: _Link, waiting: _Waiting) -> None:
+        """Have it arrive behind everything that waits on the link already."""
+        now_us, sender = self._scheduler.now_us, waiting.sender
+        link.free_us = max(link.free_us, now_us) + waiting.size * link.byte_us
+        due_us = int(link.free_us) + self._delay_us(link)
+        sender.arrival_us = max(sender.arrival_us, due_us)
+        waiting.turn += 1
+        arrive = partial(self._arrive_late, link, waiting, waiting.turn)
+        self._scheduler.at(sender.arrival_us, arrive)
+
+    def _arrive_late(self, link: _Link, waiting: _Waiting, turn: int) -> None:
+        if turn == waiting.turn:  # else the link's rate was changed meanwhile
+            link.waiting.remove(waiting)
+            self._arrive(link, waiting.sender, waiting.deliver)
 
     def _arrive(self, link: _Link, sender: SimTransport, deliver: Callable[[], None]) -> None:
         if link.cuts:
@@ -247,12 +280,6 @@ class SimTcp:
         if link.jitter_us:
             delay_us += int((2 * self._random() - 1) * link.jitter_us)
         return max(0, delay_us)
-
-    def _wait_us(self, link: _Link, size: int) -> int:
-        """Return how long bytes wait for those before them on the link, and take themselves."""
-        now_us = self._scheduler.now_us
-        link.free_us = max(link.free_us, now_us) + size * link.byte_us
-        return int(link.free_us) - now_us
 
     def _hold(self, link: _Link, sender: SimTransport, deliver: Callable[[], None]) -> None:
         self._counts["tcp_held_by_cuts"] += 1
@@ -322,9 +349,18 @@ class SimTcp:
     def slow(
         self, source: str, target: str, delay_us: int, *, jitter_us: int = 0, byte_us: float = 0.0
     ) -> None:
-        """Delay by `delay_us` more, plus or minus up to `jitter_us`; let a byte take `byte_us`."""
+        """Delay by `delay_us` more, plus or minus up to `jitter_us`; let a byte take `byte_us`.
+
+        What waits for a narrow link takes the new rate: no pipe keeps the bytes that it lets
+        through now.
+        """
         link = self._link(source, target)
         link.slow_us, link.jitter_us, link.byte_us = delay_us, jitter_us, byte_us
+        link.free_us = 0.0
+        for waiting in reversed(link.waiting):
+            waiting.sender.arrival_us = waiting.after_us
+        for waiting in link.waiting:
+            self._put_arrival(link, waiting)
 
     def garble(self, source: str, target: str, count: int, rng: random.Random) -> None:
         """Garble the next `count` writes from `source` to `target` by `rng`."""
