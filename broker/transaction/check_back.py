@@ -58,8 +58,8 @@ __all__ = ["CHECK_GROUP", "CheckBack"]
 
 _log = logging.getLogger(__name__)
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-_SLICE_MAX: Final = 100  # halves that are read without a pause: some 10 ms
-_SHARE: Final = 15  # of them at least for each line, if so many are due there
+_SLICE_MAX: Final = 50  # halves that are read without a pause: some 5 ms
+_SHARE: Final = 8  # of them at least for each line, if so many are due there
 _IMMUNITY_DIGITS_MAX = 9
 
 
