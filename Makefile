@@ -6,6 +6,7 @@ SEEDS ?= 1..2000
 RUN ?= runs/demo
 MINUTES ?= 10
 MESSAGES ?= 1000000
+CRASHES ?= 200
 ENGINE ?= duckdb
 SCENARIO ?= scenarios/leader-partition.toml
 VENV := .venv
@@ -18,7 +19,7 @@ STAMP := $(VENV)/.installed
 # 0.4 s of processor time a broker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq campaigns clean
+.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq campaigns outbox outbox-postgres halves clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -29,6 +30,8 @@ help:
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
 	@echo "make campaign  20,000 seeds, over as many nights as it takes, of one state of the sources"
 	@echo "make crash-points  a store that dies at every pair of disk operations, in every way"
+	@echo "make outbox  the example of transactions, 200 crashes; make outbox-postgres: with PostgreSQL"
+	@echo "make halves  what up to a million undecided transactions cost"
 	@echo "make bench   measure this machine; figures go to figures/"
 	@echo "make drills  corruption, full disks, a replaced node, delayed messages and clocks that jump, on real processes"
 	@echo "make damage  every page of a replica's store damaged in turn: does its group heal?"
@@ -126,6 +129,20 @@ drills: $(STAMP)
 damage: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m campaigns.drills.every_damage --output figures/damage.json
+
+# examples/outbox under CRASHES crashes of its processes and brokers: no effect lost or doubled.
+outbox: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m campaigns.drills.outbox --crashes $(CRASHES) --output figures/outbox.json
+
+outbox-postgres: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m campaigns.drills.outbox --crashes $(CRASHES) --postgres --output figures/outbox-postgres.json
+
+# 10,000 to a million undecided transactions: memory, restarts, checks, and sends beside them.
+halves: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m benchmarks.halves --output figures/halves.json
 
 long: $(STAMP)
 	@mkdir -p figures

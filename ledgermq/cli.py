@@ -33,6 +33,7 @@ from ledgermq.options import (
     local_run,
     name_server_list,
 )
+from ledgermq.tx_commands import tx_app
 from verify.sources.run_uri import run_place
 
 __all__ = ["app"]
@@ -50,6 +51,7 @@ app.add_typer(cluster_app, name="cluster")
 app.add_typer(store_app, name="store")
 app.add_typer(chaos_app, name="chaos")
 app.add_typer(failpoint_app, name="failpoints")
+app.add_typer(tx_app, name="tx")
 add_fault_commands(chaos_app)
 
 

@@ -69,6 +69,7 @@ OTHERS: Final = frozenset(
         "client/test_tls",
         "client/test_trace",
         "client/test_transaction_producer",
+        "client/test_tx_commands",
         "client/test_with_ledgermq",
         "fuzz",
         "integration",

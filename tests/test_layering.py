@@ -157,6 +157,7 @@ OUTSIDE = ("campaigns", "tests", "benchmarks")
 NOT_OF = [(package, OUTSIDE) for package in PACKAGES] + [
     ("benchmarks", ("campaigns", "tests")),
     ("campaigns", ("tests",)),
+    ("examples", (*OUTSIDE, *(set(PACKAGES) - {"client"}))),
 ]
 
 

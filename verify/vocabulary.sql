@@ -8,7 +8,7 @@ where coalesce(f, '') not in (
   'max_offset', 'assign', 'query', 'delay', 'recall', 'pop', 'ack', 'change', 'request', 'reset',
   'search', 'create_topic', 'delete_topic', 'route', 'account',
   'lock', 'unlock', 'reply', 'assignment', 'create_group', 'delete_group', 'group',
-  'ask', 'set', 'get'
+  'ask', 'set', 'get', 'discard'
 )
 union all
 select 'ops', 'type', coalesce(type, 'null'), op

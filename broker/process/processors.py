@@ -43,6 +43,7 @@ from broker.send.reply import ReplyProcessor
 from broker.send.send import SendProcessor
 from broker.send.send_back import SendBackProcessor
 from broker.transaction.end_transaction import EndTransactionProcessor
+from broker.transaction.half_admin import HalfAdminProcessor
 
 __all__ = ["Processors"]
 
@@ -64,6 +65,7 @@ class Processors:
         self.send_back = SendBackProcessor(replica, leadership, desk)
         self.clocks = replica.clocks
         self.end_transaction = EndTransactionProcessor(replica, leadership, tasks)
+        self.half_admin = HalfAdminProcessor(replica, leadership, tasks)
         self.pull = PullProcessor(replica, leadership, desk, tasks)
         self.offsets = OffsetProcessor(replica, leadership, tasks)
         self.queries = QueryProcessor(replica, leadership, tasks)

@@ -77,6 +77,7 @@ __all__ = ["Broker", "run_broker"]
 _log = logging.getLogger(__name__)
 _CLOCK_MS: Final = 200
 _HELD_PULLS_SCAN_MS: Final = 100
+_CHECK_SLICES_MS: Final = 25
 _DELIVERY_MS: Final = 100
 _TIMERS_MS: Final = 25
 _DISK_POLL_MS: Final = 100
@@ -273,6 +274,7 @@ class Broker:
         rounds.add(_STATS_MS, "stats", self._sample)
         check_ms = min(1_000, self.config.transaction_check_interval_ms)
         rounds.add(check_ms, "check back", self._check_back.round)
+        rounds.add(_CHECK_SLICES_MS, "check back", self._check_back.proceed)
         if self._access is not None:
             rounds.add(_FILES_POLL_MS, "accounts", self._access.reload)
         if self._tls is not None:

@@ -113,7 +113,7 @@ def _sections(image: StateImage) -> Iterator[Section]:
     yield ["marks", *map(_packed, image.time_marks)]
     halves = image.halves
     yield ["halves", halves.next_offset]
-    yield from _table("undecided", map(_half_row, halves.undecided.values()))
+    yield from _table("undecided", map(_half_row, halves.undecided))
     for name, decided in (("decided", halves.decided), ("decided_before", halves.decided_before)):
         rows = ([offset, DECISIONS.index(decision)] for offset, decision in decided.items())
         yield from _table(name, rows)
@@ -179,7 +179,7 @@ class _Draft:
     delay_offsets: dict[int, int] = field(default_factory=dict)
     time_marks: tuple[array[int], array[int]] | None = None
     half_next_offset: int | None = None
-    undecided: dict[int, Half] = field(default_factory=dict)
+    undecided: list[Half] = field(default_factory=list)
     decided: dict[int, Decision] = field(default_factory=dict)
     decided_before: dict[int, Decision] = field(default_factory=dict)
     windows: dict[str, _WindowDraft] = field(default_factory=dict)
@@ -285,8 +285,7 @@ def _read_halves(draft: _Draft, values: Section) -> None:
 
 def _read_undecided(draft: _Draft, rows: Section) -> None:
     for row in rows:
-        half = Half(*map(_natural, row))
-        draft.undecided[half.queue_offset] = half
+        draft.undecided.append(Half(*map(_natural, row)))
 
 
 def _decided_reader(name: str) -> Callable[[_Draft, Section], None]:

@@ -38,13 +38,13 @@ from remoting.records import sys_flag as flags
 from remoting.records.message import MessageRecord, decode_record
 from remoting.records.property_names import PropertyName
 
-__all__ = ["EndTransactionProcessor"]
+__all__ = ["PAST", "EndTransactionProcessor"]
 
 _DECISIONS: Final[dict[int, Decision]] = {
     flags.TRANSACTION_COMMIT: "commit",
     flags.TRANSACTION_ROLLBACK: "rollback",
 }
-_PAST: Final = {"commit": "committed", "rollback": "rolled back", "discard": "discarded"}
+PAST: Final = {"commit": "committed", "rollback": "rolled back", "discard": "discarded"}
 _WAITING_MAX: Final = 64
 
 
@@ -100,11 +100,9 @@ class EndTransactionProcessor:
     def _answer_decided(self, request: Request, half_offset: int, decision: Decision) -> None:
         known = self._replica.state.halves.decision(half_offset)
         if known == decision:
-            request.reply(ResponseCode.SUCCESS, f"transaction was {_PAST[known]} already")
+            request.reply(ResponseCode.SUCCESS, f"transaction was {PAST[known]} already")
         elif known is not None:
-            raise RefusedError(
-                ResponseCode.ILLEGAL_OPERATION, f"transaction already {_PAST[known]}"
-            )
+            raise RefusedError(ResponseCode.ILLEGAL_OPERATION, f"transaction already {PAST[known]}")
         elif 0 <= half_offset < self._replica.state.halves.next_offset:
             raise RefusedError(
                 ResponseCode.ILLEGAL_OPERATION, "transaction already ended, long ago"
@@ -163,7 +161,7 @@ class EndTransactionProcessor:
             else:
                 request.reply(
                     ResponseCode.ILLEGAL_OPERATION,
-                    f"transaction already {_PAST[decision]}: "
+                    f"transaction already {PAST[decision]}: "
                     f"its topic[{real_place(properties)[0]}] was deleted",
                 )
 

@@ -78,8 +78,8 @@ REPAIR_MUTANTS = (
             SourcePatch(
                 module="broker.state.half_table",
                 within="HalfTable.restore",
-                before="self._undecided = dict(image.undecided)",
-                after="self._undecided = {}",
+                before="self._undecided = rows",
+                after="self._undecided = _Rows()",
             ),
         ),
     ),

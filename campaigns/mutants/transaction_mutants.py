@@ -102,14 +102,16 @@ TRANSACTION_MUTANTS = (
         expected=("liveness", "T6", "T10"),
         patches=(
             SourcePatch(
-                module="broker.transaction.check_back",
-                within="CheckBack.round",
-                before="for half in replica.state.halves.undecided():",
+                module="broker.transaction.check_schedule",
+                within="CheckSchedule.fresh",
+                before="""
+                if half.stored_ms > stored_ms_max:
+                    return
+                """,
                 after="""
-                undecided = self._replica.state.halves.undecided()
-                looked_at = getattr(CheckBack, "offset", 0)
-                CheckBack.offset = self._replica.state.halves.next_offset
-                for half in [one for one in undecided if one.queue_offset >= looked_at]:
+                if half.stored_ms > stored_ms_max:
+                    self._cursor = halves.next_offset
+                    return
                 """,
             ),
         ),
@@ -125,7 +127,7 @@ TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.state.half_table",
                 within="HalfTable.progress",
-                before="return next(iter(self._undecided), self.next_offset)",
+                before="return self.next_offset if oldest is None else oldest.queue_offset",
                 after="return self.next_offset",
             ),
         ),
@@ -139,8 +141,8 @@ TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.state.half_table",
                 within="HalfTable.decide",
-                before="half = self._undecided.pop(queue_offset, None)",
-                after="half = self._undecided.get(queue_offset)",
+                before="self._undecided.remove(row)",
+                after="",
             ),
         ),
     ),
@@ -156,7 +158,7 @@ TRANSACTION_MUTANTS = (
                 within="BrokerStateMachine.on_role_change",
                 before="self._on_role(status)",
                 after="""
-                self.state.halves._undecided.clear()
+                self.state.halves._undecided = type(self.state.halves._undecided)()
                 self._on_role(status)
                 """,
             ),

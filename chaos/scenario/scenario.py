@@ -123,10 +123,11 @@ class WorkloadSection:
     Shares are parts of 1. `*_restart_s`: mean time between restarts of a client of that kind, 0:
     none. `commit_share + rollback_share <= 1`; the rest of the transactions are left to the
     broker's check, `undecided_share` of all are never decided by anybody, so that the broker gives
-    them up. `immune_share` of all ask the broker to wait with its first check for a few seconds
-    more than its timeout, and after `contrary_share` of the decisions that were acknowledged the
-    contrary one is sent, as by an application whose processes disagree. `whole_share` of the
-    transactions are run by one call of the client, whose listener fails now and then.
+    them up, or, `by_hand_share` of these, an operator does. `immune_share` of all ask the broker to
+    wait with its first check for a few seconds more than its timeout, and after `contrary_share` of
+    the decisions that were acknowledged the contrary one is sent, as by an application whose
+    processes disagree. `whole_share` of the transactions are run by one call of the client, whose
+    listener fails now and then.
     `impatient_share` of the sends and decisions are given up after `impatient_timeout_ms`, so that
     outcomes stay unknown and are retried by the application; `batch_share` of the sends are batches
     of two to four messages, after `repeat_share` of the answers the message is sent again, as by an
@@ -161,6 +162,7 @@ class WorkloadSection:
     commit_share: float = number(0.75, 0, 1)
     rollback_share: float = number(0.15, 0, 1)
     undecided_share: float = number(0.0, 0, 1)
+    by_hand_share: float = number(0.0, 0, 1)
     immune_share: float = number(0.0, 0, 1)
     contrary_share: float = number(0.0, 0, 1)
     whole_share: float = number(0.0, 0, 1)

@@ -4,7 +4,8 @@ Place in the data path: `client.produce.transaction_producer` through the slot's
 transaction ends in one of six ways: its commit is sent, its rollback is sent, either is sent late,
 when the broker is about to check once more (`chaos.workload.decisions`), no decision is sent
 and the broker checks (some checks are answered UNKNOWN first), its producer crashes in the middle
-and another client of the group is checked, or nobody ever decides and the broker gives it up.
+and another client of the group is checked, or nobody ever decides and the broker gives it up, or
+an operator does (`chaos.workload.discards`).
 
 Invariants: steps of one transaction belong to one process, in order; the local transaction runs
 only after the half was acknowledged; every check is recorded as a process of its own, from the
@@ -34,6 +35,7 @@ from chaos.workload.decisions import (
     LateDecisions,
     RepeatedDecisions,
 )
+from chaos.workload.discards import discard_by_hand
 from chaos.workload.local_database import LocalDatabase
 from chaos.workload.messages import (
     PROPERTY_TX,
@@ -368,6 +370,11 @@ class _Process:
             tx = message.properties[PROPERTY_TX]
             if self._rng.random() < self._settings.undecided_share:
                 self._database.never_decide(tx)
+                if self._rng.random() < self._settings.by_hand_share:
+                    instance = self._producer.instance
+                    await discard_by_hand(
+                        self._context, instance, self._actor, half=half, tx=tx, queue=queue
+                    )
                 continue
             luck = self._rng.random()
             commit_share = self._settings.commit_share

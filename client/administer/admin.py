@@ -5,7 +5,7 @@ A request that concerns all broker groups goes to the leader of each, one after 
 failure ends the call, and what was done at earlier groups stays done.
 
 Source: RocketMQ DefaultMQAdminExt (request codes 12, 17, 33, 105, 106, 200, 207, 208, 215, 216,
-222); code 60001 is ledgermq's own.
+222, 323); codes from 60001 on are ledgermq's own.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from client.administer.halves import HalfPage, ShownHalf, half_of, page_of
+from client.administer.message_place import place_of
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance, InstanceSettings
 from client.connection.lifecycle import Lifecycle
 from client.connection.retry import RetryPolicy
 from client.connection.route_view import TopicRoute
-from client.connection.send_codec import MessageRefusedError
 from client.delivery import delivered_message
 from client.errors import ClientError, MalformedAnswerError, NoRouteError
 from client.message import DeliveredMessage, MessageQueue
@@ -32,11 +33,14 @@ from remoting.errors import BodyError, RecordError, RemotingError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
-from remoting.protocol.headers import CreateTopicRequestHeader, ResetOffsetRequestHeader
+from remoting.protocol.headers import (
+    CreateTopicRequestHeader,
+    ListHalvesRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from remoting.protocol.queue_table import parse_queue_name
 from remoting.protocol.route import PERM_READ, PERM_WRITE, ClusterInfo
 from remoting.records.message import decode_records
-from remoting.records.message_id import parse_offset_msg_id
 
 __all__ = ["Admin", "AdminSettings", "QueueProgress", "ReplicaStatus"]
 
@@ -264,15 +268,9 @@ class Admin(Lifecycle):
     async def view_message(self, offset_msg_id: str) -> DeliveredMessage:
         """Fetch the message that has this id at a broker (`SendResult.offset_msg_id`).
 
-        Raises MessageRefusedError where the id is malformed, else the error of the broker's
-        refusal.
+        Raises MessageRefusedError where the id is malformed.
         """
-        try:
-            address, position = _place_of(offset_msg_id)
-        except RecordError as error:
-            raise MessageRefusedError(
-                f"{offset_msg_id[:64]!r} is no message id: {error}"
-            ) from error
+        address, position = place_of(offset_msg_id)
         answer = await self._query_one(
             address,
             RemotingCommand(
@@ -331,6 +329,50 @@ class Admin(Lifecycle):
         # Each broker answers its newest `count_max`; of all of them, too, the newest are returned.
         return found[max(0, len(found) - count_max) :]
 
+    async def list_halves(
+        self,
+        broker_name: str,
+        *,
+        state: str = "undecided",
+        offset: int = 0,
+        count_max: int = 32,
+        topic: str | None = None,
+        group: str | None = None,
+    ) -> HalfPage:
+        """Return a page of the undecided (or discarded) halves of a broker group, from `offset` on:
+        of `topic` and of the producer group `group`, where these are given."""
+        wrap = self.instance.namespace.wrap
+        header = ListHalvesRequestHeader(
+            state=state,
+            offset=offset,
+            count_max=count_max,
+            topic=None if topic is None else wrap(topic),
+            producer_group=None if group is None else wrap(group),
+        )
+        code = RequestCode.LEDGERMQ_LIST_HALVES
+        (answer,) = await self._query_leaders(code, header.to_ext_fields(), names=[broker_name])
+        return page_of(answer)
+
+    async def show_half(self, message_id: str, broker_name: str | None = None) -> ShownHalf:
+        """Return the half that has this id, and what became of it; see `discard_half`."""
+        return half_of(
+            await self._about_half(RequestCode.LEDGERMQ_SHOW_HALF, message_id, broker_name)
+        )
+
+    async def discard_half(self, message_id: str, broker_name: str | None = None) -> str | None:
+        """Discard an undecided half; return the id of its copy, which `resume_half` takes.
+
+        None: it was discarded already. The id names a node; `broker_name` is needed where no name
+        server knows that node any more. Raises ContraryDecisionError where it is committed, rolled
+        back or resumed.
+        """
+        answer = await self._about_half(RequestCode.LEDGERMQ_DISCARD_HALF, message_id, broker_name)
+        return answer.ext_fields.get("msgId")
+
+    async def resume_half(self, message_id: str, broker_name: str | None = None) -> None:
+        """Make a discarded half undecided again, so that its producers are asked anew; once."""
+        await self._about_half(RequestCode.RESUME_CHECK_HALF_MESSAGE, message_id, broker_name)
+
     async def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
         """Return the status of the broker at table address `address`; it may be outdated."""
         try:
@@ -349,6 +391,20 @@ class Admin(Lifecycle):
             raise MalformedAnswerError(f"status of {address}: {error}") from error
 
     # Internals.
+
+    async def _about_half(
+        self, code: RequestCode, message_id: str, broker_name: str | None
+    ) -> RemotingCommand:
+        address, _ = place_of(message_id)
+        routes = self.instance.routes
+        name = broker_name or routes.broker_name_of(address)
+        if name is None:
+            await self.cluster_info()
+            name = routes.broker_name_of(address)
+        if name is None:
+            raise NoRouteError(f"no broker group has the node {address} that the id names")
+        (answer,) = await self._query_leaders(code, {"msgId": message_id}, names=[name])
+        return answer
 
     async def _broker_names(self) -> tuple[str, ...]:
         names = tuple(sorted((await self.cluster_info()).broker_addr_table))
@@ -435,9 +491,3 @@ class Admin(Lifecycle):
                     await asyncio.sleep(_ROUTE_POLL_MS / 1000)
         except TimeoutError as error:
             raise NoRouteError(f"topic {topic} is created, but not routed yet: {last}") from error
-
-
-def _place_of(offset_msg_id: str) -> tuple[str, int]:
-    """Return the address and log position in `offset_msg_id`. Raises RecordError."""
-    host, port, position = parse_offset_msg_id(offset_msg_id)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", position

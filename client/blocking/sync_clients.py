@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from client.administer.admin import Admin, QueueProgress, ReplicaStatus
+from client.administer.halves import HalfPage, ShownHalf
 from client.connection.heartbeat import ALL_TAGS, ExpressionType
 from client.connection.route_view import TopicRoute
 from client.consume.lite_pull_consumer import LitePullConsumer
@@ -399,6 +400,39 @@ class SyncAdmin(Opened[Admin]):
                 topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms, unique=unique
             )
         )
+
+    def list_halves(
+        self,
+        broker_name: str,
+        *,
+        state: str = "undecided",
+        offset: int = 0,
+        count_max: int = 32,
+        topic: str | None = None,
+        group: str | None = None,
+    ) -> HalfPage:
+        """Return a page of a broker group's halves. Raises ClientError, as the next three do."""
+        return self._call(
+            self.client.list_halves(
+                broker_name,
+                state=state,
+                offset=offset,
+                count_max=count_max,
+                topic=topic,
+                group=group,
+            )
+        )
+
+    def show_half(self, message_id: str, broker_name: str | None = None) -> ShownHalf:
+        return self._call(self.client.show_half(message_id, broker_name))
+
+    def discard_half(self, message_id: str, broker_name: str | None = None) -> str | None:
+        """Discard an undecided half; return the id of its copy, None where it was discarded."""
+        return self._call(self.client.discard_half(message_id, broker_name))
+
+    def resume_half(self, message_id: str, broker_name: str | None = None) -> None:
+        """Make a discarded half undecided again, once."""
+        self._call(self.client.resume_half(message_id, broker_name))
 
     def replica_status(self, address: str, timeout_ms: int | None = None) -> ReplicaStatus:
         """Return the status of the broker at table address `address`; it may be outdated."""

@@ -51,12 +51,14 @@ __all__ = [
     "GetProducerConnectionListRequestHeader",
     "GetRouteInfoRequestHeader",
     "GetSubscriptionGroupConfigRequestHeader",
+    "HalfRequestHeader",
     "Header",
     "KvConfigRequestHeader",
     "KvConfigResponseHeader",
     "KvKeyRequestHeader",
     "KvNamespaceRequestHeader",
     "ListAclsRequestHeader",
+    "ListHalvesRequestHeader",
     "ListUsersRequestHeader",
     "NotificationRequestHeader",
     "OffsetResponseHeader",
@@ -589,6 +591,23 @@ class ViewBrokerStatsDataRequestHeader(Header, frozen=True, kw_only=True):
 
 class ResumeCheckHalfMessageRequestHeader(Header, frozen=True, kw_only=True):
     """RESUME_CHECK_HALF_MESSAGE; `msg_id` is the offset message id."""
+
+    msg_id: str
+
+
+class ListHalvesRequestHeader(Header, frozen=True, kw_only=True):
+    """LEDGERMQ_LIST_HALVES; `state` is undecided or discarded, `offset` the first queue offset in
+    the half topic or among the discarded, from which the page goes on."""
+
+    state: str = "undecided"
+    offset: Long = 0
+    count_max: Int = 32
+    topic: str | None = None
+    producer_group: str | None = None
+
+
+class HalfRequestHeader(Header, frozen=True, kw_only=True):
+    """LEDGERMQ_SHOW_HALF and LEDGERMQ_DISCARD_HALF; `msg_id` is the half's offset message id."""
 
     msg_id: str
 

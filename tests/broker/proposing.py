@@ -46,6 +46,7 @@ class Situation:
     rig: Rig
     handlers: dict[int, Callable[[Request], None]]
     half: dict[str, str]
+    half_id: str  # its message id
     given_up: str  # message id of a half among the discarded
     popped: dict[str, str]  # fields of an ACK_MESSAGE
     recall_handle: str
@@ -96,6 +97,7 @@ class Situation:
                 "commitLogOffset": str(half_at),
                 "commitOrRollback": "8",
             },
+            half_id=half.ext_fields["msgId"],
             given_up=f"{rig.context.store_host_hex}{copy.position:016X}",
             popped={
                 "consumerGroup": "PopG",
@@ -240,6 +242,7 @@ PROPOSING: Final[dict[int, Callable[[Situation], Example]]] = {
         b"",
     ),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: lambda at: ({"msgId": at.given_up}, b""),
+    RequestCode.LEDGERMQ_DISCARD_HALF: lambda at: ({"msgId": at.half_id}, b""),
     RequestCode.SET_MESSAGE_REQUEST_MODE: lambda _: (
         {},
         _json({"topic": "T", "consumerGroup": "G", "mode": "POP", "popShareQueueNum": 1}),

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from campaigns.rig.waiting import until
-from client.administer.admin import Admin
+from client.administer.admin import Admin, AdminSettings
 from client.connection.heartbeat import ConsumeFrom
 from client.connection.instance import InstanceSettings
 from client.connection.retry import RetryPolicy
@@ -19,6 +21,7 @@ from client.connection.routes import RouteSettings
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.pull_consumer import PullConsumer, PullStatus
 from client.consume.push_consumer import PushConsumer
+from client.errors import ContraryDecisionError
 from client.message import DeliveredMessage, Message
 from client.produce.producer import Producer, ProducerSettings
 from client.produce.transaction_producer import (
@@ -210,3 +213,51 @@ async def test_transactions_end_as_their_producer_says(tmp_path: Path) -> None:
                 while (seen := await read_all(reader, "T")) != expected:
                     assert not any(body.startswith(b"r") for body in seen)
                     await asyncio.sleep(0.1)
+
+
+class Undecided(Listener):
+    """Answers no check before `knows` is set."""
+
+    def __init__(self) -> None:
+        self.knows = False
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        return Decision.COMMIT if self.knows else Decision.UNKNOWN
+
+
+async def test_what_an_operator_did_to_a_half_outlives_the_leader(tmp_path: Path) -> None:
+    async with cluster_of_three(tmp_path) as cluster:
+        name_servers = [cluster.name_server.address]
+        settings = TransactionSettings(
+            producer=ProducerSettings(timeout_ms=10_000, retry=RETRY, instance=INSTANCE)
+        )
+        listener = Undecided()
+        producer = TransactionProducer("PG", name_servers, listener, settings=settings)
+        tools = AdminSettings(timeout_ms=10_000, retry=RETRY, instance=INSTANCE)
+        admin = Admin(name_servers, settings=tools)
+        async with admin, producer, PullConsumer("RG", name_servers) as reader:
+            sent = await producer.send_half(Message(topic="T", body=b"u1"))
+            half = half_message(sent)
+            (listed,) = (await admin.list_halves("broker-a", topic="T", group="PG")).halves
+            assert listed.msg_id == sent.offset_msg_id
+            copy = await admin.discard_half(listed.msg_id)
+            assert copy is not None
+            assert cluster.leader is not None
+            await cluster.stop_node(cluster.leader)
+            await until(lambda: cluster.leader is not None, seconds=20)
+
+            shown = await admin.show_half(listed.msg_id, "broker-a")
+            assert (shown.state, shown.topic) == ("discarded", "T")
+            assert await admin.discard_half(listed.msg_id, "broker-a") is None
+            late = await producer.end(half, Decision.COMMIT)
+            assert isinstance(late.error, ContraryDecisionError)
+            page = await admin.list_halves("broker-a", state="discarded")
+            assert [(each.uniq_key, each.resumed) for each in page.halves] == [(half.msg_id, False)]
+            listener.knows = True
+            await admin.resume_half(page.halves[0].msg_id, "broker-a")
+            async with asyncio.timeout(20):
+                while await read_all(reader, "T") != Counter([b"u1"]):
+                    await asyncio.sleep(0.1)
+            with pytest.raises(ContraryDecisionError):
+                await admin.discard_half(page.halves[0].msg_id, "broker-a")
+            assert (await admin.list_halves("broker-a")).undecided == 0

@@ -608,10 +608,16 @@ def asked_too_often(run: SyntheticRun) -> None:
 
 @plant("T8", "T6", witness="discarded too early", live=True)
 def discarded_without_a_question(run: SyntheticRun) -> None:
+    discard_unasked(run)
+
+
+def discard_unasked(run: SyntheticRun) -> Row:
+    """Discard a half about which nobody was asked; return its operation."""
     half = run.half("t8", "x8", 0)
     rec = _record(run, "message", "x8.v", 0, tx=half["tx"])
     rec.topic = DISCARDED
     run.append([rec])
+    return half
 
 
 @plant("T13", witness="both decisions were acknowledged", live=True)

@@ -12,6 +12,7 @@ from tests.verify.plants import (
     appended,
     ask_again,
     check_behind_its_decision,
+    discard_unasked,
     immune_half,
     number_checks,
     share_a_queue,
@@ -478,3 +479,19 @@ def test_is_left_out(rule_id: str, change: Change, tmp_path: Path) -> None:
     found = judged(rule_id, run, tmp_path)
     assert not found.results
     assert [rule.id for rule in found.left_out] == [rule_id]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [("ok", Outcome.PASS), ("info", Outcome.PASS), ("fail", Outcome.FAIL), (None, Outcome.FAIL)],
+)
+def test_an_operator_may_discard_before_any_check(
+    outcome: str | None, verdict: Outcome, tmp_path: Path
+) -> None:
+    def discard(run: SyntheticRun) -> None:
+        half = discard_unasked(run)
+        if outcome is not None:
+            run.op("by-hand", "discard", outcome, tx=half["tx"])
+
+    found = result(judged("T8", SyntheticRun(live=discard), tmp_path))
+    assert found.verdict is verdict, (found.reason, found.witnesses)

@@ -10,11 +10,14 @@
 -- rule: A half that was asked about more often than configured, in a run without a fault
 --   `duplicate-frames`, by which a question comes twice; or was discarded after fewer questions
 --   than that, while no fault that took effect, or may have, overlapped the time from the half's
---   invoke to the first append of its discard.
+--   invoke to the first append of its discard, and nobody may have asked for that (`discard`).
 -- source: RocketMQ issue 8311
 with counted as (
-  select o.tx, o.value, o.checks, s.check_max, o.half_invoked, o.t_discarded, o.discarded
+  select o.tx, o.value, o.checks, s.check_max, o.half_invoked, o.t_discarded, o.discarded, b.tx as by_hand
   from outcomes o cross join run_settings s
+  left join (
+    select distinct tx from ops where f = 'discard' and type <> 'fail' and tx is not null
+  ) b on o.tx = b.tx
 ),
 -- The faults' windows, brought together where they overlap.
 windows as (
@@ -42,5 +45,5 @@ where checks > check_max and (select count(*) from faults where name = 'duplicat
 union all
 select c.tx, 'discarded too early', c.value, c.checks, c.half_invoked, c.discarded
 from counted c join timed t on c.tx = t.tx
-where t.turn = 1 and coalesce(t.window_end, cast(-1 as bigint)) < c.half_invoked
+where t.turn = 1 and c.by_hand is null and coalesce(t.window_end, cast(-1 as bigint)) < c.half_invoked
   and (select bool_or(has_faults) from run_settings)

@@ -227,11 +227,11 @@ LIVE_TRANSACTION_MUTANTS = (
             SourcePatch(
                 module="broker.state.half_table",
                 within="HalfTable.progress",
-                before="return next(iter(self._undecided), self.next_offset)",
+                before="return self.next_offset if oldest is None else oldest.queue_offset",
                 after="""
                 if planted("progress past an undecided half"):
                     return self.next_offset
-                return next(iter(self._undecided), self.next_offset)
+                return self.next_offset if oldest is None else oldest.queue_offset
                 """,
             ),
         ),

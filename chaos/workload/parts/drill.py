@@ -54,6 +54,8 @@ POLL_S: Final = 0.02
 UNLISTED: Final = "RMQ_SYS_"
 _NO_ANSWERS: Final = frozenset({1, 2, 11, 14, 215})  # of a broker that can't, or not now
 
+_UNSERVED: Final = frozenset({3})
+
 Show: TypeAlias = Callable[[RemotingCommand], str]
 
 
@@ -81,13 +83,16 @@ class Stored:
 
 class _Answers:
     """Codes that say something of the state of things. `more` are accepted in a drill's question
-    where they are the answer expected."""
+    where they are the answer expected, `fewer` say nothing there."""
 
-    def __init__(self, more: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, more: frozenset[int] = frozenset(), fewer: frozenset[int] = frozenset()
+    ) -> None:
         self._more = more
+        self._none = _NO_ANSWERS | fewer
 
     def __contains__(self, code: object) -> bool:
-        return code not in _NO_ANSWERS or code in self._more
+        return code not in self._none or code in self._more
 
 
 class Drill:
@@ -136,6 +141,7 @@ class Drill:
         changes: bool = False,
         is_calm: bool = False,
         may_be: frozenset[int] = frozenset(),
+        is_own: bool = False,
         only_by: str | None = None,
         from_other: bool = False,
         via: ClientInstance | None = None,
@@ -144,8 +150,9 @@ class Drill:
 
         `show`: what the history has of the answer, to be held against `expected`; its code alone
         where there is none. `is_calm`: a leader that was deposed and has not heard of it may answer
-        otherwise by right, or one that clients have not found yet. `only_by`: another node's answer
-        says nothing. `from_other`: through the other client's connection; `via`: through that of a
+        otherwise by right, or one that clients have not found yet. `is_own`: brokers of RocketMQ,
+        and older ones of ours, don't know the request. `only_by`: another node's answer says
+        nothing. `from_other`: through the other client's connection; `via`: through that of a
         client which is no part of the drill.
 
         Raises Unsure where a change was not answered, or anything was answered otherwise;
@@ -169,7 +176,7 @@ class Drill:
                     self.queue.broker_name,
                     lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
                     timeout_ms=TIMEOUT_MS,
-                    accept=_Answers(may_be),
+                    accept=_Answers(may_be, _UNSERVED if is_own else frozenset()),
                 )
             except ClientError as error:
                 operation.failed(error)

@@ -1,9 +1,9 @@
 """Drills of transactions: decisions that name a half wrongly, that are none, and that come again.
 
 Place in the data path: `drills` has one run in turn with the others; a half is sent into the queue,
-decided by raw END_TRANSACTION requests, and rolled back in the end, so that the queue stays as it
-is. What is decided rightly, and what producers are asked, is judged by the rules of the
-transactional senders.
+decided by raw END_TRANSACTION requests, and rolled back in the end, or discarded as an operator
+does, so that the queue stays as it is. What is decided rightly, and what producers are asked, is
+judged by the rules of the transactional senders.
 
 Invariants: a decision that is refused decides nothing; the first one is in force, the same one is
 acknowledged again, another one refused.
@@ -14,6 +14,7 @@ Source: RocketMQ EndTransactionProcessor (checkPrepareMessage); promise G4.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -33,6 +34,7 @@ _REFUSED: Final = "1"
 _CONTRARY: Final = "604"
 _FAR: Final = 1 << 40  # beyond all halves
 WRONG_MAX: Final = 3
+DISCARDED_SHARE: Final = 0.3
 
 
 class HalfDrill:
@@ -68,8 +70,18 @@ class HalfDrill:
             decision = rng.choice((_COMMIT, _ROLLBACK))
             await self._end(f"{uniq_key} {what}", {**place, **changed}, decision, _REFUSED)
         await self._end(f"{uniq_key}, which stays open", place, _UNKNOWN, "0")
-        await self._end(uniq_key, place, _ROLLBACK, "0")
-        await self._end(f"{uniq_key} again", place, _ROLLBACK, "0")
+        by_hand = rng.random() < DISCARDED_SHARE
+        message_id = answer.ext_fields["msgId"]
+        if by_hand:
+            await self._show(uniq_key, message_id, "undecided")
+            await self._discard(uniq_key, message_id, "0 with a copy")
+            await self._discard(f"{uniq_key} again", message_id, "0")
+            await self._end(f"{uniq_key}, which was discarded", place, _ROLLBACK, _CONTRARY)
+            await self._show(uniq_key, message_id, "discarded")
+        else:
+            await self._end(uniq_key, place, _ROLLBACK, "0")
+            await self._end(f"{uniq_key} again", place, _ROLLBACK, "0")
+            await self._discard(f"{uniq_key}, which is rolled back", message_id, _CONTRARY)
         await self._end(f"{uniq_key} otherwise", place, _COMMIT, _CONTRARY)
         await drill.ask(
             f"get_max_offset behind {uniq_key}",
@@ -77,6 +89,27 @@ class HalfDrill:
             drill.place(),
             expected=f"0 {drill.end}",
             show=lambda shown: f"{shown.code} {shown.ext_fields.get('offset')}",
+        )
+
+    async def _discard(self, what: str, message_id: str, expected: str) -> None:
+        await self.drill.ask(
+            f"discard {what}",
+            RequestCode.LEDGERMQ_DISCARD_HALF,
+            {"msgId": message_id},
+            expected=expected,
+            show=_show_discard,
+            changes=expected != _CONTRARY,
+            is_own=True,
+        )
+
+    async def _show(self, what: str, message_id: str, expected: str) -> None:
+        await self.drill.ask(
+            f"show {what}",
+            RequestCode.LEDGERMQ_SHOW_HALF,
+            {"msgId": message_id},
+            expected=expected,
+            show=_show_state,
+            is_own=True,
         )
 
     async def _send(self, uniq_key: str) -> RemotingCommand | None:
@@ -112,6 +145,17 @@ class HalfDrill:
             changes=code != _REFUSED,
             may_be=refused,
         )
+
+
+def _show_discard(answer: RemotingCommand) -> str:
+    return f"{answer.code} with a copy" if "msgId" in answer.ext_fields else f"{answer.code}"
+
+
+def _show_state(answer: RemotingCommand) -> str:
+    """Return the state that an answer shows, its code where there is none."""
+    if answer.code != 0:
+        return f"{answer.code}"
+    return str(json.loads(answer.body)["state"])
 
 
 def _show_half(answer: RemotingCommand) -> str:
