@@ -53,6 +53,7 @@ from remoting.records.property_names import PropertyName
 __all__ = [
     "BLANK_SIZE_MIN",
     "HEAD_OVERHEAD",
+    "MAGIC_BLANK",
     "SLOT_AHEAD",
     "SYSTEM_TOPIC",
     "TERM",
@@ -71,7 +72,7 @@ TERM: Final = 1
 
 BLANK_SIZE_MIN: Final = 8
 _BLANK: Final = struct.Struct(">II")
-_MAGIC_BLANK: Final = 0xCBD43194
+MAGIC_BLANK: Final = 0xCBD43194
 _SIZE_AND_MAGIC: Final = _BLANK
 # Total, magic, body CRC, queue id, flag, queue offset, position, sysFlag, born timestamp, born
 # host, store timestamp, store host, reconsume times, prepared offset, body length.
@@ -119,7 +120,7 @@ class Framed:
 def encode_blank(size: int) -> bytes:
     """Return the beginning of a BLANK that takes `size` bytes; what follows may be anything."""
     assert size >= BLANK_SIZE_MIN
-    return _BLANK.pack(size, _MAGIC_BLANK)
+    return _BLANK.pack(size, MAGIC_BLANK)
 
 
 def encode_entry(payload: bytes, end: LogBase) -> tuple[tuple[bytes, ...], LogBase]:
@@ -162,7 +163,7 @@ def parse(buffer: bytes | memoryview, end: LogBase, *, file_left: int) -> Framed
     if len(view) < _SIZE_AND_MAGIC.size:
         raise CutShortError(len(view), _SIZE_AND_MAGIC.size)
     size, magic = _SIZE_AND_MAGIC.unpack_from(view)
-    if magic == _MAGIC_BLANK:
+    if magic == MAGIC_BLANK:
         if size != file_left:
             raise FramingError(f"a BLANK of {size} bytes where the file has {file_left} left")
         return Framed(size, None, end.position, end.chain)
