@@ -19,6 +19,7 @@ Source: RocketMQ CommitLog, MappedFileQueue, StoreCheckpoint.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -76,6 +77,7 @@ class CommitLog:
         mark = self._read_mark()
         self.begin, self._last_begin, self.durable = mark.base, mark.last, mark.cut
         self.torn_size = 0
+        self._previous: LogBase | None = None  # the place before the last entry, if it is known
         self.end = self._recover()
         self.raw_end = self.end.position
         self.durable = self.end  # `_recover` has synced it
@@ -166,7 +168,7 @@ class CommitLog:
         written = file.pwritev(pieces, offset)
         if written < size:
             write_fully(file, b"".join(pieces)[written:], offset + written)
-        self.end, self.raw_end = after, after.position
+        self.end, self.raw_end, self._previous = after, after.position, before
         return Standing(before, after, payload, before.position + HEAD_OVERHEAD)
 
     def receive(self, data: bytes) -> None:
@@ -194,7 +196,7 @@ class CommitLog:
             except CutShortError:
                 return None
             if framed.payload is not None:
-                self.end = _behind(before, framed)
+                self.end, self._previous = _behind(before, framed), before
                 return Standing(before, self.end, framed.payload, framed.position)
             if self.raw_end - before.position < framed.size:
                 return None  # the rest of the BLANK is on its way
@@ -271,6 +273,26 @@ class CommitLog:
                 yield Standing(place, after, framed.payload, framed.position)
             place = after
 
+    def last_before(self) -> LogBase:
+        """Return the place before the last entry; the log's beginning where it has none. Raises
+        OSError, CorruptLogError."""
+        if self._previous is None:
+            self._previous = self.begin
+            for back in (1, 2):  # the last file may have no entry yet
+                newest = deque(self.entries_behind(self.file_begin(back)), maxlen=1)
+                if newest:
+                    self._previous = newest[0].before
+                    break
+        return self._previous
+
+    def file_begin(self, back: int) -> LogBase:
+        """Return the place at the beginning of the last file (1), of the one before (2), and so on;
+        the log's beginning where there are fewer. Raises OSError, CorruptLogError."""
+        position = self._last_begin.position - (back - 1) * self._files.size
+        if position <= self.begin.position:
+            return self.begin
+        return self._place_of(position)
+
     def holds(self, place: LogBase) -> bool:
         """Return whether `place` is one of this log, between two entries or at an end. Raises
         OSError."""
@@ -329,7 +351,7 @@ class CommitLog:
             self.durable = place
             self._mark.reset(self._marked())  # lowered before the log is
         self._files.cut(place.position)
-        self.end, self.raw_end = place, place.position
+        self.end, self.raw_end, self._previous = place, place.position, None
 
     def reset(self, position: int) -> None:
         """Empty the log; it begins anew at `position`, where a file begins. Raises OSError."""
@@ -337,7 +359,7 @@ class CommitLog:
         place = LogBase(index=0, term=TERM, position=position, chain=0)
         self._files.remove(self._files.begins())
         self.begin = self.end = self.durable = self._last_begin = place
-        self.raw_end = position
+        self.raw_end, self._previous = position, None
         self._mark.reset(self._marked())
 
     def drop_before(self, position: int) -> int:

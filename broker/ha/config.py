@@ -56,8 +56,17 @@ class HaConfig:
     gap_size_max: int = 256 << 20
     """A slave that is further behind counts as not available (haMaxGapNotInSync)."""
 
+    heartbeat_ms: int = 5_000
+    """Longest time without a report or a push (haSendHeartbeatInterval)."""
+
+    silence_ms_max: int = 20_000
+    """After so much silence a connection is closed (haHousekeepingInterval)."""
+
+    reconnect_ms: int = 1_000
+    """Time between two attempts of a slave to reach its master."""
+
     listen: str = ""
-    """HOST:PORT that the master listens on for its slaves."""
+    """HOST:PORT that the master listens on for its slaves; "": it has none."""
 
     dial: Mapping[str, str] = field(default_factory=dict)
     """Maps an HA address to the address really dialled, where a proxy stands between."""

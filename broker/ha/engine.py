@@ -23,7 +23,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,11 +33,13 @@ from broker.ha.commit_log import Standing
 from broker.ha.config import HaConfig
 from broker.ha.flusher import Flusher
 from broker.ha.framing import SLOT_AHEAD, TERM, Framed
+from broker.ha.master_link import MasterLink
+from broker.ha.replay import committed, replay
+from broker.ha.slaves import Slaves
 from broker.ha.state_keeper import StateKeeper
 from broker.ha.store import HaStore
 from raft.events import ChangeRefusal, ChangeRefused, Role
 from raft.fail_stop import FailStop, stops_node
-from raft.log.log_format import CorruptLogError
 from raft.log.segment_files import NO_ROOM
 from raft.membership import (
     Member,
@@ -46,7 +48,7 @@ from raft.membership import (
     encode_membership,
     make_membership,
 )
-from raft.messages import EntryKind, Index, LogBase, NodeId
+from raft.messages import Index, LogBase, NodeId
 from raft.replicated_log import (
     ChangeRefusedError,
     CommittedEntry,
@@ -63,8 +65,6 @@ from raft.replicated_log import (
 
 __all__ = ["HaLog"]
 
-_REPLAY_ENTRIES_MAX: Final = 64
-_REPLAY_SIZE_MAX: Final = 1 << 20
 _EMPTY: Final = LogBase(index=0, term=TERM, position=0, chain=0)
 
 _log = logging.getLogger(__name__)
@@ -94,6 +94,9 @@ class HaLog:
             slave_timeout_ms=config.slave_timeout_ms,
         )
         self._expiry: asyncio.TimerHandle | None = None
+        self._slaves: Slaves | None = None  # of a master
+        self._link: MasterLink | None = None  # of a slave
+        self._is_linked = False
         self._serving = False
         self._writable = True
         self._background: asyncio.Task[None] | None = None
@@ -118,10 +121,22 @@ class HaLog:
                 interval_size_bytes=config.snapshot_interval_size_bytes,
                 membership=encode_membership(self.membership()),
             )
-            await self._replay(store)
+            self._applied = await replay(store.log, self._keeper, self._state_machine)
             if config.fsync_by == "kernel":
                 store.open_syncs()
             self._flusher = Flusher(store.log, self._on_durable, self.fail)
+            if config.is_master:
+                self._slaves = Slaves(config, store.log, self._on_reported, self.fail)
+                if config.listen:
+                    await self._slaves.start()
+            else:
+                self._link = MasterLink(
+                    config,
+                    store.log,
+                    on_received=self._on_received,
+                    on_connected=self._on_connected,
+                    before_cut=self._flusher.pause,
+                )
             on_failure.pop_all()
         self._store = store
         self.stopped = False
@@ -129,37 +144,6 @@ class HaLog:
         self._background = asyncio.create_task(self._run_background(), name="ha-log")
         self._background.add_done_callback(self._on_background_done)
         self._notify_status()
-
-    async def _replay(self, store: HaStore) -> None:
-        """Bring the state machine to the end of the log. Raises OSError, CorruptLogError."""
-        log, machine = store.log, self._state_machine
-        last = await asyncio.to_thread(self._keeper.newest_of_this_log)
-        if last is None:
-            if log.begin.index:
-                raise CorruptLogError(
-                    "ha/snapshots",
-                    0,
-                    f"the log begins behind entry {log.begin.index}, and no snapshot is good",
-                )
-            last = log.begin
-        else:
-            await asyncio.to_thread(self._keeper.restore, last)
-            if machine.needs_indexing:
-                _log.info("derived files are incomplete: the log is read from its beginning")
-                for batch in _batches(log.entries_behind(log.begin), last.position):
-                    machine.index_only(batch)
-                    await asyncio.sleep(0)
-        begin_s = time.monotonic()
-        for batch in _batches(log.entries_behind(last), log.end.position):
-            machine.apply(batch)
-            await asyncio.sleep(0)
-        self._applied = log.end
-        _log.info(
-            "applied entries %d..%d in %.2f s",
-            last.index + 1,
-            log.end.index,
-            time.monotonic() - begin_s,
-        )
 
     async def stop(self) -> None:
         """Leave cleanly: sync everything appended, write a snapshot and the checkpoint. Safe to
@@ -175,6 +159,8 @@ class HaLog:
             return
         self._background.cancel()
         await asyncio.wait([self._background])
+        if self._slaves is not None:
+            await self._slaves.stop()
         await self._flusher.stop()
         try:
             if was_running:
@@ -216,6 +202,8 @@ class HaLog:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flush_regularly())
             group.create_task(self._keeper.run(self._flusher.made_durable))
+            if self._link is not None:
+                group.create_task(self._link.run())
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -251,13 +239,14 @@ class HaLog:
     def status(self) -> LogStatus:
         config = self._config
         leads = config.is_master and self._serving
+        has_room = self._link is None or self._link.has_room
         begin, end = _EMPTY, _EMPTY
         if self._store is not None:
             begin, end = self._store.log.begin, self._store.log.end
         return LogStatus(
             role=Role.LEADER if config.is_master else Role.FOLLOWER,
             term=TERM,
-            leader_id=config.master if leads else None,
+            leader_id=config.master if leads or self._is_linked else None,
             ready=leads,
             first_index=begin.index + 1,
             last_index=end.index,
@@ -266,14 +255,13 @@ class HaLog:
             voters=tuple(sorted(config.peers)),
             learners=(),
             begin_position=begin.position,
-            writable=self._writable,
+            writable=self._writable and has_room,
             phase=Phase.SERVING if self._serving else Phase.RECOVERING,
         )
 
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         """See `ReplicatedLog.propose`."""
-        if not (self._serving and self._config.is_master):
-            raise NotLeaderError(None)
+        self._require_master()
         log = self._opened.log
         future: asyncio.Future[ProposalResult] = self._loop.create_future()
         slot = self._slot()
@@ -303,8 +291,13 @@ class HaLog:
         has_records = PAYLOAD_HEADER.size + table_size < len(payload)
         if not self._appended:
             self._loop.call_soon(self._turn)
-        self._appended.append(_Appended(_committed(standing), standing.after, has_records, future))
+        self._appended.append(_Appended(committed(standing), standing.after, has_records, future))
         return future
+
+    def _require_master(self) -> None:
+        """Raises NotLeaderError elsewhere, and before this node serves."""
+        if not (self._serving and self._config.is_master):
+            raise NotLeaderError(self.status().leader_id)
 
     def _slot(self) -> Slot:
         end = self._opened.log.end
@@ -312,9 +305,10 @@ class HaLog:
 
     async def read_index(self) -> Index:
         """See `ReplicatedLog.read_index`. Nobody confirms that this is the only master: nothing in
-        this mode could."""
-        if not (self._serving and self._config.is_master):
-            raise NotLeaderError(None)
+        this mode could. Without its master a slave answers by what it has, so that consumers go
+        on."""
+        if self._is_linked or not self._serving:
+            self._require_master()
         self._apply_appended()
         return self._applied.index
 
@@ -332,8 +326,7 @@ class HaLog:
 
     async def transfer_leadership(self, target: NodeId) -> None:
         """Refuse: a master is configured. Raises NotLeaderError, ValueError."""
-        if not (self._serving and self._config.is_master):
-            raise NotLeaderError(None)
+        self._require_master()
         raise ValueError(f"{self._config.group} keeps its master: {target} can't take over")
 
     def membership(self) -> Membership:
@@ -342,8 +335,7 @@ class HaLog:
 
     async def change_membership(self, change: MembershipChange) -> ProposalResult:
         """Refuse: the members are configured. Raises NotLeaderError, ChangeRefusedError."""
-        if not (self._serving and self._config.is_master):
-            raise NotLeaderError(None)
+        self._require_master()
         raise ChangeRefusedError(
             ChangeRefused(
                 reason=ChangeRefusal.IMPOSSIBLE, detail="master and slaves are configured"
@@ -357,7 +349,7 @@ class HaLog:
         return RetentionBounds(
             begin_position=log.begin.position,
             end_position=log.end.position,
-            follower_position=None,
+            follower_position=None if self._slaves is None else self._slaves.slowest_position,
         )
 
     async def retain_from(self, position: int) -> int:
@@ -385,6 +377,8 @@ class HaLog:
         self._applied = appended[-1].after
         config, now_ms = self._config, _monotonic_ms()
         waits_for_slaves = config.waits_for_slaves and config.in_sync_replicas > 1
+        assert self._slaves is not None, "a master"
+        self._slaves.appended()
         for each in appended:
             self._acknowledgements.add(
                 each.after.position,
@@ -404,7 +398,30 @@ class HaLog:
 
     def _slaves_available(self) -> bool:
         """Return whether enough slaves are near."""
-        return self._config.in_sync_replicas <= 1
+        assert self._slaves is not None, "a master"
+        return self._slaves.near_count() >= self._config.in_sync_replicas - 1
+
+    @stops_node
+    def _on_reported(self) -> None:
+        """A slave has come further."""
+        count = self._config.in_sync_replicas - 1
+        if self._slaves is not None and count:
+            self._acknowledgements.replicated(self._slaves.replicated_position(count))
+
+    @stops_node
+    def _on_received(self, standings: list[Standing]) -> None:
+        """Apply what has come whole from the master."""
+        self._state_machine.apply([committed(standing) for standing in standings])
+        self._applied = standings[-1].after
+        self._keeper.applied(self._applied)
+        if self._config.waits_for_disk:
+            self._flusher.want()
+
+    @stops_node
+    def _on_connected(self, is_linked: bool) -> None:
+        if is_linked != self._is_linked:
+            self._is_linked = is_linked
+            self._notify_status()
 
     @stops_node
     def _on_durable(self, position: int) -> None:
@@ -434,31 +451,3 @@ def _answer(appended: _Appended, status: ProposalStatus) -> None:
     if not appended.future.done():
         index = appended.entry.index
         appended.future.set_result(ProposalResult(status=status, index=index, term=TERM))
-
-
-def _committed(standing: Standing) -> CommittedEntry:
-    return CommittedEntry(
-        index=standing.after.index,
-        term=TERM,
-        kind=EntryKind.DATA,
-        # The table of a record at the log's beginning is derived, and would begin before it.
-        position=max(0, standing.position),
-        payload=standing.payload,
-        chain=standing.after.chain,
-    )
-
-
-def _batches(entries: Iterator[Standing], end: int) -> Iterator[list[CommittedEntry]]:
-    """Yield the entries before position `end`, so many at a time as a turn of the loop may hold."""
-    batch: list[CommittedEntry] = []
-    size = 0
-    for standing in entries:
-        if standing.before.position >= end:
-            break
-        batch.append(_committed(standing))
-        size += len(standing.payload)
-        if len(batch) >= _REPLAY_ENTRIES_MAX or size >= _REPLAY_SIZE_MAX:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -65,9 +65,10 @@ class Flusher:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def pause(self) -> None:
-        """Wait until none is under way: the log is about to be cut."""
-        self._again = False
-        await self._idle.wait()
+        """Return at a moment when none is under way: the log is about to be cut."""
+        while self._claimed is not None:
+            self._again = False
+            await self._idle.wait()
 
     def _begin(self) -> None:
         end, file = self._log.end, self._log.last_file

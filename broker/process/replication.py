@@ -81,8 +81,6 @@ def _master_slave(config: BrokerConfig, machine: RestorableStateMachine) -> Repl
     from broker.ha.config import HaConfig  # noqa: PLC0415
     from broker.ha.engine import HaLog  # noqa: PLC0415
 
-    if len(config.peers) > 1:
-        raise ValueError(f"engine {config.engine}: it has no slaves yet, so `peers` has one node")
     return HaLog(
         HaConfig(
             group=config.group,

@@ -178,8 +178,6 @@ def lay_out(
     known = (*ENGINES, *MASTER_SLAVE_ENGINES)
     if engine not in known:
         raise LayoutError(f"unknown engine {engine!r}: known are {', '.join(known)}")
-    if engine in MASTER_SLAVE_ENGINES and replicas > 1:
-        raise LayoutError(f"the engine {engine} has no slaves yet: replicas must be 1")
     if "flush" in (broker_settings or {}) and engine not in MASTER_SLAVE_ENGINES:
         raise LayoutError(f"flush is a setting of {' and '.join(MASTER_SLAVE_ENGINES)} alone")
     profile = (raft_settings or {}).get("profile", "lan")
