@@ -39,7 +39,10 @@ def cluster_up(
     directory: Annotated[Path, typer.Argument(metavar="DIR")],
     groups: Annotated[int, typer.Option(min=1)] = 1,
     replicas: Annotated[int, typer.Option(min=1, max=7)] = 3,
-    engine: Annotated[str, typer.Option(help="raft or pysyncobj.")] = "raft",
+    engine: Annotated[str, typer.Option(help="raft, pysyncobj, async or sync.")] = "raft",
+    flush: Annotated[
+        str | None, typer.Option(help="Of async and sync: async (default) or sync.")
+    ] = None,
     profile: Annotated[str, typer.Option(help="Times of the Raft groups: lan or fast.")] = "lan",
     name_servers: Annotated[int, typer.Option(min=1)] = 2,
     namesrv_port: Annotated[int, typer.Option(min=0, max=65535)] = 9876,
@@ -60,6 +63,8 @@ def cluster_up(
         settings = settings_of(setting or [])
     except ValueError as error:
         stop_with(error, EXIT_USAGE)
+    if flush is not None:
+        settings = {**settings, "flush": flush}
     try:
         cluster.up(
             directory,

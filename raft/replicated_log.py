@@ -1,11 +1,13 @@
 """The interface between a broker and the engine that replicates its log.
 
-It is implemented by `raft.node.node`, the default, and `raft.pysyncobj.log`. The broker proposes
-payloads and is notified of committed ones; it sees neither changes of term nor sockets.
+It is implemented by `raft.node.node`, the default, `raft.pysyncobj.log`, and `broker.ha.engine`, a
+master with slaves. The broker proposes payloads and is notified of committed ones; it sees neither
+changes of term nor sockets.
 
 Contract:
-- `propose` appends at once (the payload is built synchronously, for the slot it will have) and
-  answers later. Proposals are committed in the order in which they were made.
+- `propose` appends at once (the payload is built synchronously, for the slot it will have; where
+  it does not fit there, once more for another slot) and answers later. Proposals are committed in
+  the order in which they were made.
 - committed entries reach `StateMachine.apply` exactly once per incarnation, in index order, before
   the future of the proposal resolves.
 - a proposal's outcome is COMMITTED, a definite refusal (nothing will ever be stored), or unknown;
@@ -229,7 +231,8 @@ class ReplicatedLog(Protocol):
 
         Raises NotLeaderError (also while not `ready`), LogFullError where there is no room, and
         ValueError where the payload is larger than `entry_size_bytes_max`; `fill` may have been
-        called then. The future never raises.
+        called then. It may be called twice: what it built first counts no longer, and has the size
+        of what it builds then. The future never raises.
         """
 
     async def read_index(self) -> Index:

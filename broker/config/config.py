@@ -30,7 +30,9 @@ from remoting.connections.security_config import SecurityConfig, SecurityConfigE
 
 __all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config", "parse_config"]
 
-ENGINES = ("raft", "pysyncobj")
+ENGINES = ("raft", "pysyncobj", "async", "sync")
+_MASTER_SLAVE: Final = frozenset({"async", "sync"})
+FLUSHES: Final = ("async", "sync")
 MESSAGE_SIZE_MAX = 6 << 20
 """Records of a batch, their properties and keys fit one entry of the log, which has 8 MiB."""
 
@@ -70,6 +72,14 @@ class BrokerConfig:
     pysyncobj_flush: bool = True  # fsync journal and vote, which PySyncObj by itself does not
     pysyncobj_batch: bool = True  # commands leave once per heartbeat, as by its own default
     pysyncobj_password: bool = False  # the secret encrypts; needs the package cryptography
+
+    # The engines async and sync: a configured master and its slaves, RocketMQ's names and defaults
+    # but for in_sync_replicas, where 1 is RocketMQ's: sync would wait for nobody.
+    master: str = ""  # node that is the master; "": the first of `peers` by name
+    flush: str = "async"  # answers come at once and an fsync every 500 ms; sync: they wait for it
+    sync_flush_timeout_ms: int = number(5_000, 1)
+    slave_timeout_ms: int = number(3_000, 1)
+    in_sync_replicas: int = number(2, 1)  # the master counts too
 
     message_size_max: int = number(4 << 20, 1, MESSAGE_SIZE_MAX)
     store_reply_message_enable: bool = True  # replies are stored as well as pushed
@@ -123,7 +133,7 @@ class BrokerConfig:
             raise ConfigError("group and node must not be empty")
         if self.node not in self.peers:
             raise ConfigError(f"peers: does not name this node, {self.node!r}")
-        if len(self.peers) > 1 and self.secret_file is None:
+        if len(self.peers) > 1 and self.secret_file is None and not self.is_master_slave:
             raise ConfigError("secret_file: a group of several nodes needs a shared secret")
         if self.profile not in PROFILES:
             known = ", ".join(map(repr, PROFILES))
@@ -131,6 +141,11 @@ class BrokerConfig:
         if self.engine not in ENGINES:
             known = ", ".join(map(repr, ENGINES))
             raise ConfigError(f"engine: {self.engine!r} is not one of {known}")
+        if self.flush not in FLUSHES:
+            known = ", ".join(map(repr, FLUSHES))
+            raise ConfigError(f"flush: {self.flush!r} is not one of {known}")
+        if self.master and self.master not in self.peers:
+            raise ConfigError(f"master: {self.master!r} is not one of the peers")
         for key in ("listen", "advertised", "raft_listen"):
             split_address(key, getattr(self, key))
         for name, address in [*self.peers.items(), *self.brokers.items(), *self.dial.items()]:
@@ -148,6 +163,16 @@ class BrokerConfig:
                     problems.append(f"{key} must be at least 1, not {getattr(limits, key)}")
         if problems:
             raise ConfigError("; ".join(problems))
+
+    @property
+    def is_master_slave(self) -> bool:
+        """Whether the engine has a configured master and slaves, and elects nobody."""
+        return self.engine in _MASTER_SLAVE
+
+    @property
+    def master_node(self) -> str:
+        """Return the node that is the master of such an engine."""
+        return self.master or min(self.peers)
 
     @property
     def in_memory_size(self) -> int:

@@ -85,6 +85,17 @@ def _shown(name: str, show: Callable[[BrokerConfig], Value]) -> Setting:
     return Setting(name=name, show=show)
 
 
+def _flush_disk_type(config: BrokerConfig) -> Value:
+    is_async = config.is_master_slave and config.flush == "async"
+    return "ASYNC_FLUSH" if is_async else "SYNC_FLUSH"
+
+
+def _broker_role(config: BrokerConfig) -> Value:
+    if config.is_master_slave and config.node != config.master_node:
+        return "SLAVE"
+    return "ASYNC_MASTER" if config.engine == "async" else "SYNC_MASTER"
+
+
 def _percent(value: Value) -> bool:
     return isinstance(value, int) and 0 < value <= 1_000
 
@@ -188,8 +199,12 @@ _LIST: Final = (
     _shown("traceOn", lambda _: True),
     _shown("msgTraceTopicName", lambda _: TRACE_TOPIC),
     _shown("clientCallbackExecutorThreads", lambda _: os.cpu_count() or 1),
-    _shown("flushDiskType", lambda _: "SYNC_FLUSH"),
-    _shown("brokerRole", lambda _: "SYNC_MASTER"),
+    _shown("flushDiskType", _flush_disk_type),
+    _shown("brokerRole", _broker_role),
+    _shown("syncFlushTimeout", lambda config: config.sync_flush_timeout_ms),
+    _shown("slaveTimeout", lambda config: config.slave_timeout_ms),
+    _shown("inSyncReplicas", lambda config: config.in_sync_replicas),
+    _shown("haListenPort", lambda config: int(config.raft_listen.rpartition(":")[2])),
     _shown("enableDLegerCommitLog", lambda _: False),
     _shown("autoCreateSubscriptionGroup", lambda _: True),
     _shown("slaveReadEnable", lambda _: True),

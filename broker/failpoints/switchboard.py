@@ -24,7 +24,12 @@ from broker.failpoints.wall_clock import WallClock
 
 __all__ = ["Switchboard"]
 
-_DISK_USERS = {"raft": "raft.store.node_store", "pysyncobj": "raft.pysyncobj.store"}
+_DISK_USERS = {
+    "raft": "raft.store.node_store",
+    "pysyncobj": "raft.pysyncobj.store",
+    "async": "broker.ha.store",
+    "sync": "broker.ha.store",
+}
 _log = logging.getLogger(__name__)
 
 

@@ -27,6 +27,7 @@ from typing import Final
 
 from broker.entry.applied_entries import AppliedEntries
 from broker.entry.payload import decode_payload
+from broker.index.entry_reader import EntryReader, RaftEntryReader, StoredEntry
 from broker.index.index_file import IndexFile, IndexShape
 from broker.index.key_hashes import IndexedKeys, key_hash, topic_hash
 from broker.index.message_index import IndexProgress, IndexState, MessageIndex
@@ -34,8 +35,6 @@ from broker.index.message_keys import KeyCollector
 from broker.queues.derived_files import NO_ROOM
 from broker.request.tasks import TaskOwner
 from raft.log.damage import DamagedLogError
-from raft.log.log_format import HEADER, HEADER_SIZE, MAGIC
-from raft.messages import EntryKind
 from raft.replicated_log import ReplicatedLog
 
 __all__ = ["Indexer"]
@@ -65,8 +64,11 @@ class Indexer:
         *,
         applied_position: Callable[[], int],
         applied: AppliedEntries,
+        entries: EntryReader | None = None,
     ) -> None:
+        """`entries` reads the log's entries; by default they are framed as the Raft log's."""
         self._log = log
+        self._entries = entries or RaftEntryReader(log)
         self._tasks = tasks
         self._applied_position = applied_position
         self._applied = applied
@@ -207,20 +209,11 @@ class Indexer:
             return IndexProgress(
                 next_position=applied.end, last_position=position, chain=entry.chain
             )
-        size, kind, chain = self._header(position)
-        if kind == EntryKind.DATA:
-            begin = position + HEADER_SIZE
-            data = self._log.read(begin, size - HEADER_SIZE)
-            self._collector.add(decode_payload(data), data, begin)
-        return IndexProgress(next_position=position + size, last_position=position, chain=chain)
-
-    def _header(self, position: int) -> tuple[int, int, int]:
-        """Read size, kind and chain of the entry at `position`."""
-        header = self._log.read(position, HEADER_SIZE)
-        magic, size, _, _, own_position, kind, _, chain = HEADER.unpack(header)
-        assert magic == MAGIC, f"no entry begins at {position}"
-        assert own_position == position, f"the entry at {position} names {own_position}"
-        return size, kind, chain
+        stored = self._entries.read(position)
+        if stored.payload is not None:
+            data = stored.payload
+            self._collector.add(decode_payload(data), data, stored.position)
+        return IndexProgress(next_position=stored.end, last_position=position, chain=stored.chain)
 
     def _check_log(self) -> None:
         """Clear the index where it is of another log: the entry that it read last is not there."""
@@ -228,12 +221,20 @@ class Indexer:
         if progress.last_position < self._log.status().begin_position:
             return  # nothing to compare with: the log begins behind it
         if progress.next_position <= self._applied_position():
-            header = self._log.read(progress.last_position, HEADER_SIZE)
-            magic, size, _, _, _, _, _, chain = HEADER.unpack(header)
-            end = progress.last_position + size
-            if (magic, chain, end) == (MAGIC, progress.chain, progress.next_position):
+            stored = self._last_entry(progress.last_position)
+            if stored is not None and (stored.chain, stored.end) == (
+                progress.chain,
+                progress.next_position,
+            ):
                 return
         self._rebuild()
+
+    def _last_entry(self, position: int) -> StoredEntry | None:
+        """Return the entry there; None where none begins there."""
+        try:
+            return self._entries.read(position)
+        except LookupError:
+            return None
 
     def _rebuild(self) -> None:
         _log.warning("the index by key is of another log: it is rebuilt")

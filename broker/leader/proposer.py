@@ -307,7 +307,7 @@ class Proposer:
         store_ms = self._last_store_ms = max(
             self._clock_ms(), self._last_store_ms, self._state.store_timestamp_ms
         )
-        self._moved.clear()
+        self._take_places_back()  # those of a call for another slot: it did not fit there
         if slot.term != self._term:
             # Ready in a new term: what the terms before have stored is applied. Within a term
             # leadership may be lost and regained with entries in flight: they stay in force.
@@ -367,6 +367,7 @@ class Proposer:
                 del self._next_offsets[key]
             else:
                 self._next_offsets[key] = before
+        self._moved.clear()
 
     # Outcomes ----------------------------------------------------------------------------------
 

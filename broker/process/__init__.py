@@ -11,7 +11,7 @@ The server and the table decide nothing and decode no fields; rounds run on no t
 nothing that an act raises; housekeeping never touches the log's files itself.
 
 May import: `broker.access`, `broker.admin`, `broker.config`, `broker.delay`, `broker.entry`,
-  `broker.failpoints`, `broker.groups`, `broker.index`, `broker.leader`, `broker.pop`,
+  `broker.failpoints`, `broker.groups`, `broker.ha`, `broker.index`, `broker.leader`, `broker.pop`,
   `broker.pull`, `broker.queues`, `broker.request`, `broker.send`, `broker.state`,
   `broker.transaction`, `raft`, `remoting`.
 """

@@ -1,11 +1,12 @@
 """Registration with the name servers.
 
 Place in the data path: routes come from here. The group's ready leader registers as broker id 0,
-a follower as 1 + its place among the members' sorted names; the DataVersion's state version carries
-the Raft term, so that a stale leader never overwrites a newer one (docs/DESIGN.md section 6). The
-broker registers with every name server every `registration_interval_ms`, and at once when the role,
-the term or the topics change; name servers don't know of each other. The creation of a topic is
-answered when all of them have been notified, or after a second: clients request the route at once.
+a follower as 1 + its place among the members' sorted names, a slave as that among the slaves'; the
+DataVersion's state version carries the Raft term, so that a stale leader never overwrites a newer
+one (docs/DESIGN.md section 6). The broker registers with every name server every
+`registration_interval_ms`, and at once when the role, the term or the topics change; name servers
+don't know of each other. The creation of a topic is answered when all of them have been notified,
+or after a second: clients request the route at once.
 
 Source: RocketMQ BrokerController.registerBrokerAll, facts section 6.
 """
@@ -124,7 +125,7 @@ class Registration:
             code=RequestCode.REGISTER_BROKER,
             ext_fields={
                 **self._identity(),
-                "haServerAddr": self._replica.config.advertised,
+                "haServerAddr": self._ha_address(),
                 "compressed": "false",
                 "bodyCrc32": str(register_body_crc(body)),
                 "heartbeatTimeoutMillis": str(4 * self._replica.config.registration_interval_ms),
@@ -147,10 +148,20 @@ class Registration:
             return False
         return True
 
+    def _ha_address(self) -> str:
+        """Return where slaves dial this node; RocketMQ's slaves take it from the name servers."""
+        config = self._replica.config
+        return config.peers[config.node] if config.is_master_slave else config.advertised
+
     def _identity(self) -> dict[str, str]:
         config, status = self._replica.config, self._replica.log.status()
         members = sorted({*status.voters, *status.learners, config.node})
-        broker_id = MASTER_ID if self._leadership.ready else 1 + members.index(config.node)
+        if config.is_master_slave:
+            members.remove(config.master_node)
+            leads = config.node == config.master_node
+        else:
+            leads = self._leadership.ready
+        broker_id = MASTER_ID if leads else 1 + members.index(config.node)
         return {
             "brokerName": config.group,
             "brokerAddr": config.advertised,

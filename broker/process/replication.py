@@ -1,7 +1,7 @@
 """Choice of the engine that replicates this broker's log.
 
-Place in the data path: the one spot where the broker learns what its ReplicatedLog is: Raft, or
-PySyncObj.
+Place in the data path: the one spot where the broker learns what its ReplicatedLog is: Raft,
+PySyncObj, or a master with its slaves.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import secrets
 from typing import Any
 
 from broker.config.config import BrokerConfig, ConfigError
+from broker.index.entry_reader import EntryReader
 from raft.config import RaftConfig
 from raft.messages import NodeId
 from raft.node.node import RaftNode
@@ -20,7 +21,7 @@ from raft.profiles import PROFILES
 from raft.replicated_log import ReplicatedLog, RestorableStateMachine, StateMachine
 from raft.stalls import Stalls
 
-__all__ = ["open_log"]
+__all__ = ["entry_reader", "open_log"]
 
 _SECRET_SIZE_MAX = 4_096
 
@@ -35,6 +36,8 @@ def open_log(
     try:
         if config.engine == "pysyncobj":
             return _pysyncobj(config, machine)
+        if config.is_master_slave:
+            return _master_slave(config, machine)
         assert config.engine == "raft", "checked by BrokerConfig"
         raft = RaftConfig(
             node_id=NodeId(config.node),
@@ -61,6 +64,43 @@ def open_log(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def entry_reader(config: BrokerConfig, log: ReplicatedLog) -> EntryReader | None:
+    """Return how the entries of `log` are read one by one; None: as those of the Raft log."""
+    if not config.is_master_slave:
+        return None
+    from broker.process.ha_entries import HaEntryReader  # noqa: PLC0415
+
+    return HaEntryReader(log)
+
+
+def _master_slave(config: BrokerConfig, machine: RestorableStateMachine) -> ReplicatedLog:
+    """Return the log of a master or slave. Raises ValueError where a setting is out of range."""
+    # Imported here: a broker on Raft needs nothing of it.
+    from broker.ha.config import HaConfig  # noqa: PLC0415
+    from broker.ha.engine import HaLog  # noqa: PLC0415
+
+    return HaLog(
+        HaConfig(
+            group=config.group,
+            node_id=NodeId(config.node),
+            peers={NodeId(name): address for name, address in config.peers.items()},
+            master=NodeId(config.master_node),
+            store=config.store,
+            waits_for_slaves=config.engine == "sync",
+            waits_for_disk=config.flush == "sync",
+            sync_flush_timeout_ms=config.sync_flush_timeout_ms,
+            slave_timeout_ms=config.slave_timeout_ms,
+            in_sync_replicas=config.in_sync_replicas,
+            listen=config.raft_listen,
+            dial=config.dial,
+            segment_size_bytes_max=config.segment_size_bytes_max,
+            snapshot_interval_size_bytes=config.snapshot_interval,
+            fsync_by=config.fsync_by,
+        ),
+        machine,
+    )
 
 
 def _pysyncobj(config: BrokerConfig, machine: StateMachine) -> ReplicatedLog:

@@ -40,7 +40,7 @@ from broker.pop.revive import PopRevive
 from broker.process.housekeeping import Housekeeper
 from broker.process.processors import Processors
 from broker.process.registration import Registration
-from broker.process.replication import open_log
+from broker.process.replication import entry_reader, open_log
 from broker.process.request_table import OPERATORS, ROW_OF, dispatch_of
 from broker.process.rounds import Rounds
 from broker.process.security import access_control_of, encryption_of
@@ -121,7 +121,7 @@ class Broker:
             files_max=max(1, min(FILES_MAX, open_files_max() // 8)),
         )
         state = BrokerState(config.limits, system_topics(config.cluster, config.group))
-        applied = AppliedEntries() if config.message_index_enable else None
+        applied = self._applied_entries(config)
         self._machine = BrokerStateMachine(
             state,
             self._queues,
@@ -152,7 +152,7 @@ class Broker:
         self._check_back = CheckBack(*parts, self.desk)
         self._delivery = DelayDelivery(*parts)
         self._revive = PopRevive(*parts)
-        self._indexer = None if applied is None else self._make_indexer(applied)
+        self._indexer = self._make_indexer(applied) if config.message_index_enable else None
         host, port = split_address("listen", config.listen)
         self._server = RemotingServer(
             host,
@@ -172,6 +172,12 @@ class Broker:
         self._forwarding = Forwarding(*parts, self.desk, self._tasks, may_sign=may_sign)
         self._edge = FailStop(self.fail)
         self._started = False
+
+    @staticmethod
+    def _applied_entries(config: BrokerConfig) -> AppliedEntries | None:
+        """Return a buffer for the indexer, where it knows the framing of what is applied."""
+        has_framing = not config.is_master_slave
+        return AppliedEntries() if config.message_index_enable and has_framing else None
 
     def _make_replica(self, state: BrokerState) -> Replica:
         config = self.config
@@ -301,7 +307,7 @@ class Broker:
     async def _fail_with(failure: Awaitable[BaseException]) -> None:
         raise await failure
 
-    def _make_indexer(self, applied: AppliedEntries) -> Indexer:
+    def _make_indexer(self, applied: AppliedEntries | None) -> Indexer:
         config = self.config
         return Indexer(
             self.log,
@@ -309,7 +315,8 @@ class Broker:
             IndexShape(slot_count=config.max_hash_slot_num, unit_count=config.max_index_num),
             self._tasks,
             applied_position=lambda: self._machine.applied_position,
-            applied=applied,
+            applied=applied or AppliedEntries(),
+            entries=entry_reader(config, self.log),
         )
 
     # Requests ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from broker.entry.payload import OffsetCommand
 from broker.entry.topics import is_group_name
+from broker.pull.offsets_beside import OffsetsBeside
 from broker.request.commit import commit
 from broker.request.leadership import Leadership
 from broker.request.read_point import answer_at_read_point
@@ -41,10 +42,15 @@ class OffsetProcessor:
         self._replica = replica
         self._leadership = leadership
         self._tasks = tasks
+        self._beside = OffsetsBeside(
+            leadership, count_max=replica.config.limits.consumer_offsets_max
+        )
 
     def update(self, header: UpdateConsumerOffsetRequestHeader, request: Request) -> None:
         """Commit a consumer offset (UPDATE_CONSUMER_OFFSET). Raises RefusedError."""
         replica, leadership = self._replica, self._leadership
+        if not leadership.is_orphan:
+            leadership.require_leader()
         group, topic = header.consumer_group, header.topic
         queue_id, offset = header.queue_id, header.commit_offset
         if topic not in replica.state.topics:
@@ -54,6 +60,9 @@ class OffsetProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"group {group[:40]!r}, queueId {queue_id}, commitOffset {offset}: not all legal",
             )
+        if self._beside.put((group, topic, queue_id), offset):
+            request.reply(ResponseCode.SUCCESS)
+            return
         offsets = replica.state.consumer_offsets
         if (
             len(offsets) >= replica.state.limits.consumer_offsets_max
@@ -93,7 +102,10 @@ class OffsetProcessor:
 
     def _answer_query(self, header: QueryConsumerOffsetRequestHeader, request: Request) -> None:
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        offset = self._replica.state.consumer_offsets.get((group, topic, queue_id))
+        key = (group, topic, queue_id)
+        offset = self._beside.get(key)
+        if offset is None:
+            offset = self._replica.state.consumer_offsets.get(key)
         queue = self._replica.queues.find(topic, queue_id)
         found = "true"
         if offset is None and header.set_zero_if_not_found is not False:

@@ -59,7 +59,6 @@ ROWS: Final[tuple[Row, ...]] = (
         _C.UPDATE_CONSUMER_OFFSET,
         "offsets.update",
         header=UpdateConsumerOffsetRequestHeader,
-        leader=True,
         needs=READ,
         forwarded=Forwarded.FOR_OTHERS,
     ),

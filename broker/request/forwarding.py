@@ -121,6 +121,7 @@ class Forwarding:
             and len(self._replica.broker_addresses) > 1
             and self._under_way < _UNDER_WAY_MAX
             and self._bytes + len(command.body) <= _BYTES_MAX
+            and not self._leadership.is_orphan  # nobody will be elected
         )
 
     def forward(self, request: Request, handle: Callable[[Request], None]) -> None:

@@ -58,6 +58,17 @@ class Leadership:
                 f"{self.want_of_room}",
             )
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether this node is a slave whose master is away: it answers reads by what it has."""
+        replica = self._replica
+        config = replica.config
+        return (
+            config.is_master_slave
+            and config.node != config.master_node
+            and replica.log.status().leader_id is None
+        )
+
     async def wait_for_read_point(self) -> None:
         """Return once what was committed before the call is applied here.
 

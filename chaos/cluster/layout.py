@@ -25,6 +25,7 @@ from raft.profiles import PROFILES
 __all__ = [
     "CLUSTER_NAME",
     "ENGINES",
+    "MASTER_SLAVE_ENGINES",
     "BrokerPlace",
     "ClusterLayout",
     "LayoutError",
@@ -41,6 +42,8 @@ __all__ = [
 
 CLUSTER_NAME = "DefaultCluster"
 ENGINES = ("raft", "pysyncobj")
+"""Engines that the laboratory works on."""
+MASTER_SLAVE_ENGINES = ("async", "sync")
 GROUPS_MAX = len(string.ascii_lowercase)
 REPLICAS_MAX = 7
 NAME_SERVERS_MAX = 9
@@ -172,8 +175,11 @@ def lay_out(
     _check_range("groups", groups, GROUPS_MAX)
     _check_range("replicas", replicas, REPLICAS_MAX)
     _check_range("name servers", name_servers, NAME_SERVERS_MAX)
-    if engine not in ENGINES:
-        raise LayoutError(f"unknown engine {engine!r}: known are {', '.join(ENGINES)}")
+    known = (*ENGINES, *MASTER_SLAVE_ENGINES)
+    if engine not in known:
+        raise LayoutError(f"unknown engine {engine!r}: known are {', '.join(known)}")
+    if "flush" in (broker_settings or {}) and engine not in MASTER_SLAVE_ENGINES:
+        raise LayoutError(f"flush is a setting of {' and '.join(MASTER_SLAVE_ENGINES)} alone")
     profile = (raft_settings or {}).get("profile", "lan")
     if profile not in PROFILES:
         raise LayoutError(f"unknown profile {profile!r}: known are {', '.join(PROFILES)}")

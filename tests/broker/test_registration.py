@@ -49,7 +49,10 @@ class Known(Registration):
 async def rig():
     servers = NameServers()
     config = SimpleNamespace(
-        name_servers=(ONE, TWO), registration_interval_ms=60_000, advertised="127.0.0.1:3"
+        is_master_slave=False,
+        name_servers=(ONE, TWO),
+        registration_interval_ms=60_000,
+        advertised="127.0.0.1:3",
     )
     replica, leadership = cast("Any", SimpleNamespace(config=config)), cast("Any", None)
     registration = Known(replica, leadership, cast("RemotingClient", servers))

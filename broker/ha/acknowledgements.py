@@ -1,0 +1,125 @@
+"""Which appended entries still wait for an fsync or for slaves before they are answered.
+
+Place in the data path: `broker.ha.engine` adds an entry once it is applied; the flusher and the
+connections of slaves report how far they are. Pure: times are arguments.
+
+Invariants: each entry is answered once, in whatever order; one that waits for both disk and slaves
+is answered when both are known, and the slaves' status goes before the disk's where both failed.
+An entry is never taken back: whatever its status says, it is stored here.
+
+Source: RocketMQ CommitLog.handleDiskFlushAndHA, GroupTransferService, GroupCommitService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raft.replicated_log import ProposalStatus
+
+__all__ = ["Acknowledgements"]
+
+
+@dataclass(slots=True)
+class _Part:
+    """Entries in the log's order that wait for one thing, and the status of those that miss it."""
+
+    timeout_ms: int
+    on_timeout: ProposalStatus
+    waiting: dict[int, _Open] = field(default_factory=dict)  # by the entry's end
+
+
+@dataclass(slots=True)
+class _Open:
+    answer: Callable[[ProposalStatus], None]
+    added_ms: int
+    parts_left: int = 0
+    status: ProposalStatus = ProposalStatus.COMMITTED
+
+
+class Acknowledgements:
+    """Entries that wait; `answer` of each is called once."""
+
+    def __init__(self, *, sync_flush_timeout_ms: int, slave_timeout_ms: int) -> None:
+        self._disk = _Part(sync_flush_timeout_ms, ProposalStatus.FLUSH_DISK_TIMEOUT)
+        self._slaves = _Part(slave_timeout_ms, ProposalStatus.FLUSH_SLAVE_TIMEOUT)
+
+    def __len__(self) -> int:
+        return len(self._disk.waiting.keys() | self._slaves.waiting.keys())
+
+    def add(
+        self,
+        end: int,
+        answer: Callable[[ProposalStatus], None],
+        *,
+        now_ms: int,
+        for_disk: bool,
+        for_slaves: bool,
+        slaves_available: bool,
+    ) -> None:
+        """Let the entry that ends at `end` wait, or answer it at once. `slaves_available`: enough
+        of them are near."""
+        entry = _Open(answer, now_ms)
+        if for_slaves and not slaves_available:
+            entry.status = ProposalStatus.SLAVE_NOT_AVAILABLE
+        elif for_slaves:
+            self._slaves.waiting[end] = entry
+            entry.parts_left += 1
+        if for_disk:
+            self._disk.waiting[end] = entry
+            entry.parts_left += 1
+        if not entry.parts_left:
+            answer(entry.status)
+
+    def durable(self, position: int) -> None:
+        """All before `position` was fsynced here."""
+        self._reached(self._disk, position)
+
+    def replicated(self, position: int) -> None:
+        """Enough slaves have all before `position`."""
+        self._reached(self._slaves, position)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do; None: nothing waits."""
+        return min(
+            (
+                next(iter(part.waiting.values())).added_ms + part.timeout_ms
+                for part in (self._disk, self._slaves)
+                if part.waiting
+            ),
+            default=None,
+        )
+
+    def expire(self, now_ms: int) -> None:
+        """End the waits that have lasted for their time."""
+        for part in (self._disk, self._slaves):
+            for end, entry in list(part.waiting.items()):
+                if now_ms < entry.added_ms + part.timeout_ms:
+                    break
+                del part.waiting[end]
+                if part is self._slaves or entry.status is ProposalStatus.COMMITTED:
+                    entry.status = part.on_timeout
+                self._part_ended(entry)
+
+    def stop(self) -> None:
+        """Answer all that wait: this node has stopped."""
+        entries = {id(entry): entry for entry in self._disk.waiting.values()}
+        entries |= {id(entry): entry for entry in self._slaves.waiting.values()}
+        self._disk.waiting.clear()
+        self._slaves.waiting.clear()
+        for entry in entries.values():
+            entry.answer(ProposalStatus.STOPPED)
+
+    def _reached(self, part: _Part, position: int) -> None:
+        for end, entry in list(part.waiting.items()):
+            if end > position:
+                break
+            del part.waiting[end]
+            self._part_ended(entry)
+
+    @staticmethod
+    def _part_ended(entry: _Open) -> None:
+        entry.parts_left -= 1
+        if not entry.parts_left:
+            entry.answer(entry.status)

@@ -1,0 +1,186 @@
+"""A master's connections to its slaves: what each one has, and what is pushed to it.
+
+Place in the data path: `broker.ha.engine` reports what was appended; a slave reports how far it is,
+and the acknowledgements go by that.
+
+Invariants: a slave gets the log's bytes in order, each frame within one file; a connection that
+reports nothing for `silence_ms_max` is closed; at most a few frames per slave wait to be sent. A
+position that this log has not is answered with a heartbeat that names the nearest one that it has:
+RocketMQ's slave closes the connection at that, and says so in its log.
+
+Source: RocketMQ DefaultHAService, DefaultHAConnection. There a slave without a log gets the last
+file alone, here all files: topics and offsets stand in the log (decision 28).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.ha.commit_log import CommitLog
+from broker.ha.config import HaConfig
+from broker.ha.frames import PUSH, REPORT, TRANSFER_SIZE
+
+__all__ = ["Slaves"]
+
+_CONNECTIONS_MAX: Final = 64
+_WRITE_BUFFER_SIZE_MAX: Final = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Slave:
+    """One connection. `reported`: by the slave, -1: nothing yet; `pushed`: up to where bytes were
+    sent; `acknowledged`: what of these it has."""
+
+    peer: str
+    reported: int = -1
+    pushed: int = 0
+    acknowledged: int = 0
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Slaves:
+    """Slaves of one master. `on_reported` is called on the loop when one has come further, or has
+    gone, `on_error` with what no link to a slave may raise."""
+
+    def __init__(
+        self,
+        config: HaConfig,
+        log: CommitLog,
+        on_reported: Callable[[], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._on_reported = on_reported
+        self._on_error = on_error
+        self._slaves: list[_Slave] = []
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen. Raises OSError."""
+        host, _, port = self._config.listen.rpartition(":")
+        self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port))
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def appended(self) -> None:
+        """Push what was appended."""
+        for slave in self._slaves:
+            slave.grown.set()
+
+    def replicated_position(self, count: int) -> int:
+        """Return the position up to which `count` slaves have the log; 0 where there are fewer."""
+        known = sorted((slave.acknowledged for slave in self._slaves), reverse=True)
+        return known[count - 1] if len(known) >= count else 0
+
+    def near_count(self) -> int:
+        """Return how many slaves are within the gap that counts as available."""
+        least = self._log.end.position - self._config.gap_size_max
+        return sum(slave.reported >= max(0, least) for slave in self._slaves)
+
+    @property
+    def slowest_position(self) -> int | None:
+        """Return the first position that some connected slave lacks; None without a slave."""
+        return min((s.reported for s in self._slaves if s.reported >= 0), default=None)
+
+    # --- connections ---------------------------------------------------------------------------
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._attend(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_error(error)
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        slave = _Slave(str(writer.get_extra_info("peername")))
+        try:
+            if len(self._slaves) >= _CONNECTIONS_MAX:
+                _log.warning("slave %s is one too many", slave.peer)
+                return
+            writer.transport.set_write_buffer_limits(high=_WRITE_BUFFER_SIZE_MAX)
+            self._slaves.append(slave)
+            await self._serve(slave, reader, writer)
+        except* (OSError, EOFError, TimeoutError, LookupError) as errors:
+            _log.warning("slave %s is gone: %r", slave.peer, errors.exceptions[0])
+        finally:
+            if slave in self._slaves:
+                self._slaves.remove(slave)
+            self._on_reported()
+            writer.close()
+
+    async def _serve(
+        self, slave: _Slave, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        wanted = await self._report(reader)
+        _log.info("slave %s wants the log from %d on", slave.peer, wanted)
+        slave.reported = slave.pushed = min(wanted, self._log.end.position)
+        self._on_reported()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._receive(slave, reader))
+            group.create_task(self._push(slave, wanted, writer))
+
+    async def _report(self, reader: asyncio.StreamReader) -> int:
+        """Return the next report. Raises TimeoutError, EOFError, OSError."""
+        async with asyncio.timeout(self._config.silence_ms_max / 1000):
+            (position,) = REPORT.unpack(await reader.readexactly(REPORT.size))
+        return int(position)
+
+    async def _receive(self, slave: _Slave, reader: asyncio.StreamReader) -> None:
+        while True:
+            slave.reported = await self._report(reader)
+            # Who claims more than was sent has another log than this one.
+            if slave.reported <= slave.pushed:
+                slave.acknowledged = slave.reported
+            self._on_reported()
+
+    async def _push(self, slave: _Slave, wanted: int, writer: asyncio.StreamWriter) -> None:
+        """Push the log from `wanted` on, and heartbeats where there is nothing to push."""
+        log, next_position = self._log, wanted or self._log.begin.position
+        while not log.begin.position <= next_position <= log.end.position:
+            nearest = min(max(next_position, log.begin.position), log.end.position)
+            _log.error(
+                "slave %s has the log up to %d, and this master has %d to %d",
+                slave.peer,
+                next_position,
+                log.begin.position,
+                log.end.position,
+            )
+            writer.write(PUSH.pack(nearest, 0))
+            await writer.drain()
+            await asyncio.sleep(self._config.heartbeat_ms / 1000)
+        idle = True  # where there is nothing to push, a heartbeat says at once that this is so
+        while True:
+            slave.grown.clear()
+            chunk = log.read_chunk(next_position, TRANSFER_SIZE)
+            if chunk or idle:
+                writer.write(PUSH.pack(next_position, len(chunk)))
+                writer.write(chunk)
+                await writer.drain()
+                next_position += len(chunk)
+                slave.pushed = next_position
+                idle = False
+            if not chunk:
+                try:
+                    async with asyncio.timeout(self._config.heartbeat_ms / 1000):
+                        await slave.grown.wait()
+                except TimeoutError:
+                    idle = True

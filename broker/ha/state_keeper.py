@@ -1,0 +1,145 @@
+"""Snapshots of the state of a master or slave: when they are written, which one a start restores.
+
+Place in the data path: `broker.ha.engine` reports each turn's last entry; the state is captured
+there at once and written on a thread while entries go on being applied.
+
+Invariants: a snapshot counts once the log up to its end, the derived files and the snapshot itself
+are durable; the two newest are kept, and of the log what lies behind the older of them; one that is
+not of this log (it was cut below it) is removed and never restored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from broker.ha.commit_log import CommitLog
+from raft.messages import LogBase
+from raft.replicated_log import RestorableStateMachine, Snapshot
+from raft.snapshots.snapshot import DamagedSnapshotError, SnapshotFiles, SnapshotHeader
+
+__all__ = ["StateKeeper"]
+
+_KEPT_COUNT: Final = 2
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_log = logging.getLogger(__name__)
+
+
+class StateKeeper:
+    """Snapshots of one node."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        files: SnapshotFiles,
+        state_machine: RestorableStateMachine,
+        *,
+        interval_size_bytes: int,
+        membership: bytes,
+    ) -> None:
+        self._log = log
+        self._files = files
+        self._state_machine = state_machine
+        self._interval_size_bytes = interval_size_bytes
+        self._membership = membership
+        self._kept: list[LogBase] = []  # ascending
+        self._work = asyncio.Event()
+        self._captured: tuple[LogBase, Snapshot] | None = None
+        self._writing = False
+        self._wanted = False
+        self._write_lock = threading.Lock()  # a stop does not wait for the write that it cancels
+
+    @property
+    def safe_position(self) -> int:
+        """Position behind which the log must keep everything."""
+        return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0
+
+    def newest_of_this_log(self) -> LogBase | None:
+        """Return the end of the newest valid snapshot of this log; others are removed. Raises
+        OSError. May run on a thread, before anything else here is called."""
+        self._kept = []
+        for index in self._files.indexes():
+            try:
+                last = self._files.verified(index).last
+            except DamagedSnapshotError as error:
+                _log.error("a snapshot is damaged and not used: %s", error)
+                continue
+            if self._log.holds(last):
+                self._kept.append(last)
+            else:
+                _log.warning("the snapshot at %d is not of this log: it is removed", index)
+                self._files.remove(index)
+        return self._kept[-1] if self._kept else None
+
+    def restore(self, last: LogBase) -> None:
+        """Restore the snapshot that ends with `last`. Raises OSError, CorruptLogError, ValueError.
+        May run on a thread."""
+        chunks = self._files.chunks(last.index)
+        self._state_machine.prepare_restore(last.index, chunks)()
+        self._state_machine.trim(self._log.begin.position)
+
+    def want(self) -> None:
+        """Capture at the next turn: the log keeps much for the older one alone."""
+        self._wanted = True
+
+    def applied(self, place: LogBase) -> None:
+        """Capture the state if the interval is over; all up to `place` was applied."""
+        begin = self._kept[-1].position if self._kept else 0
+        grown = place.position - begin
+        if self._writing or not (grown >= self._interval_size_bytes or (self._wanted and grown)):
+            return
+        self._wanted = False
+        self._captured = place, self._state_machine.capture()
+        self._writing = True
+        self._work.set()
+
+    async def run(self, made_durable: Callable[[int], Awaitable[None]]) -> None:
+        """Write captured snapshots until cancelled; `made_durable` waits until the log is, up to a
+        position. Raises OSError."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            captured, self._captured = self._captured, None
+            if captured is not None:
+                await made_durable(captured[0].position)
+                if await asyncio.to_thread(self._write, *captured):
+                    self._count(captured[0])
+                    await asyncio.to_thread(self._files.keep, {one.index for one in self._kept})
+            self._writing = False
+
+    def write_last(self, place: LogBase) -> None:
+        """Write a snapshot at a clean stop; all up to `place` is applied and durable. Raises
+        OSError."""
+        newest = self._kept[-1].index if self._kept else 0
+        if place.index > max(newest, self._log.begin.index) and self._write(
+            place, self._state_machine.capture()
+        ):
+            self._count(place)
+            self._files.keep({one.index for one in self._kept})
+
+    def _count(self, place: LogBase) -> None:
+        self._kept = [*self._kept[1 - _KEPT_COUNT :], place]
+
+    def _write(self, place: LogBase, snapshot: Snapshot) -> bool:
+        """Write a snapshot on a thread; False where there was no room. Raises OSError."""
+        with self._write_lock:
+            return self._write_alone(place, snapshot)
+
+    def _write_alone(self, place: LogBase, snapshot: Snapshot) -> bool:
+        header = SnapshotHeader(last=place, config_index=0, membership=self._membership)
+        self._state_machine.sync_derived()
+        try:
+            size = self._files.write(header, snapshot.encode())
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            _log.warning("no room for a snapshot at %d: %s", place.index, error)
+            self._files.remove_unfinished(place.index)
+            return False
+        _log.info("snapshot at %d: %d bytes", place.index, size)
+        return True

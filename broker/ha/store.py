@@ -1,0 +1,86 @@
+"""The store of a master or slave, opened as a whole (docs/FORMATS.md section 19).
+
+Place in the data path: `broker.ha.engine` opens it, on a thread, before anything else.
+
+Invariants: one process at a time; a store of another engine, group or node is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from broker.ha.commit_log import CommitLog
+from broker.ha.config import HaConfig
+from raft.log.disk import OsDisk, make_durable_directory
+from raft.messages import Index
+from raft.snapshots.snapshot import SnapshotFiles
+from raft.storage import Disk
+from raft.store.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
+from raft.store.store_lock import StoreLock
+
+__all__ = ["HaStore"]
+
+_log = logging.getLogger(__name__)
+
+
+class HaStore:
+    """Raises OSError (StoreLockedError, WrongStoreError among them) and CorruptLogError at
+    construction, with nothing left open."""
+
+    def __init__(self, config: HaConfig) -> None:
+        self._config = config
+        with contextlib.ExitStack() as files:
+            self._open(files)
+            self._files = files.pop_all()
+
+    def _open(self, files: contextlib.ExitStack) -> None:
+        config = self._config
+        make_durable_directory(config.store)
+        files.callback(StoreLock(config.store).release)
+        if (config.store / "hard_state").exists() or (config.store / "pysyncobj").exists():
+            raise WrongStoreError(f"{config.store} was written by another engine")
+        self.disk: Disk = OsDisk(config.store)
+        files.callback(self.disk.close_syncs)
+        found = read_checkpoint(
+            self.disk, store=config.store, group=config.group, node=config.node_id
+        )
+        self._incarnation = found.incarnation + 1
+        self.disk.make_directory("ha")
+        self.log = CommitLog(self.disk, "ha/commitlog", file_size=config.segment_size_bytes_max)
+        files.callback(self.log.close)
+        self.snapshots = SnapshotFiles(self.disk, "ha/snapshots")
+        _log.info(
+            "the log holds entries %d..%d, bytes %d..%d, %s stop; %d torn bytes dropped",
+            self.log.begin.index + 1,
+            self.log.end.index,
+            self.log.begin.position,
+            self.log.end.position,
+            "after a clean" if found.clean else "without a clean",
+            self.log.torn_size,
+        )
+        self.write_checkpoint(0, clean=False)
+
+    def open_syncs(self) -> None:
+        """Let the kernel carry fsyncs out, where it can; call it on the loop."""
+        try:
+            self.disk.open_syncs("checkpoint")
+        except OSError as error:
+            _log.info("a thread fsyncs the log: %s", error)
+
+    def write_checkpoint(self, index: Index, *, clean: bool) -> None:
+        """Write the checkpoint; `index` is applied and durable. Raises OSError."""
+        write_checkpoint(
+            self.disk,
+            Checkpoint(
+                group=self._config.group,
+                node=self._config.node_id,
+                incarnation=self._incarnation,
+                commit_index=index,
+                applied_index=index,
+                clean=clean,
+            ),
+        )
+
+    def close(self) -> None:
+        self._files.close()

@@ -1,0 +1,274 @@
+"""A master and its slaves over TCP: what they copy, what is waited for, how logs are made alike."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.ha.config import HaConfig
+from broker.ha.engine import HaLog
+from broker.ha.frames import PUSH, REPORT
+from campaigns.rig.waiting import until
+from raft.messages import NodeId
+from raft.replicated_log import NotLeaderError, ProposalStatus, StateDivergedError
+from tests.broker.ha.payloads import payload_at
+from tests.raft.node_group import Recorder, free_ports
+
+STATUS = ProposalStatus
+FILE_SIZE = 1 << 16
+NODES = [NodeId("n0"), NodeId("n1"), NodeId("n2")]
+
+
+class Pair:
+    """Nodes of one group in `root`; n0 is the master. Stores outlive their logs."""
+
+    def __init__(self, root: Path, count: int = 2, **values: object) -> None:
+        self.root = root
+        self.values = values
+        ports = free_ports(count)
+        self.peers = {NODES[n]: f"127.0.0.1:{ports[n]}" for n in range(count)}
+        self.logs: dict[str, HaLog] = {}
+        self.machines: dict[str, Recorder] = {}
+
+    def store(self, name: str) -> Path:
+        return self.root / name
+
+    async def start(self, name: str) -> HaLog:
+        values: dict[str, object] = {
+            "group": "broker-a",
+            "node_id": NodeId(name),
+            "peers": self.peers,
+            "master": NODES[0],
+            "store": self.store(name),
+            "segment_size_bytes_max": FILE_SIZE,
+            "listen": self.peers[NodeId(name)],
+            "heartbeat_ms": 50,
+            "reconnect_ms": 10,
+        }
+        self.machines[name] = Recorder()
+        log = HaLog(HaConfig(**{**values, **self.values}), self.machines[name])  # type: ignore[arg-type]
+        await log.start()
+        self.logs[name] = log
+        return log
+
+    async def stop(self, name: str) -> None:
+        await self.logs.pop(name).stop()
+
+    async def alike(self, *names: str) -> None:
+        """Wait until these have applied what the master has."""
+
+        def are() -> bool:
+            end = self.logs["n0"].status().applied_index
+            return all(self.logs[name].status().applied_index == end for name in names)
+
+        await until(are, "the slaves have all")
+        for name in names:
+            assert self.machines[name].entries == self.machines["n0"].entries
+
+
+@asynccontextmanager
+async def pair(root: Path, count: int = 2, **values: object) -> AsyncIterator[Pair]:
+    nodes = Pair(root, count, **values)
+    try:
+        for name in list(nodes.peers):
+            await nodes.start(name)
+        yield nodes
+    finally:
+        for name in list(nodes.logs):
+            await nodes.stop(name)
+
+
+async def write(log: HaLog, count: int, size: int = 500) -> list[ProposalStatus]:
+    rng = random.Random(count)
+
+    def one() -> asyncio.Future[object]:
+        body = rng.randbytes(size)
+        return log.propose(lambda slot: payload_at(slot.position, [body]))  # type: ignore[return-value]
+
+    results = [await one() for _ in range(count)]
+    return [result.status for result in results]  # type: ignore[attr-defined]
+
+
+async def test_slaves_apply_what_the_master_appends(tmp_path: Path) -> None:
+    async with pair(tmp_path, 3) as nodes:
+        assert set(await write(nodes.logs["n0"], 300)) == {STATUS.COMMITTED}
+        await nodes.alike("n1", "n2")
+        status = nodes.logs["n1"].status()
+        assert (status.leader_id, status.ready) == ("n0", False)
+        with pytest.raises(NotLeaderError):
+            await write(nodes.logs["n1"], 1)
+        with pytest.raises(NotLeaderError):
+            await nodes.logs["n1"].read_index()
+    files = [sorted((tmp_path / name).rglob("ha/commitlog/0*")) for name in nodes.peers]
+    assert len(files[0]) > 2
+    for theirs in files[1:]:
+        assert [path.read_bytes() for path in theirs] == [path.read_bytes() for path in files[0]]
+
+
+async def test_a_slave_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with pair(tmp_path) as nodes:
+        for _ in range(3):
+            await write(nodes.logs["n0"], 100)
+            await nodes.alike("n1")
+            await nodes.stop("n1")
+            await write(nodes.logs["n0"], 100)
+            await nodes.start("n1")
+            await nodes.alike("n1")
+
+
+async def test_sync_waits_for_the_slave(tmp_path: Path) -> None:
+    async with pair(tmp_path, waits_for_slaves=True, slave_timeout_ms=20_000) as nodes:
+        await until(lambda: nodes.logs["n1"].status().leader_id, "linked")
+        assert set(await write(nodes.logs["n0"], 50)) == {STATUS.COMMITTED}
+        assert nodes.logs["n1"].retention_bounds() is not None
+        assert nodes.logs["n1"].status().last_index == 50, "it had all before the answer"
+        await nodes.stop("n1")
+        await until(lambda: nodes.logs["n0"]._slaves.near_count() == 0, "the slave is gone")  # type: ignore[union-attr]
+        assert await write(nodes.logs["n0"], 1) == [STATUS.SLAVE_NOT_AVAILABLE]
+
+
+async def test_a_silent_slave_is_a_timeout(tmp_path: Path) -> None:
+    values = {"waits_for_slaves": True, "slave_timeout_ms": 30}
+    nodes = Pair(tmp_path, 2, **values)
+    log = await nodes.start("n0")
+    host, port = nodes.peers[NODES[0]].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(REPORT.pack(0))
+        await until(lambda: log._slaves.near_count() == 1, "it counts as near")  # type: ignore[union-attr]
+        assert await write(log, 1) == [STATUS.FLUSH_SLAVE_TIMEOUT]
+        position, size = PUSH.unpack(await reader.readexactly(PUSH.size))
+        data = await reader.readexactly(size)
+        assert position == 0
+        assert data == log.read(0, size)
+        waiting = asyncio.ensure_future(write(log, 1))
+        position, more = PUSH.unpack(await reader.readexactly(PUSH.size))
+        assert (position, more) == (size, more)
+        writer.write(REPORT.pack(size + more))
+        assert await waiting == [STATUS.COMMITTED]
+        writer.write(REPORT.pack(1 << 40))
+        refused = await write(log, 1)
+        assert refused == [STATUS.FLUSH_SLAVE_TIMEOUT], "it claims what it was not sent"
+    finally:
+        writer.close()
+        await nodes.stop("n0")
+
+
+async def test_without_its_master_a_slave_answers_reads(tmp_path: Path) -> None:
+    async with pair(tmp_path) as nodes:
+        await write(nodes.logs["n0"], 5)
+        await nodes.alike("n1")
+        await nodes.stop("n0")
+        await until(lambda: nodes.logs["n1"].status().leader_id is None, "the master is gone")
+        assert await nodes.logs["n1"].read_index() == 5
+        assert nodes.logs["n1"].read(0, 8)
+        with pytest.raises(NotLeaderError):
+            await write(nodes.logs["n1"], 1)
+        await nodes.start("n0")
+        await write(nodes.logs["n0"], 5)
+        await nodes.alike("n1")
+
+
+async def diverged(nodes: Pair, name: str) -> str:
+    """Wait until the slave has cut its log; then start it anew, as the broker's process does."""
+    error = await nodes.logs[name].wait_failed()
+    assert isinstance(error, StateDivergedError)
+    await nodes.stop(name)
+    await nodes.start(name)
+    return str(error)
+
+
+@pytest.mark.parametrize("lost", [1, 30, 250])
+@pytest.mark.parametrize("regrown", [0, 10, 400])
+async def test_a_slave_is_cut_to_what_its_master_has(
+    tmp_path: Path, lost: int, regrown: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The master comes back without its newest entries, and may have taken others since."""
+    async with pair(tmp_path) as nodes:
+        await write(nodes.logs["n0"], 100)
+        await nodes.alike("n1")
+        await nodes.stop("n1")
+        await nodes.stop("n0")
+        shutil.copytree(nodes.store("n0"), tmp_path / "before")
+        await nodes.start("n0")
+        await nodes.start("n1")
+        await write(nodes.logs["n0"], lost, 501)
+        await nodes.alike("n1")
+        await nodes.stop("n1")
+        await nodes.stop("n0")
+        shutil.rmtree(nodes.store("n0"))
+        shutil.copytree(tmp_path / "before", nodes.store("n0"))
+        await nodes.start("n0")
+        if regrown:
+            await write(nodes.logs["n0"], regrown, 502)
+        with caplog.at_level(logging.ERROR):
+            await nodes.start("n1")
+            said = await diverged(nodes, "n1")
+        assert f"{lost} entries from 101 on are dropped" in said
+        assert caplog.records, "loudly"
+        await nodes.alike("n1")
+        await write(nodes.logs["n0"], 10)
+        await nodes.alike("n1")
+
+
+@pytest.mark.parametrize("regrown", [0, 5])
+async def test_an_emptied_master_does_not_empty_its_slaves(
+    tmp_path: Path, regrown: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path) as nodes:
+        await write(nodes.logs["n0"], 100)
+        await nodes.alike("n1")
+        before = list(nodes.machines["n1"].entries)
+        await nodes.stop("n0")
+        shutil.rmtree(nodes.store("n0"))
+        await nodes.start("n0")
+        await write(nodes.logs["n0"], regrown)
+        await until(lambda: "nothing in common" in caplog.text, "it says so")
+        assert nodes.machines["n1"].entries == before
+        assert nodes.logs["n1"].status().last_index == 100
+
+
+async def test_any_life_of_a_pair_ends_alike(tmp_path: Path) -> None:
+    """Writes, stops and cut links at random; what a slave has is always the master's beginning."""
+    rng = random.Random(7)
+    async with pair(tmp_path) as nodes:
+        for _ in range(25):
+            draw = rng.random()
+            if draw < 0.6:
+                if "n0" in nodes.logs:
+                    await write(nodes.logs["n0"], rng.randrange(1, 20), rng.randrange(1, 3_000))
+            else:
+                name = rng.choice(["n0", "n1"])
+                if name in nodes.logs:
+                    await nodes.stop(name)
+                else:
+                    await nodes.start(name)
+            theirs = nodes.machines["n1"].entries
+            assert theirs == nodes.machines["n0"].entries[: len(theirs)]
+        for name in ("n0", "n1"):
+            if name not in nodes.logs:
+                await nodes.start(name)
+        await nodes.alike("n1")
+
+
+async def test_a_slave_without_a_master_says_so_and_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = Pair(tmp_path)
+    log = await nodes.start("n1")
+    with contextlib.suppress(TimeoutError):
+        await until(lambda: "is down" in caplog.text, "it says so")
+    assert log.status().leader_id is None
+    await nodes.start("n0")
+    await write(nodes.logs["n0"], 3)
+    await nodes.alike("n1")
+    await nodes.stop("n1")
+    await nodes.stop("n0")
