@@ -75,7 +75,8 @@ class _Operator:
             registrations = self._registrations(client)
             steps = [
                 *self._steps(tool.instance, client),
-                *(keeper.step for keeper in (*members, *registrations)),
+                *(member.step for member in members),
+                *(keeper.step for keeper in registrations),
             ]
             self._working = len(steps)
             async with asyncio.TaskGroup() as tasks:
@@ -87,11 +88,11 @@ class _Operator:
                 await member.end()
             await drained.wait()
             await asyncio.sleep(OTHERS_END_S)
-            async with asyncio.TaskGroup() as tasks:
-                if self._section.takes_write:
+            if self._section.takes_write:
+                async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._take_write(tool.instance, client))
-                for keeper in registrations:
-                    tasks.create_task(keeper.be_silent())
+                    for keeper in registrations:  # in the time that this takes
+                        tasks.create_task(keeper.be_silent())
             if self._section.shows_effects:
                 await self._show_effects(tool.instance, client)
 
@@ -124,7 +125,6 @@ class _Operator:
                     places=layout.groups[group],
                     queue=queues[0],
                     segment_bytes=self._segment_bytes(),
-                    rng=self._child(),
                 )
                 tasks.create_task(self._show_group(effects, room))
 

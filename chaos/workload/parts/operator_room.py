@@ -14,7 +14,6 @@ Source: RocketMQ MessageStoreConfig, DefaultMessageStore.CleanCommitLogService.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -39,18 +38,13 @@ SEGMENTS_MIN: Final = 2  # that the log has, so that one at least is closed
 _FULL: Final = ResponseCode.SERVICE_NOT_AVAILABLE.value
 _TOO_LARGE: Final = ResponseCode.MESSAGE_ILLEGAL.value
 _USUAL: Final = {"diskSpaceWarningLevelRatio": "99", "maxMessageSize": str(4 << 20)}
-_ALL_HOURS: Final = ";".join(f"{hour:02}" for hour in range(24))
 _KEEPS: Final = {
     "fileReservedTime": "72",
     "diskMaxUsedSpaceRatio": "1000",
     "diskSpaceCleanForciblyRatio": "1000",
     "cleanFileForciblyEnable": "true",
 }
-_DELETES: Final[Sequence[Mapping[str, str]]] = (
-    {"fileReservedTime": "0", "deleteWhen": _ALL_HOURS},
-    {"fileReservedTime": "0", "diskMaxUsedSpaceRatio": "1"},
-    {"diskSpaceCleanForciblyRatio": "1"},
-)
+_DELETES: Final[Mapping[str, str]] = {"diskSpaceCleanForciblyRatio": "1"}
 
 
 class RoomEffects:
@@ -65,7 +59,6 @@ class RoomEffects:
         places: Sequence[BrokerPlace],
         queue: MessageQueue,
         segment_bytes: int,
-        rng: random.Random,
     ) -> None:
         """`queue`: one whose topic nobody uses; `segment_bytes`: the size of the log's files."""
         self._requests = requests
@@ -74,7 +67,6 @@ class RoomEffects:
         self._places = places
         self._queue = queue
         self._segment_bytes = segment_bytes
-        self._rng = rng
 
     async def show_room(self) -> None:
         """Have a broker take its disk for full, and for roomy again."""
@@ -85,42 +77,42 @@ class RoomEffects:
         for level, expected in (("1", _FULL), (_USUAL["diskSpaceWarningLevelRatio"], _TOO_LARGE)):
             if await self._set({"diskSpaceWarningLevelRatio": level}):
                 answered = await self._send_until(expected)
-                self._hold(
-                    f"send where diskSpaceWarningLevelRatio is {level}",
-                    str(expected),
-                    str(answered),
-                    began_ns,
-                )
+                if answered is not None:
+                    what = f"send where diskSpaceWarningLevelRatio is {level}"
+                    self._hold(what, str(expected), str(answered), began_ns)
         await self._set(_USUAL)
 
     async def show_retention(self) -> None:
-        """Have a broker delete what it has, in one of the ways that settings have for it."""
+        """Have a broker delete what it has, as it does where the disk is too full.
+
+        What is deleted for its age is an hour old at least, and no run is.
+        """
         began_ns = time.monotonic_ns()
-        hour = time.localtime().tm_hour
-        keeps = {**_KEEPS, "deleteWhen": f"{(hour + 12) % 24:02}"}
-        if not await self._set(keeps):
+        if not await self._set(_KEEPS):
             return
         await asyncio.sleep(WITHIN_S)
         kept = await self._log_begins()
-        if kept is None or kept[1] - kept[0] <= SEGMENTS_MIN * self._segment_bytes:
-            return
         await asyncio.sleep(WITHIN_S)
         still = await self._log_begins()
-        if still is None:
-            return
-        self._hold("begin of the log where settings keep it", str(kept[0]), str(still[0]), began_ns)
-        deletes = self._rng.choice(_DELETES)
-        if not await self._set(deletes):
+        if kept is not None and still is not None:
+            what = "begin of the log where settings keep it"
+            self._hold(what, str(kept[0]), str(still[0]), began_ns)
+            if still[1] - still[0] > SEGMENTS_MIN * self._segment_bytes:
+                await self._delete(still, began_ns)
+        await self._set(_KEEPS)
+
+    async def _delete(self, before: tuple[int, int], began_ns: int) -> None:
+        """Change settings so that something is deleted, and wait for it."""
+        if not await self._set(_DELETES):
             return
         end_s = asyncio.get_running_loop().time() + RETAINED_S
-        now = still
-        while asyncio.get_running_loop().time() < end_s and now[0] <= still[0]:
+        now = before
+        while asyncio.get_running_loop().time() < end_s and now[0] <= before[0]:
             await asyncio.sleep(POLL_S)
             now = await self._log_begins() or now
-        text = " ".join(f"{name}={value}" for name, value in deletes.items())
-        moved = "later" if now[0] > still[0] else f"at {now[0]} as before, ends at {now[1]}"
+        text = " ".join(f"{name}={value}" for name, value in _DELETES.items())
+        moved = "later" if now[0] > before[0] else f"at {now[0]} as before, ends at {now[1]}"
         self._hold(f"begin of the log where {text}", "later", moved, began_ns)
-        await self._set(keeps)
 
     # Requests ------------------------------------------------------------------------------------
 
@@ -167,11 +159,8 @@ class RoomEffects:
         end_s = asyncio.get_running_loop().time() + WITHIN_S
         while asyncio.get_running_loop().time() < end_s and code != expected:
             await asyncio.sleep(POLL_S)
-            leader = self._requests.instance.routes.leader(queue.broker_name)
-            if leader is None or leader.address is None:
-                continue
-            answer = await self._answer(leader.address, command)
-            code = answer or code
+            for place in self._places:  # leadership goes to whoever has room, for a moment
+                code = await self._answer(place.address, command) or code
         return code
 
     async def _answer(self, address: str, command: RemotingCommand) -> int | None:
