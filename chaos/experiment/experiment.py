@@ -26,7 +26,7 @@ import asyncio
 import dataclasses
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,19 +34,26 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chaos.cluster.access import access_of, write_accounts
-from chaos.cluster.layout import LayoutError
+from chaos.cluster.layout import BrokerPlace, LayoutError
 from chaos.cluster.processes import ProcessError
+from chaos.experiment.ended_brokers import ended_by_mistake
+from chaos.experiment.known_errors import KNOWN_ERRORS, first_of
 from chaos.experiment.laboratory_log import laboratory_log
 from chaos.experiment.load import TOOL_SLOT, Workload, part_manifest, part_topics, slot_names
 from chaos.experiment.nemesis_runner import Nemesis
 from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
-from chaos.experiment.quiesce import await_caught_up, await_settled, drain_all, read_system_queues
+from chaos.experiment.quiesce import (
+    await_caught_up,
+    await_settled,
+    drain_all,
+    read_system_queues,
+    within,
+)
 from chaos.experiment.scenario_layout import ACL_FILE
 from chaos.experiment.world_catalogue import WORLDS, WorldSettingsError
-from chaos.links.base import LinksError
 from chaos.nemesis.catalogue import CATALOGUE
-from chaos.recording.history import HistoryError, HistoryWriter
+from chaos.recording.history import HistoryWriter
 from chaos.recording.live_tables import LiveTables
 from chaos.recording.run_export import ExportResult, export_run, sources_of
 from chaos.recording.run_manifest import describe_environment, write_manifest
@@ -62,7 +69,6 @@ from chaos.workload.topics import make_topics
 from chaos.workload.transactional_sender import IMMUNITY_BEYOND_S_MAX
 from chaos.worlds.host import WorldOptions
 from chaos.worlds.world import World
-from client.errors import ClientError
 
 __all__ = [
     "ExperimentError",
@@ -147,20 +153,11 @@ def run_experiment(
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
         experiment.give_up("interrupted")
         raise ExperimentInterrupted(run) from error
-    except (
-        ClientError,
-        HistoryError,
-        LayoutError,
-        OSError,
-        LinksError,
-        ProcessError,
-        SystemFailedError,
-        TimeoutError,
-    ) as error:
+    except (*KNOWN_ERRORS, TimeoutError) as error:
         experiment.give_up(f"{type(error).__name__}: {error}")
         raise ExperimentError(f"{type(error).__name__}: {error}", run) from error
     except ExceptionGroup as errors:
-        first = _first_of(errors)
+        first = first_of(errors)
         experiment.give_up(f"{type(first).__name__}: {first}")
         raise ExperimentError(f"{type(first).__name__}: {first}", run) from errors
     experiment.progress.say(
@@ -284,13 +281,26 @@ class _Experiment:
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(watch.run(), name="watch")
             working = tasks.create_task(parts.workload.run(), name="workload")
-            await self._load(parts)
-            await self._heal(parts)
-            await self._drain(parts)
-            parts.workload.end_readers()
-            await _within(working, CLIENTS_END_SECONDS_MAX, parts.workload)
+            try:
+                await self._load(parts)
+                await self._heal(parts)
+                await self._drain(parts)
+                parts.workload.end_readers()
+                await within(working, CLIENTS_END_SECONDS_MAX, parts.workload)
+            except SystemFailedError as error:
+                self._leave_behind(world, error)
+                working.cancel()
             watching.cancel()
         history.note("phases", self._phases.as_json())
+
+    def _leave_behind(self, world: World, error: SystemFailedError) -> None:
+        """Have the run end here where brokers have ended by mistakes; raise `error` elsewhere."""
+        ended = ended_by_mistake(world.system, self._run)
+        if not ended:
+            raise error
+        self._left_behind = _places(place for place, _ in ended)
+        for place, words in ended:
+            self.progress.say(f"{place.name} ended by itself: {words}")
 
     async def _make_context(self, world: World, history: HistoryWriter) -> WorkContext:
         """Create the topics; until then the queues are not known."""
@@ -350,12 +360,10 @@ class _Experiment:
         loop = asyncio.get_running_loop()
         with self._phases.measured("heal"):
             parts.workload.stop_sending()
-            await _within(parts.workload.senders_done(), CLIENTS_END_SECONDS_MAX, parts.workload)
+            await within(parts.workload.senders_done(), CLIENTS_END_SECONDS_MAX, parts.workload)
             deadline_s = loop.time() + self._scenario.load.heal_seconds_max
             behind = await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
-            self._left_behind = [
-                {"broker_group": place.group, "node": place.node} for place in behind
-            ]
+            self._left_behind = _places(behind)
             if behind:
                 self.progress.say(
                     f"{', '.join(place.name for place in behind)} did not come back within"
@@ -429,6 +437,10 @@ class _Experiment:
         }
 
 
+def _places(brokers: Iterable[BrokerPlace]) -> list[dict[str, str]]:
+    return [{"broker_group": place.group, "node": place.node} for place in brokers]
+
+
 def _check_possible(engine: str, world: str, toxiproxy_url: str | None) -> None:
     """Raise NothingBegunError where this installation or this host can't run it."""
     if world not in WORLDS:
@@ -462,35 +474,3 @@ def _check_url(url: str) -> None:
         usable = False
     if not usable:
         raise NothingBegunError(f"{url!r} is no URL of a Toxiproxy, such as http://127.0.0.1:8474")
-
-
-async def _within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
-    """Wait for clients to end, and name those that do not.
-
-    A client that does not end is a bug of the client or of the laboratory.
-    """
-    task = asyncio.ensure_future(ending)
-    done, _ = await asyncio.wait([task], timeout=seconds)
-    if not done:
-        left = ", ".join(workload.working())
-        task.cancel()
-        raise SystemFailedError(f"clients did not end within {seconds:.0f} s: {left}")
-    await task
-
-
-def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
-    """Return the first error of nested groups. A bug among them is raised as it is."""
-    known = (
-        ClientError,
-        HistoryError,
-        LayoutError,
-        LinksError,
-        OSError,
-        ProcessError,
-        SystemFailedError,
-    )
-    _, bugs = errors.split(known)
-    if bugs is not None:
-        raise bugs
-    first = errors.exceptions[0]
-    return _first_of(first) if isinstance(first, ExceptionGroup) else first

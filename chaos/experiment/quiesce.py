@@ -16,6 +16,7 @@ Source: the run format (phases, queues); RocketMQ's check of half messages.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,7 @@ from chaos.worlds.world import World
 from client.errors import ClientError
 from client.message import MessageQueue
 
-__all__ = ["await_caught_up", "await_settled", "drain_all", "read_system_queues"]
+__all__ = ["await_caught_up", "await_settled", "drain_all", "read_system_queues", "within"]
 
 POLL_S: Final = 0.1
 CHECK_MARGIN_MS: Final = 1_000
@@ -156,3 +157,17 @@ async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> lis
                 raise SystemFailedError(f"no minimum offset of {queue} after the heal")
             result.append(DrainedQueue(queue=queue, min_offset=low, max_offset=high, drained=False))
     return result
+
+
+async def within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
+    """Wait for clients to end, and name those that do not.
+
+    A client that does not end is a bug of the client or of the laboratory.
+    """
+    task = asyncio.ensure_future(ending)
+    done, _ = await asyncio.wait([task], timeout=seconds)
+    if not done:
+        left = ", ".join(workload.working())
+        task.cancel()
+        raise SystemFailedError(f"clients did not end within {seconds:.0f} s: {left}")
+    await task

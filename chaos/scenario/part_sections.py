@@ -387,7 +387,8 @@ class OperatorSection(PartSection):
 
     With `takes_write` 1 the right to write is taken from each broker group at the end, for as long
     as a broker's periodic registration takes; with `shows_effects` 1 settings that forbid something
-    are changed then, and what they forbid is tried.
+    are changed then, and what they forbid is tried. With `deletes` 1 they have brokers delete
+    messages then, whose log is shorter when it is judged.
     """
 
     topics: int = number(2, 1, 64)
@@ -395,6 +396,7 @@ class OperatorSection(PartSection):
     calm_s: float = number(13.0, 0, 3600)
     takes_write: int = number(1, 0, 1)
     shows_effects: int = number(1, 0, 1)
+    deletes: int = number(0, 0, 1)
 
 
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(

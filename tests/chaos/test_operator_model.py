@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.access.accounts import parse_table
+from broker.entry.permission import Permission
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import parse_scenario
 from chaos.workload.context import WorkContext
@@ -127,6 +128,51 @@ async def test_every_setting_of_a_request_has_its_outcome(tmp_path: Path) -> Non
 )
 def test_account_of_the_file_may_what_it_says(account: FileAccount, may_send: bool) -> None:
     assert account.may_send() is may_send
+
+
+@pytest.mark.parametrize(
+    ("account", "may_pull"),
+    [
+        (FileAccount(white="", default="SUB", by_name=None), True),
+        (FileAccount(white="", default="SUB", by_name=None, group_default="DENY"), False),
+        (FileAccount(white="", default="DENY", by_name=None, group_default="SUB"), False),
+        (FileAccount(white="", default="SUB", by_name=None, group_default=None), False),
+        (FileAccount(white="", default="SUB", by_name=None, group_by_name="PUB"), False),
+        (
+            FileAccount(
+                white="", default=None, by_name="SUB", group_default="DENY", group_by_name="PUB|SUB"
+            ),
+            True,
+        ),
+        (FileAccount(white="", default=None, by_name=None, group_default=None, admin=True), True),
+        (FileAccount(white="", default="SUB", by_name=None, secret="other-secret"), False),
+    ],
+)
+def test_account_of_the_file_consumes_where_topic_and_group_allow_it(
+    account: FileAccount, may_pull: bool
+) -> None:
+    assert account.may_pull() is may_pull
+
+
+def test_drawn_accounts_may_what_the_brokers_say_of_them() -> None:
+    rng = random.Random(6)
+    seen = set()
+    for _ in range(100):
+        accounts = {
+            name: account
+            for name, account in next_accounts(rng).items()
+            if account.white not in ("0-255.*.*.*", "*.*.*.*")
+            and not account.secret.startswith("a")
+        }
+        rows = [account.row(name) for name, account in accounts.items()]
+        table = parse_table(json.dumps({"accounts": rows})).accounts
+        for name, account in accounts.items():
+            may_read = table[name].may("accounts", Permission.SUB)
+            may_join = table[name].may("%RETRY%accounts-readers", Permission.SUB)
+            assert account.may_pull() is (may_read and may_join)
+            assert account.may_send() is table[name].may("accounts", Permission.PUB)
+            seen.add((may_read, may_join))
+    assert len(seen) == 4
 
 
 def test_files_that_are_drawn_are_legal_and_of_all_kinds() -> None:

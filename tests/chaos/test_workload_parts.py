@@ -125,13 +125,14 @@ async def _part_at_work(
             groups={"broker-a": (place,)},
             name_servers=(NameServerPlace(name="ns", address=broker.name_server.address),),
             name_server_addresses=tuple(broker.name_servers),
+            broker_settings={},
         )
         world = cast(
             World,
             SimpleNamespace(
                 layout=layout,
                 dial_table=lambda slot: {},
-                system=SimpleNamespace(status=status),
+                system=SimpleNamespace(status=status, processes=None),
             ),
         )
         with HistoryWriter(tmp_path / "history", started_ns=0) as history:
@@ -367,7 +368,8 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
         "subscription, query_subscription_by_consumer", "known, query_topic_consume_by_who",
         "members, get_consumer_list_by_group", "asked, get_consumer_running_info",
         "status, invoke_broker_to_get_consumer_status", "group, group", "pull, pull",
-        "listed, among all groups", "fileReservedTime, settings", "cluster, cluster info",
+        "listed, among all groups", "connected, while connected", "fileReservedTime, settings",
+        "cluster, cluster info",
         "member, member group", "copies, ha status", "active, runtime",
     }  # fmt: skip
     keys = "change_s = 0.05\ncalm_s = 0\ntakes_write = 0\n"
@@ -378,6 +380,8 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
     by_heartbeats = {"members", "kind", "subscription", "known", "asked", "status"}
     effects = {row["key"]: (row["status"], row["ref"]) for row in kinds["ask"]}
     assert "send_message_v2 where timerWheelEnable is false" in effects
+    assert "send where diskSpaceWarningLevelRatio is 99" in effects
+    assert any(key.startswith("route of operator-registrations-") for key in effects)
     assert all(answered == expected for answered, expected in effects.values())
     refusals = [row["status"] for row in kinds["get"] if row["key"].startswith("refusal ")]
     assert set(refusals) == {"refused"}

@@ -1,4 +1,4 @@
-"""The file of accounts, rewritten as an operator edits it, and who may send by it.
+"""The file of accounts, rewritten as an operator edits it, and who may send and pull by it.
 
 Place in the data path: plain_acl.yml, which all brokers of the cluster read again within a second;
 the part `accounts`, once its users have ended, since an address that everybody is allowed from
@@ -24,20 +24,32 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.workload.context import Slot, WorkContext
-from chaos.workload.parts.account_model import TOPIC
+from chaos.workload.parts.account_model import READERS, TOPIC
+from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.part_sender import PartSender
 from chaos.workload.parts.settings_record import NotSureError, SettingsRecord
 from client.message import MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 from remoting.protocol.acl_signature import Signer
-from remoting.protocol.codes import ResponseCode
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.command import RemotingCommand
 
-__all__ = ["AccountFile", "FileAccount", "next_accounts"]
+__all__ = ["PULL_ANSWERS", "AccountFile", "FileAccount", "next_accounts", "pull_command"]
 
 READ_S: Final = 2.2  # within which brokers have read a changed file: they look every second
 VERSIONS: Final = 6
 TIMEOUT_MS: Final = 2_000
 UNSIGNED: Final = "nobody"
+PULL_ANSWERS: Final = frozenset(
+    {
+        ResponseCode.SUCCESS.value,
+        ResponseCode.PULL_NOT_FOUND.value,
+        ResponseCode.PULL_RETRY_IMMEDIATELY.value,
+        ResponseCode.PULL_OFFSET_MOVED.value,
+        ResponseCode.NO_PERMISSION.value,
+    }
+)
+_WITH_SUBSCRIPTION: Final = 4  # of a pull's sysFlag
 _NAMES: Final = ("file-account-a", "file-account-b", "file-account-c")
 _RIGHT: Final = "the-right-secret"
 _WRONG: Final = "another-secret"
@@ -48,23 +60,36 @@ _PERMISSIONS: Final = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccount:
-    """One account of the file. `by_name`: its permission on the topic; None: it names none."""
+    """One account of the file. `by_name`, `group_by_name`: its permission on the topic and on the
+    group; None: it names none. `default`, `group_default`: on others; None: the file has none."""
 
     white: str
-    default: str
+    default: str | None
     by_name: str | None
+    group_default: str | None = "SUB"
+    group_by_name: str | None = None
     secret: str = _RIGHT
     admin: bool = False
 
     def may_send(self) -> bool:
         """Return whether it may send to the topic, signing with the right secret."""
+        return self._may("PUB", self.by_name or self.default)
+
+    def may_pull(self) -> bool:
+        """Return whether it may pull from the topic as a member of the group."""
+        return self._may(
+            "SUB", self.by_name or self.default, self.group_by_name or self.group_default
+        )
+
+    def _may(self, word: str, *permissions: str | None) -> bool:
+        """Return whether all of the permissions have the word."""
         if self.white in _EVERYBODY:
             return True
         if self.secret != _RIGHT:
             return False
-        if self.admin and self.by_name is None:
+        if self.admin and self.by_name is None and self.group_by_name is None:
             return True
-        return "PUB" in (self.default if self.by_name is None else self.by_name)
+        return all(word in (permission or "DENY") for permission in permissions)
 
     def row(self, name: str) -> dict[str, Any]:
         """Return the account as the file has it."""
@@ -73,9 +98,13 @@ class FileAccount:
             "secretKey": self.secret,
             "whiteRemoteAddress": self.white,
             "admin": str(self.admin).lower(),
-            "defaultTopicPerm": self.default,
-            "defaultGroupPerm": "SUB",
         }
+        if self.default is not None:
+            row["defaultTopicPerm"] = self.default
+        if self.group_default is not None:
+            row["defaultGroupPerm"] = self.group_default
+        if self.group_by_name is not None:
+            row["groupPerms"] = [f"{READERS}-other=PUB|SUB", f"{READERS}={self.group_by_name}"]
         if self.by_name is not None:
             row["topicPerms"] = [f"{TOPIC}-other=DENY", f"{TOPIC}={self.by_name}"]
         return row
@@ -86,8 +115,10 @@ def next_accounts(rng: random.Random) -> dict[str, FileAccount]:
     return {
         name: FileAccount(
             white=rng.choice(_EVERYBODY if rng.random() < 0.2 else _ELSEWHERE),
-            default=rng.choice(_PERMISSIONS),
+            default=rng.choice((*_PERMISSIONS, None)),
             by_name=rng.choice(_PERMISSIONS) if rng.random() < 0.5 else None,
+            group_default=rng.choice((*_PERMISSIONS, None)),
+            group_by_name=rng.choice(_PERMISSIONS) if rng.random() < 0.4 else None,
             secret=_WRONG if rng.random() < 0.2 else _RIGHT,
             admin=rng.random() < 0.15,
         )
@@ -128,11 +159,13 @@ class AccountFile:
             white = self._rng.choice(_EVERYBODY if is_white else _ELSEWHERE[:3])
             rows = [*own, *(each.row(name) for name, each in accounts.items())]
             text = json.dumps({"globalWhiteRemoteAddresses": [white], "accounts": rows})
-            rights = dict.fromkeys((*_NAMES, UNSIGNED), is_white)
+            names = (*_NAMES, UNSIGNED)
+            rights = {key(name): is_white for key in (_sends, _pulls) for name in names}
             for name, account in accounts.items():
-                rights[name] |= account.may_send()
+                rights[_sends(name)] |= account.may_send()
+                rights[_pulls(name)] |= account.may_pull()
             await self._change(path, text.encode(), rights)
-            for name in rights:
+            for name in names:
                 await self._ask(name)
         _replace(path, first)
 
@@ -141,29 +174,42 @@ class AccountFile:
             _replace(path, text)
             return path.name
 
-        values = {self._key(name): _word(may) for name, may in rights.items()}
+        values = {key: _word(may) for key, may in rights.items()}
         await self._record.change(values, send, how="file of accounts")
         await asyncio.sleep(READ_S)
 
     async def _ask(self, name: str) -> None:
-        key = self._key(name)
-        sender = self._sender(name)
-        queue = self._rng.choice(self._queues)
+        """Have it send, and pull by the same connections."""
+        sender, queue = self._sender(name), self._rng.choice(self._queues)
+        async with sender:
+            await self._ask_send(name, sender, queue)
+            await self._ask_pull(name, sender, queue)
 
+    async def _ask_send(self, name: str, sender: Producer, queue: MessageQueue) -> None:
         async def send() -> tuple[Mapping[str, str], str]:
-            async with sender:
-                part = PartSender(
-                    self._context, sender, root=sender.instance.client_id, ref=name, rng=self._rng
-                )
-                acked = await part.send(part.make(queue.topic), queue)
+            part = PartSender(
+                self._context, sender, root=sender.instance.client_id, ref=name, rng=self._rng
+            )
+            acked = await part.send(part.make(queue.topic), queue)
             if not acked and part.refused_with != ResponseCode.NO_PERMISSION:
                 raise NotSureError("the send ended otherwise")
-            return {key: _word(acked)}, queue.broker_name
+            return {_sends(name): _word(acked)}, queue.broker_name
 
-        await self._record.ask([key], send, how="send", broker_group=queue.broker_name)
+        await self._record.ask([_sends(name)], send, how="send", broker_group=queue.broker_name)
 
-    def _key(self, name: str) -> str:
-        return f"right to send {name}"
+    async def _ask_pull(self, name: str, sender: Producer, queue: MessageQueue) -> None:
+        async def send() -> tuple[Mapping[str, str], str]:
+            answer, _ = await ask_leader(
+                sender.instance,
+                queue.broker_name,
+                lambda: pull_command(queue.topic, READERS),
+                timeout_ms=TIMEOUT_MS,
+                accept=PULL_ANSWERS,
+            )
+            may = answer.code != ResponseCode.NO_PERMISSION
+            return {_pulls(name): _word(may)}, queue.broker_name
+
+        await self._record.ask([_pulls(name)], send, how="pull", broker_group=queue.broker_name)
 
     def _sender(self, name: str) -> Producer:
         signer = None if name == UNSIGNED else Signer(name, _RIGHT)
@@ -174,6 +220,32 @@ class AccountFile:
             self._slot.dial,
             settings=ProducerSettings(timeout_ms=TIMEOUT_MS, instance=instance),
         )
+
+
+def _sends(name: str) -> str:
+    return f"right to send {name}"
+
+
+def _pulls(name: str) -> str:
+    return f"right to pull {name}"
+
+
+def pull_command(topic: str, group: str) -> RemotingCommand:
+    """Return a pull of one message, answered at once whether there is one or not."""
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "1",
+        "sysFlag": str(_WITH_SUBSCRIPTION),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subVersion": "0",
+        "subscription": "*",
+        "expressionType": "TAG",
+    }
+    return RemotingCommand(code=RequestCode.PULL_MESSAGE, ext_fields=fields)
 
 
 def _word(may: bool) -> str:

@@ -25,7 +25,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
-from chaos.workload.parts.account_file import AccountFile
+from chaos.workload.parts.account_file import PULL_ANSWERS, AccountFile, pull_command
 from chaos.workload.parts.account_model import (
     READERS,
     TOPIC,
@@ -55,17 +55,7 @@ FILTERED_SHARE: Final = 0.5  # of the questions for all users have an end of the
 ASKED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
-_WITH_SUBSCRIPTION: Final = 4  # of a pull's sysFlag
 _REFUSED: Final = ResponseCode.NO_PERMISSION.value
-_TRIED: Final = frozenset(
-    {
-        ResponseCode.SUCCESS.value,
-        ResponseCode.PULL_NOT_FOUND.value,
-        ResponseCode.PULL_RETRY_IMMEDIATELY.value,
-        ResponseCode.PULL_OFFSET_MOVED.value,
-        _REFUSED,
-    }
-)
 _FILTERS: Final = {"user": "filter", "acl": "subjectFilter"}
 _LISTS: Final = {"user": RequestCode.AUTH_LIST_USER, "acl": RequestCode.AUTH_LIST_ACL}
 
@@ -295,21 +285,8 @@ class _User:
         own = self._own
         if own is None:
             return
-        pull = {
-            "consumerGroup": READERS,
-            "topic": TOPIC,
-            "queueId": "0",
-            "queueOffset": "0",
-            "maxMsgNums": "1",
-            "sysFlag": str(_WITH_SUBSCRIPTION),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subVersion": "0",
-            "subscription": "*",
-            "expressionType": "TAG",
-        }
         tried = {
-            "pull": _command(RequestCode.PULL_MESSAGE, None, **pull),
+            "pull": pull_command(TOPIC, READERS),
             "administrate": _command(RequestCode.CLEAN_UNUSED_TOPIC, None),
         }
         for what, command in tried.items():
@@ -319,7 +296,7 @@ class _User:
                 key: str = key, command: RemotingCommand = command
             ) -> tuple[Mapping[str, str], str]:
                 answer, address = await ask_leader(
-                    own, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=_TRIED
+                    own, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=PULL_ANSWERS
                 )
                 return {key: "no" if answer.code == _REFUSED else "yes"}, address
 

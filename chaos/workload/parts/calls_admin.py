@@ -28,6 +28,7 @@ from chaos.workload.namespaces import wire_name
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.calls_sender import GROUP, Sent
 from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.operator_registrations import CLUSTER
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.part import PartKit
 from chaos.workload.same_loop import through_blocking
@@ -272,7 +273,11 @@ class AdminCalls:
         self._hold(
             "broker groups of the cluster",
             {layout.cluster: self._groups},
-            {name: sorted(groups) for name, groups in info.cluster_addr_table.items()},
+            {
+                name: sorted(groups)
+                for name, groups in info.cluster_addr_table.items()
+                if not name.startswith(CLUSTER)  # another part's own
+            },
             since_ns,
         )
         group = self._rng.choice(self._groups)

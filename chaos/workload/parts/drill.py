@@ -49,6 +49,8 @@ TIMEOUT_MS: Final = 2_000
 ERROR_SIZE_MAX: Final = 300
 CALM: Final = "calm"
 POLL_S: Final = 0.02
+FOUND_MAX: Final = 64  # messages of one query
+FOREVER_MS: Final = (1 << 62) - 1
 # Begins the name of a topic of which only a drill knows what was sent there: rules take it for one
 # of the system's own, and brokers for any other.
 UNLISTED: Final = "RMQ_SYS_"
@@ -192,6 +194,24 @@ class Drill:
         if answered != expected:
             raise Unsure
         return answer
+
+    async def find(self, topic: str, uniq_key: str, found: Sequence[str]) -> None:
+        """Ask for the messages of a topic under a UNIQ_KEY: `found`, each as "offset:value".
+        Raises Unsure, EndedError."""
+        await self.ask(
+            f"all of {topic} under its {uniq_key}",
+            RequestCode.QUERY_MESSAGE,
+            {
+                "topic": topic,
+                "key": uniq_key,
+                "maxNum": FOUND_MAX,
+                "beginTimestamp": 0,
+                "endTimestamp": FOREVER_MS,
+                "_UNIQUE_KEY_QUERY": "true",
+            },
+            expected=" ".join(["0" if found else "22", *sorted(found)]),
+            show=lambda answer: " ".join([str(answer.code), *sorted(_places_of(answer))]),
+        )
 
     async def wait_for(
         self,
@@ -360,8 +380,11 @@ def records_of(answer: RemotingCommand) -> list[MessageRecord]:
 def values_of(answer: RemotingCommand) -> str:
     """Return the offsets and values of an answer's records, as `shown_of` writes what is
     expected."""
-    shown = [
+    return ",".join(_places_of(answer))
+
+
+def _places_of(answer: RemotingCommand) -> list[str]:
+    return [
         f"{record.queue_offset}:{record.property_map().get(PROPERTY_VALUE, '?')}"
         for record in records_of(answer)
     ]
-    return ",".join(shown)

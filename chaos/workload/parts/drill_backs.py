@@ -11,6 +11,7 @@ Source: RocketMQ AbstractSendMessageProcessor.consumerSendMsgBack; C6 to C8 judg
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from chaos.workload.messages import PROPERTY_VALUE
@@ -54,6 +55,7 @@ class BackDrill:
         answer = await self._pull(RETRY_PREFIX, self._retried)
         if answer is None:
             raise Unsure
+        await self._find(RETRY_PREFIX, one, self._retried)
         await self._bury(records_of(answer)[-1].physical_offset, one, tries=2)
 
     async def _bury(self, position: int, one: Stored, *, tries: int) -> None:
@@ -61,6 +63,13 @@ class BackDrill:
         await self._send_back(position, DEAD)
         self._dead.append(self._shown(one, len(self._dead), tries=tries, is_dead=True))
         await self._pull(DLQ_PREFIX, self._dead)
+        await self._find(DLQ_PREFIX, one, self._dead)
+
+    async def _find(self, prefix: str, one: Stored, held: Sequence[str]) -> None:
+        """Ask for a message by its key, as an operator does who wants to know what became of it."""
+        places = [each.partition(" ")[0] for each in held]
+        own = [place for place in places if place.partition(":")[2] == one.value]
+        await self.drill.find(f"{prefix}{self._group}", one.uniq_key, own)
 
     async def _send_back(self, position: int, level: int) -> None:
         await self.drill.ask(

@@ -73,6 +73,7 @@ class SendDrill:
         self._stored: dict[int, list[str]] = {number: [] for number in range(self._queues)}
         self._maker = MessageMaker(prefix=f"{group}.raw", body_bytes=100, rng=rng)
         self._sent = 0
+        self._places: dict[str, str] = {}  # by UNIQ_KEY
 
     async def run(self) -> None:
         """Make the topic, send into it in all forms, and read it. Raises Unsure, EndedError."""
@@ -89,6 +90,8 @@ class SendDrill:
                 await self._be_refused()
         for number in range(self._queues):
             await self._read(number)
+        for key in rng.sample(sorted(self._places), min(2, len(self._places))):
+            await self.drill.find(self._topic, key, [self._places[key]])
         raise Unsure  # the next one makes a topic of its own
 
     # Sends -------------------------------------------------------------------------------------
@@ -157,6 +160,9 @@ class SendDrill:
             f"traced {fields.get('TRACE_ON')}, {fields.get('MSG_REGION')}",
         )
         for message, offset_msg_id in zip(messages, ids, strict=True):
+            if message.uniq_key is not None:
+                place = f"{len(stored)}:{message.properties[PROPERTY_VALUE]}"
+                self._places[message.uniq_key] = place
             stored.append(_expected(message, len(stored), number, offset_msg_id))
 
     async def _be_refused(self) -> None:

@@ -265,6 +265,9 @@ class SettingsDrill:
     async def _hold_dead(self, one: Stored, tries: int) -> None:
         self._dead.append(f"{one.value} tried {tries}")
         await self._read_dead()
+        places = enumerate(each.partition(" ")[0] for each in self._dead)
+        own = [f"{offset}:{value}" for offset, value in places if value == one.value]
+        await self.drill.find(f"{DLQ_PREFIX}{self._group}", one.uniq_key, own)
 
     async def _hold_nothing_new(self) -> None:
         await self._read_dead()

@@ -1,11 +1,13 @@
 """The part `operator`: changes what an operator may change, and asks everybody for it afterwards.
 
 Place in the data path: topics with all their settings, routes and lists of name servers
-(`chaos.workload.parts.operator_topics`), offsets of groups without members (`operator_offsets`), a
-member that comes and goes (`operator_members`), subscription groups (`operator_groups`), settings
-of brokers and who leads (`operator_brokers`), what is to be refused (`operator_refusals`), entries
-and settings of name servers and the right to write (`operator_servers`). All changes go into the
-history as `set`, all answers as `get`.
+(`chaos.workload.parts.operator_topics`), members of a broker group of its own
+(`operator_registrations`), offsets of groups without members (`operator_offsets`), a member that
+comes and goes (`operator_members`), subscription groups (`operator_groups`), settings of brokers
+and who leads (`operator_brokers`), replicas that are down (`operator_silence`), what is to be
+refused (`operator_refusals`), entries and settings of name servers and the right to write
+(`operator_servers`). All changes go into the history as `set`, all answers as `get`, or as `ask`
+where a model knows the answer.
 
 Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
 stopped, since what other replicas and name servers answer is compared only in calm times; the right
@@ -32,8 +34,11 @@ from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
 from chaos.workload.parts.operator_refusals import RefusalKeeper
+from chaos.workload.parts.operator_registrations import RegistrationKeeper
 from chaos.workload.parts.operator_requests import OperatorRequests
+from chaos.workload.parts.operator_room import RoomEffects
 from chaos.workload.parts.operator_servers import ServerKeeper, WriteRight
+from chaos.workload.parts.operator_silence import SilenceWatcher
 from chaos.workload.parts.operator_topics import TopicKeeper
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.settings_record import SettingsRecord
@@ -47,6 +52,7 @@ TOOLS: Final = "operator-tools"
 OTHERS_END_S: Final = 3.0
 LONGEST_S: Final = 45  # of the 60 s in which clients have to end
 MEMBERS: Final = 2
+SEGMENT_BYTES: Final = 64 << 20  # of the log, where the scenario has none
 _Step = Callable[[], Awaitable[None]]
 
 
@@ -66,17 +72,27 @@ class _Operator:
         client = slot.next_client()
         async with make_tool(kit.context, slot) as tool:
             members = self._members(tool.instance, client)
-            steps = [*self._steps(tool.instance, client), *(member.step for member in members)]
+            registrations = self._registrations(client)
+            steps = [
+                *self._steps(tool.instance, client),
+                *(member.step for member in members),
+                *(keeper.step for keeper in registrations),
+            ]
             self._working = len(steps)
             async with asyncio.TaskGroup() as tasks:
                 for step in steps:
                     tasks.create_task(self._keep(step, stop, drained))
+                for watcher in self._watchers(tool.instance, client):
+                    tasks.create_task(watcher.watch(stop))
             for member in members:
                 await member.end()
             await drained.wait()
             await asyncio.sleep(OTHERS_END_S)
             if self._section.takes_write:
-                await self._take_write(tool.instance, client)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._take_write(tool.instance, client))
+                    for keeper in registrations:  # in the time that this takes
+                        tasks.create_task(keeper.be_silent())
             if self._section.shows_effects:
                 await self._show_effects(tool.instance, client)
 
@@ -98,7 +114,29 @@ class _Operator:
                     queue=queues[0],
                     rng=self._child(),
                 )
-                tasks.create_task(effects.show())
+                room = RoomEffects(
+                    OperatorRequests(instance),
+                    self._record(f"{client}.room.{group}", client),
+                    Expectations(
+                        self._kit.context.history,
+                        client=f"{client}.room.{group}",
+                        client_group=TOOLS,
+                    ),
+                    places=layout.groups[group],
+                    queue=queues[0],
+                    segment_bytes=self._segment_bytes(),
+                )
+                tasks.create_task(self._show_group(effects, room))
+
+    async def _show_group(self, effects: SettingEffects, room: RoomEffects) -> None:
+        await effects.show()
+        await room.show_room()
+        if self._section.deletes:
+            await room.show_retention()
+
+    def _segment_bytes(self) -> int:
+        settings = self._kit.context.world.layout.broker_settings
+        return int(str(settings.get("segment_size_bytes_max", SEGMENT_BYTES)))
 
     async def idle(self) -> None:
         """Return at once: nothing is sent."""
@@ -179,6 +217,39 @@ class _Operator:
             )
             for group, queues in self._queues().items()
             for number in range(MEMBERS)
+        ]
+
+    def _registrations(self, client: str) -> list[RegistrationKeeper]:
+        servers = self._kit.context.world.layout.name_servers
+        return [
+            RegistrationKeeper(
+                self._kit.context,
+                self._kit.slots[NAME],
+                Expectations(
+                    self._kit.context.history,
+                    client=f"{client}.registrations.{place.name}",
+                    client_group=TOOLS,
+                ),
+                place=place,
+                others=[each for each in servers if each is not place],
+                rng=self._child(),
+            )
+            for place in servers
+        ]
+
+    def _watchers(self, instance: ClientInstance, client: str) -> list[SilenceWatcher]:
+        return [
+            SilenceWatcher(
+                self._kit.context,
+                OperatorRequests(instance),
+                Expectations(
+                    self._kit.context.history,
+                    client=f"{client}.silence.{group}",
+                    client_group=TOOLS,
+                ),
+                group=group,
+            )
+            for group in self._groups()
         ]
 
     async def _keep(self, step: _Step, stop: asyncio.Event, drained: asyncio.Event) -> None:

@@ -21,6 +21,7 @@ from chaos.workload.context import WorkContext
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.settings_record import ABSENT, SettingsRecord
+from client.errors import ClientError
 from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
@@ -39,6 +40,7 @@ _PULLED: Final = frozenset(
         _REFUSED,
     }
 )
+CONNECTED_SHARE: Final = 0.4  # of the questions to a replica go with one beside a member
 _ATTRIBUTE: Final = "priority.factor"
 _DEFAULTS: Final[Mapping[str, object]] = {
     "consumeEnable": True,
@@ -85,18 +87,26 @@ class GroupKeeper:
 
     async def step(self) -> None:
         """Ask for the group everywhere, change it, and ask the leader at once."""
+        known = True
         for place in self._context.world.layout.groups[self._broker_group]:
             await self._ask_config(place.address)
+            known &= await self._ask_connected(place.address)
         await self._ask_pull()
+        if not known:
+            self._give_up()
+            return
         deletes = self._config is not None and self._rng.random() < 0.2
         if not await (self._delete() if deletes else self._configure()):
-            self._turn += 1
-            self._config = None
+            self._give_up()
             return
         leader = self._requests.instance.routes.leader(self._broker_group)
         if leader is not None and leader.address is not None:
             await self._ask_config(leader.address)
         await self._ask_pull()
+
+    def _give_up(self) -> None:
+        self._turn += 1
+        self._config = None
 
     # Changes -----------------------------------------------------------------------------------
 
@@ -170,6 +180,8 @@ class GroupKeeper:
         values = {
             self._key("group"): config_text(config),
             self._key("listed"): listed,
+            # While a member is connected a group is listed whether it is configured or not.
+            self._key("connected"): config_text(config),
             self._key("pull"): "yes" if config["consumeEnable"] else "no",
         }
         return await self._record.change(
@@ -178,9 +190,35 @@ class GroupKeeper:
 
     # Questions ---------------------------------------------------------------------------------
 
-    async def _ask_config(self, address: str) -> None:
-        among_all = self._rng.random() < 0.5
-        key = self._key("listed" if among_all else "group")
+    async def _ask_connected(self, address: str) -> bool:
+        """Ask for all groups while a member is connected there; return whether it has left."""
+        if self._rng.random() >= CONNECTED_SHARE:
+            return True
+        client = f"{self._group}@{self._rng.getrandbits(40):x}"
+        consumer = {
+            "groupName": self._group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [{"topic": self._queue.topic, "subString": "*"}],
+        }
+        body = {"clientID": client, "producerDataSet": [], "consumerDataSet": [consumer]}
+        beat = RemotingCommand(code=RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+        fields = {"clientID": client, "consumerGroup": self._group}
+        leave = RemotingCommand(code=RequestCode.UNREGISTER_CLIENT, ext_fields=fields)
+        try:
+            await self._requests.at(address, beat)
+            await self._ask_config(address, word="connected")
+            await self._requests.at(address, leave)
+        except ClientError:
+            return False
+        return True
+
+    async def _ask_config(self, address: str, word: str | None = None) -> None:
+        """Ask for the group, alone or, with any word but "group", among all."""
+        word = word or ("listed" if self._rng.random() < 0.5 else "group")
+        among_all = word != "group"
+        key = self._key(word)
         code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
         fields = {"group": self._group}
         if among_all:
@@ -197,7 +235,7 @@ class GroupKeeper:
         await self._record.ask(
             [key],
             send,
-            how="among all groups" if among_all else "group",
+            how={"group": "group", "listed": "among all groups"}.get(word, "while connected"),
             broker_group=self._broker_group,
         )
 

@@ -26,14 +26,18 @@ class OperatorRequests:
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
 
+    async def any_at(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        """Return the answer, whatever its code."""
+        try:
+            return await self.instance.rpc.request(address, command, TIMEOUT_MS)
+        except RemotingError as error:
+            raise error_of_remoting(error, address) from error
+
     async def at(
         self, address: str, command: RemotingCommand, *, nothing: int | None = None
     ) -> RemotingCommand | None:
         """Return the answer of success; None where its code is `nothing`."""
-        try:
-            answer = await self.instance.rpc.request(address, command, TIMEOUT_MS)
-        except RemotingError as error:
-            raise error_of_remoting(error, address) from error
+        answer = await self.any_at(address, command)
         if answer.code == nothing:
             return None
         if answer.code != 0:

@@ -24,6 +24,7 @@ import asyncio
 import dataclasses
 import random
 import zlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -41,7 +42,9 @@ from chaos.workload.messages import (
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.timer_queries import DELIVERED_MAX, find_some
 from chaos.workload.pull_reader import PullReader
+from client.connection.instance import ClientInstance
 from client.errors import ClientError, UnansweredError
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
 from client.produce.producer import ProducerSettings
@@ -100,6 +103,7 @@ class TimersPart:
         self._queues = kit.context.part_queues["timers"]
         self._awaited = AwaitedValues(PATIENCE_S)
         self.sent: dict[str, tuple[Message, MessageQueue]] = {}  # by value, until it is read
+        self._delivered: deque[DeliveredMessage] = deque(maxlen=DELIVERED_MAX)
         self._expectations = Expectations(
             kit.context.history, client=f"{READERS}-expect", client_group=READERS
         )
@@ -143,7 +147,12 @@ class TimersPart:
             sent = self.sent.pop(value, None)
             if sent is not None:
                 self._hold_delivery(*sent, message)
+                self._delivered.append(message)
         self._awaited.seen(values, asyncio.get_running_loop().time())
+
+    async def find_one(self, instance: ClientInstance, rng: random.Random) -> None:
+        """Now and then, ask for a message that was delivered."""
+        await find_some(instance, self._expectations, self._delivered, rng)
 
     def _hold_delivery(self, sent: Message, queue: MessageQueue, message: DeliveredMessage) -> None:
         """Hold what a delivery says of itself against what was sent; it waits for nothing more."""
@@ -254,6 +263,7 @@ class _Sender:
         recalls = asyncio.Semaphore(RECALLS_MAX)
         async with asyncio.TaskGroup() as tasks:
             while await pace.wait(stop):
+                await self._part.find_one(self._producer.instance, self._rng)
                 delay = self._next_delay()
                 count = self._draw_count(delay)
                 victim = self._rng.randrange(count)  # one of several for one time is recalled
@@ -484,6 +494,6 @@ SPEC: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: (*_sender_slots(section), READERS),
     make=TimersPart,
-    judged_by=("D1", "D2", "D3", "D4", "D5", "A2", "A18", "A19", "A20"),
+    judged_by=("D1", "D2", "D3", "D4", "D5", "M12", "A2", "A18", "A19", "A20"),
     manifest=_manifest,
 )
