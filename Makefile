@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 # 0.4 s of processor time a broker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq campaigns outbox outbox-postgres halves clean
+.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long growth verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq campaigns outbox outbox-postgres halves clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -43,6 +43,7 @@ help:
 	@echo "make fuzz    MINUTES=$(MINUTES) each against a broker, a group and one behind accounts and TLS"
 	@echo "make random-mutants  a hundred small mistakes of the product by SEED: which does a verdict see?"
 	@echo "make mutants the simulator against every planted bug, which it must see"
+	@echo "make growth  what a group costs as topics, queues, connections, offsets, timers ... grow"
 	@echo "make outside an outsider's runs, written from the public format alone, before the verifier"
 	@echo "make security who must not get in does not: what each one hears, what the log says"
 	@echo "make interop real RocketMQ clients and RocketMQ's own tests against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
@@ -147,6 +148,11 @@ halves: $(STAMP)
 long: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m benchmarks.long_store --output figures/long_store.json
+
+# One kind of thing at a time, ten and a hundred and a thousand times as many.
+growth: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m benchmarks.growth --output figures/growth.json
 
 # A run of any size, made and judged: seconds, CPU and memory by phase, stage and rule.
 verify-scale: $(STAMP)

@@ -53,6 +53,11 @@ class FillError(Exception):
     """A request of a fill was refused; the text is the answer's."""
 
 
+def _is_unknown(answer: RemotingCommand) -> bool:
+    """Return whether the outcome is unknown: a send may be repeated under its key."""
+    return answer.code == ResponseCode.SYSTEM_ERROR and "outcome unknown" in (answer.remark or "")
+
+
 def _named(properties: Iterable[tuple[str, str]]) -> str:
     return "".join([f"{name}\x01{value}\x02" for name, value in properties])
 
@@ -73,7 +78,7 @@ class Filler:
         Raises FillError."""
         command = RemotingCommand(code=code, ext_fields=header.to_ext_fields(), body=body)
         answer = await self.client.request(self.leader, command, _TIMEOUT_MS)
-        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+        if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE or _is_unknown(answer):
             self.leader = await self._find_leader()
             answer = await self.client.request(self.leader, command, _TIMEOUT_MS)
         if answer.code:
