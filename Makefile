@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 # 0.4 s of processor time a broker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long growth verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq campaigns outbox outbox-postgres halves clean
+.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long growth verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq ha-pair campaigns outbox outbox-postgres halves clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
@@ -48,6 +48,7 @@ help:
 	@echo "make security who must not get in does not: what each one hears, what the log says"
 	@echo "make interop real RocketMQ clients and RocketMQ's own tests against ledgermq (TARGET=rocketmq: against RocketMQ itself)"
 	@echo "make beside-rocketmq throughput beside Apache RocketMQ's modes, by its own Java client, in turns"
+	@echo "make ha-pair  Apache RocketMQ's broker as a slave of ours, every queue compared"
 	@echo "make mqadmin mqadmin's commands against ledgermq, compared with RocketMQ"
 	@echo "make campaigns  default clients, Java and ours, while leaders die and members come and go"
 	@echo "make venv    the environment alone: $(LEDGERMQ)"
@@ -218,6 +219,11 @@ mqadmin: $(STAMP)
 beside-rocketmq: $(STAMP)
 	@mkdir -p figures
 	$(BIN)/python -m campaigns.interop.throughput --output figures/beside_rocketmq.json
+
+# Our master, on the engine async, and Apache RocketMQ's broker as its slave: minutes.
+ha-pair: $(STAMP)
+	@mkdir -p figures
+	$(BIN)/python -m campaigns.interop.ha_pair --output figures/ha_pair.json
 
 campaigns: $(STAMP)
 	@mkdir -p figures

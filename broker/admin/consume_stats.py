@@ -220,7 +220,12 @@ class ConsumeStatsProcessor:
         table: dict[str, dict[str, int]] = {}
         for (group, topic, queue_id), offset in offsets.items():
             table.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
-        _reply(request, {"offsetTable": table})
+        version = {  # a RocketMQ slave takes nothing without one
+            "stateVersion": self._replica.log.status().term,
+            "timestamp": self._replica.state.store_timestamp_ms,
+            "counter": 0,
+        }
+        _reply(request, {"offsetTable": table, "dataVersion": version})
 
     def _all_delay_offsets(self, request: Request) -> None:
         offsets = self._replica.state.delay_offsets

@@ -210,7 +210,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         _C.GET_ALL_CONSUMER_OFFSET,
         "consume_stats.all_consumer_offsets",
-        body="answer: offsetTable",
+        body="answer: offsetTable, dataVersion",
         needs=SIGNATURE,
         forwarded=Forwarded.FOR_OTHERS,
     ),

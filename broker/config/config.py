@@ -76,6 +76,7 @@ class BrokerConfig:
     # The engines async and sync: a configured master and its slaves, RocketMQ's names and defaults
     # but for in_sync_replicas, where 1 is RocketMQ's: sync would wait for nobody.
     master: str = ""  # node that is the master; "": the first of `peers` by name
+    master_is_foreign: bool = False  # Apache RocketMQ's: topics and offsets are copied by requests
     flush: str = "async"  # answers come at once and an fsync every 500 ms; sync: they wait for it
     sync_flush_timeout_ms: int = number(5_000, 1)
     slave_timeout_ms: int = number(3_000, 1)
@@ -146,6 +147,15 @@ class BrokerConfig:
             raise ConfigError(f"flush: {self.flush!r} is not one of {known}")
         if self.master and self.master not in self.peers:
             raise ConfigError(f"master: {self.master!r} is not one of the peers")
+        if self.master_is_foreign and (
+            not self.is_master_slave
+            or self.node == self.master_node
+            or self.master_node not in self.brokers
+        ):
+            raise ConfigError(
+                "master_is_foreign: needs the engine async or sync, another node as master, and its"
+                " address in `brokers`"
+            )
         for key in ("listen", "advertised", "raft_listen"):
             split_address(key, getattr(self, key))
         for name, address in [*self.peers.items(), *self.brokers.items(), *self.dial.items()]:

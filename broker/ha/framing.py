@@ -184,7 +184,10 @@ def parse(buffer: bytes | memoryview, end: LogBase, *, file_left: int) -> Framed
         return _entry(view, decoded, size, end, file_left)
     if decoded.properties.startswith(_CHAIN_NAME):
         raise FramingError(f"a head of topic {decoded.topic!r}")
-    payload = _derived(decoded, record, end.position)
+    try:
+        payload = _derived(decoded, record, end.position)
+    except (RecordError, IndexError) as error:  # of its properties, or no queue of a delay level
+        raise FramingError(f"a record without a place in a queue: {error}") from error
     chain = zlib.crc32(record, _seed(end))
     return Framed(size, payload, end.position + size - len(payload), chain)
 

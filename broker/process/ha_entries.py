@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker.ha.engine import HaLog
 from broker.index.entry_reader import StoredEntry
+from raft.log.log_format import CorruptLogError
 from raft.replicated_log import ReplicatedLog
 
 __all__ = ["HaEntryReader"]
@@ -21,7 +22,11 @@ class HaEntryReader:
         self._log = log
 
     def read(self, position: int) -> StoredEntry:
-        """See EntryReader."""
-        framed = self._log.entry_at(position)
+        """See EntryReader. Where a slave's log was cut, no entry may begin at a position that the
+        index has: that is a LookupError, too."""
+        try:
+            framed = self._log.entry_at(position)
+        except CorruptLogError as error:
+            raise LookupError(str(error)) from error
         end = position + framed.size
         return StoredEntry(end, framed.chain, framed.payload, framed.position)

@@ -38,6 +38,7 @@ from broker.index.indexer import Indexer
 from broker.leader.proposer import Proposer
 from broker.pop.revive import PopRevive
 from broker.process.housekeeping import Housekeeper
+from broker.process.master_copies import MasterCopies
 from broker.process.processors import Processors
 from broker.process.registration import Registration
 from broker.process.replication import entry_reader, open_log
@@ -65,6 +66,7 @@ from raft.fail_stop import FailStop
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
 from raft.stalls import SAMPLE_S, Stalls
 from remoting.connections.connection import Connection
+from remoting.connections.greeting import Greeting
 from remoting.connections.open_files import open_files_max, raise_open_files_limit
 from remoting.connections.rpc import RemotingClient
 from remoting.connections.server import RemotingServer
@@ -75,6 +77,8 @@ from remoting.records.message import UniqueIdGenerator
 __all__ = ["Broker", "run_broker"]
 
 _log = logging.getLogger(__name__)
+_FAST_PORT_BELOW: Final = 2
+"""RocketMQ's fastListenPort stands so far below the port of clients; its slaves dial it."""
 _CLOCK_MS: Final = 200
 _HELD_PULLS_SCAN_MS: Final = 100
 _CHECK_SLICES_MS: Final = 25
@@ -153,17 +157,8 @@ class Broker:
         self._delivery = DelayDelivery(*parts)
         self._revive = PopRevive(*parts)
         self._indexer = self._make_indexer(applied) if config.message_index_enable else None
-        host, port = split_address("listen", config.listen)
-        self._server = RemotingServer(
-            host,
-            port,
-            self._on_request,
-            self._on_close,
-            connections_max=config.connections_max,
-            reserved_max=config.connections_reserved,
-            reserved_codes=OPERATORS,
-            greeting=greeting,
-        )
+        self._server = self._make_server(greeting, 0)
+        self._fast_server = self._make_server(greeting, _FAST_PORT_BELOW)
         self._processors = Processors(
             *parts, self.desk, self._tasks, self._indexer, switches=switches
         )
@@ -178,6 +173,21 @@ class Broker:
         """Return a buffer for the indexer, where it knows the framing of what is applied."""
         has_framing = not config.is_master_slave
         return AppliedEntries() if config.message_index_enable and has_framing else None
+
+    def _make_server(self, greeting: Greeting, below: int) -> RemotingServer:
+        """Return a server for clients, on the port so far below that of the configuration."""
+        config = self.config
+        host, port = split_address("listen", config.listen)
+        return RemotingServer(
+            host,
+            port - below,
+            self._on_request,
+            self._on_close,
+            connections_max=config.connections_max,
+            reserved_max=config.connections_reserved,
+            reserved_codes=OPERATORS,
+            greeting=greeting,
+        )
 
     def _make_replica(self, state: BrokerState) -> Replica:
         config = self.config
@@ -242,6 +252,11 @@ class Broker:
         """Recover the log and listen. Raises OSError, CorruptLogError and the like."""
         await self.log.start()
         await self._server.start()
+        if self.config.is_master_slave and self.config.node == self.config.master_node:
+            try:
+                await self._fast_server.start()
+            except OSError as error:
+                _log.warning("RocketMQ's slaves can't copy topics from here: %s", error)
         self._started = True
 
     async def serve(self) -> None:
@@ -255,6 +270,9 @@ class Broker:
             group.create_task(self._fail_with(self._tasks.wait_failed()))
             group.create_task(self.replica.clocks.run(self._remoting))
             group.create_task(self._rounds().run())
+            if self.config.master_is_foreign:
+                copies = MasterCopies(self.replica, self._remoting, self._registration.changed)
+                group.create_task(copies.run())
             for name_server in self.config.name_servers:
                 group.create_task(self._registration.run(name_server))
 
@@ -300,6 +318,7 @@ class Broker:
         self.desk.pop_polling.release_all()
         await self._tasks.stop()
         await self._server.stop()
+        await self._fast_server.stop()
         await self._remoting.close()
         self._queues.close()
 

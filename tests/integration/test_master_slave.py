@@ -79,6 +79,15 @@ def stored(address: str) -> list[bytes]:
     return sorted(bodies)
 
 
+def found(address: str, key: str) -> list[bytes]:
+    """Return the bodies that the index finds by a key."""
+    fields = {"topic": TOPIC, "key": key, "maxNum": "8"}
+    times = {"beginTimestamp": "0", "endTimestamp": str(1 << 42)}
+    answer = request(address, RemotingCommand(code=12, ext_fields={**fields, **times}))
+    assert isinstance(answer, RemotingCommand)
+    return [record.body for record in decode_records(answer.body)]
+
+
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_master_alone_keeps_what_it_has_answered(tmp_path: Path, flush: str) -> None:
     directory = tmp_path.resolve()
@@ -90,10 +99,12 @@ def test_a_master_alone_keeps_what_it_has_answered(tmp_path: Path, flush: str) -
     try:
         assert set(asyncio.run(send(status.name_servers[0], bodies))) == {"SEND_OK"}
         assert stored(node.address) == bodies
+        assert found(node.address, "00000150") == [bodies[150]]
         table.stop([name], timeout_s=0)  # SIGKILL follows SIGTERM at once
         table.start(name, cluster.broker_process(directory, name))
         asyncio.run(cluster.await_ready(table, cluster.load_layout(directory)))
         assert stored(node.address) == bodies
+        assert found(node.address, "00000003") == [bodies[3]]
         assert len(list((directory / "nodes").rglob("ha/commitlog/*"))) > 3
         assert asyncio.run(send(status.name_servers[0], [b"more" * 2])) == ["SEND_OK"]
     finally:

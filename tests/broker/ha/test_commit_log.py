@@ -104,6 +104,15 @@ def test_a_record_of_rocketmq_is_an_entry_of_its_own() -> None:
     assert framed.position + len(framed.payload) == 100 + len(data)
 
 
+def test_a_record_that_has_no_place_in_a_queue_is_refused() -> None:
+    data = record("SCHEDULE_TOPIC_XXXX", 0, 0, b"late")
+    assert parse(data, START, file_left=FILE_SIZE).payload is not None
+    wrong = bytearray(data)
+    wrong[12:16] = (99).to_bytes(4, "big")  # no queue of a delay level
+    with pytest.raises(FramingError, match="without a place"):
+        parse(bytes(wrong), START, file_left=FILE_SIZE)
+
+
 def test_a_blank_ends_its_file_and_nothing_else() -> None:
     assert parse(encode_blank(50), START, file_left=50).payload is None
     with pytest.raises(FramingError, match="BLANK of 50 bytes"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,8 @@ import pytest
 from broker.entry.payload import UNIT, decode_payload
 from broker.ha.config import HaConfig
 from broker.ha.engine import HaLog
+from broker.ha.framing import HEAD_OVERHEAD
+from broker.process.ha_entries import HaEntryReader
 from raft.log.disk import OsDiskFile
 from raft.messages import NodeId
 from raft.replicated_log import (
@@ -252,6 +255,20 @@ async def test_a_payload_that_fits_no_file_is_refused(tmp_path: Path) -> None:
             log.propose(fill(bytes(FILE_SIZE)))
         assert (await log.propose(fill(b"fits"))).index == 1
         assert len(machine.entries) == 1
+
+
+async def test_only_where_an_entry_begins_one_is_read(tmp_path: Path) -> None:
+    """Positions of an index may be of another log: a slave's was cut."""
+    async with running(tmp_path) as (log, machine):
+        await write(log, 3, size=50)
+        reader = HaEntryReader(log)
+        begins: dict[int, bytes | None] = {}
+        for position in range(log.retention_bounds().end_position + 10):
+            with contextlib.suppress(LookupError):
+                begins[position] = reader.read(position).payload
+        payloads = [entry.payload for entry in machine.entries]
+        starts = [entry.position - HEAD_OVERHEAD for entry in machine.entries]
+        assert [begins[start] for start in starts] == payloads
 
 
 async def test_a_store_of_another_engine_is_refused(tmp_path: Path) -> None:
