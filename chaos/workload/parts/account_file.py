@@ -50,7 +50,7 @@ PULL_ANSWERS: Final = frozenset(
     }
 )
 _WITH_SUBSCRIPTION: Final = 4  # of a pull's sysFlag
-_NAMES: Final = ("file-account-a", "file-account-b", "file-account-c")
+_NAMES: Final = tuple(f"file-account-{letter}" for letter in "abcdef")
 _RIGHT: Final = "the-right-secret"
 _WRONG: Final = "another-secret"
 _EVERYBODY: Final = ("0-255.*.*.*", "*.*.*.*")
@@ -114,13 +114,13 @@ def next_accounts(rng: random.Random) -> dict[str, FileAccount]:
     """Draw the accounts of the next version; some are left out."""
     return {
         name: FileAccount(
-            white=rng.choice(_EVERYBODY if rng.random() < 0.2 else _ELSEWHERE),
+            white=rng.choice(_EVERYBODY if rng.random() < 0.1 else _ELSEWHERE),
             default=rng.choice((*_PERMISSIONS, None)),
-            by_name=rng.choice(_PERMISSIONS) if rng.random() < 0.5 else None,
+            by_name=rng.choice(_PERMISSIONS) if rng.random() < 0.4 else None,
             group_default=rng.choice((*_PERMISSIONS, None)),
-            group_by_name=rng.choice(_PERMISSIONS) if rng.random() < 0.4 else None,
-            secret=_WRONG if rng.random() < 0.2 else _RIGHT,
-            admin=rng.random() < 0.15,
+            group_by_name=rng.choice(_PERMISSIONS) if rng.random() < 0.3 else None,
+            secret=_WRONG if rng.random() < 0.1 else _RIGHT,
+            admin=rng.random() < 0.1,
         )
         for name in _NAMES
         if rng.random() < 0.85

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from chaos.scenario.part_sections import OperatorSection
@@ -33,6 +33,7 @@ from chaos.workload.parts.operator_effects import SettingEffects
 from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
+from chaos.workload.parts.operator_pulls import PullBounds
 from chaos.workload.parts.operator_refusals import RefusalKeeper
 from chaos.workload.parts.operator_registrations import RegistrationKeeper
 from chaos.workload.parts.operator_requests import OperatorRequests
@@ -52,6 +53,7 @@ TOOLS: Final = "operator-tools"
 OTHERS_END_S: Final = 3.0
 LONGEST_S: Final = 45  # of the 60 s in which clients have to end
 MEMBERS: Final = 2
+BODY_BYTES_MAX: Final = 64 << 10  # of messages of which a pull brings as many as are counted
 SEGMENT_BYTES: Final = 64 << 20  # of the log, where the scenario has none
 _Step = Callable[[], Awaitable[None]]
 
@@ -99,6 +101,7 @@ class _Operator:
     async def _show_effects(self, instance: ClientInstance, client: str) -> None:
         """Have settings of all broker groups forbid what they are about, one after the other."""
         layout = self._kit.context.world.layout
+        body_bytes = self._kit.context.scenario.workload.body_bytes
         async with asyncio.TaskGroup() as tasks:
             for group, queues in self._queues().items():
                 effects = SettingEffects(
@@ -126,10 +129,29 @@ class _Operator:
                     queue=queues[0],
                     segment_bytes=self._segment_bytes(),
                 )
-                tasks.create_task(self._show_group(effects, room))
+                bounds = [
+                    PullBounds(
+                        OperatorRequests(instance),
+                        self._record(f"{client}.bounds.{group}", client),
+                        Expectations(
+                            self._kit.context.history,
+                            client=f"{client}.bounds.{group}",
+                            client_group=TOOLS,
+                        ),
+                        places=layout.groups[group],
+                        queue=queue,
+                    )
+                    for queue in self._kit.context.queues
+                    if queue.broker_name == group and body_bytes <= BODY_BYTES_MAX
+                ]
+                tasks.create_task(self._show_group(effects, room, bounds[:1]))
 
-    async def _show_group(self, effects: SettingEffects, room: RoomEffects) -> None:
+    async def _show_group(
+        self, effects: SettingEffects, room: RoomEffects, bounds: Sequence[PullBounds]
+    ) -> None:
         await effects.show()
+        for each in bounds:
+            await each.show()
         await room.show_room()
         if self._section.deletes:
             await room.show_retention()
