@@ -328,7 +328,18 @@ async def test_clients_of_applications_are_served_as_is_expected(tmp_path: Path)
     for words in (
         *("ids that several producers", "suspended before its start", "suspended before a member"),
         *("GET_PRODUCER_CONNECTION_LIST", "GET_CONSUMER_CONNECTION_LIST", "half that it sent"),
-        *("request of a client", "without a trace", "popper that lost"),
+        *(
+            "request of a client",
+            "without a trace",
+            "popper that lost",
+            "deliveries that are missing",
+        ),
+        *(
+            "dead letters of a group",
+            "first message at",
+            "begins at the end",
+            "polled behind a seek",
+        ),
     ):
         assert words in _asked(tmp_path)
 

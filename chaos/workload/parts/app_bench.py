@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from chaos.workload.context import Slot
 from chaos.workload.expectations import Expectations
-from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import UNLISTED
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.part import PartKit
@@ -163,6 +162,11 @@ class Bench:
                 dropped += 1
         return dropped
 
+    @staticmethod
+    async def pause() -> None:
+        """Wait a moment, between two looks at what is to change."""
+        await asyncio.sleep(POLL_S)
+
     # Expectations ------------------------------------------------------------------------------
 
     def hold(
@@ -183,9 +187,8 @@ class Bench:
         whether it is that."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
-        never = asyncio.Event()
         while (shown := probe()) != expected and loop.time() < end_s:
-            await sleep_until_set(never, POLL_S)
+            await self.pause()
         self.hold(f"{question}, within {within_s:g} s", expected=expected, answered=shown)
         return bool(shown == expected)
 

@@ -97,7 +97,8 @@ class CutOffMember:
     async def _cut_off(self) -> None:
         """Cut the member off, and wait until its locks are over. Raises LinksError."""
         world = self._bench.kit.context.world
-        places = [place.name for place in (*world.layout.brokers, *world.layout.name_servers)]
+        places = [place.name for place in world.layout.brokers]
+        places += [server.name for server in world.layout.name_servers]
         await asyncio.sleep(COMMIT_MS * 2 / 1000)  # what it consumed is committed
         await world.links.cut(both_ways([self._bench.slot.name], places), self._bench.name)
 

@@ -12,6 +12,7 @@ Source: RocketMQ ClientChannelInfo, ProducerManager.doChannelCloseEvent; docs/CL
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Final
@@ -29,6 +30,7 @@ from client.produce.transaction_producer import (
     TransactionSettings,
 )
 from remoting.protocol.codes import RequestCode
+from remoting.records.property_names import PropertyName
 
 __all__ = ["LostConnections"]
 
@@ -37,6 +39,10 @@ FORGOTTEN_S: Final = 0.3  # by when a broker has seen that a connection has ende
 KNOWN_S: Final = 2.0
 ASK_EVERY_S: Final = 0.1
 INVISIBLE_MS: Final = 20_000
+POLL_MS: Final = 200
+HELD_MS: Final = 8_000
+ENDS_S: Final = 0.5
+AT_ONCE: Final = 4
 GIVEN_S: Final = 4.0
 REPLY_MS: Final = 2_500
 CHECK_SLACK_S: Final = 3.0
@@ -54,30 +60,41 @@ class LostConnections:
         self._replier = bench.producer()
         self._responder = bench.consumer(self._answer)
         self._responder.subscribe(bench.topic)
-        self._popper = PopConsumer(
-            f"{bench.name}-poppers",
-            bench.kit.context.name_servers,
-            bench.slot.dial,
-            settings=bench.pop_settings(),
+        self._popper, self._holder = (
+            PopConsumer(
+                f"{bench.name}-{group}",
+                bench.kit.context.name_servers,
+                bench.slot.dial,
+                settings=bench.pop_settings(),
+            )
+            for group in ("poppers", "poppers")
         )
-        self._producer = TransactionProducer(
-            f"{bench.name}-askers",
-            bench.kit.context.name_servers,
-            self,
-            bench.slot.dial,
-            settings=TransactionSettings(producer=bench.producer_settings()),
+        self._producer, self._twin = (
+            TransactionProducer(
+                f"{bench.name}-{group}",
+                bench.kit.context.name_servers,
+                self,
+                bench.slot.dial,
+                settings=TransactionSettings(producer=bench.producer_settings()),
+            )
+            for group in ("askers", "askers")
         )
 
     async def run(self) -> None:
         """Lose the connections of each client, a few times. Raises ClientError."""
         await self._bench.make_topic(QUEUES)
-        async with self._replier, self._responder, self._popper, self._producer:
+        clients = (self._replier, self._responder, self._popper, self._holder, self._producer)
+        async with contextlib.AsyncExitStack() as stack:
+            for client in (*clients, self._twin):
+                await stack.enter_async_context(client)
             await self._send_and_see()
             await self._producer.send(self._bench.message())  # knows a route, and is known
             for _ in range(ROUNDS):
                 await self._lose_producer()
                 await self._lose_responder()
                 await self._lose_popper()
+            await self._ask_at_once()
+            await self._lose_held_pop()
             await self._lose_asked()
 
     # The producer --------------------------------------------------------------------------------
@@ -92,16 +109,26 @@ class LostConnections:
             RequestCode.GET_PRODUCER_CONNECTION_LIST, "producerGroup", producer.group
         )
         bench.drop_connections(producer.instance)
-        message = bench.message()
+        await self._ask(producer, "of a client that had lost its connections")
+
+    async def _ask(self, producer: TransactionProducer, whose: str) -> None:
+        """Request once, and hold that it gets its own reply. Raises ClientError."""
+        message = self._bench.message()
         try:
             reply = await producer.request(message, REPLY_MS)
             answered = "its reply" if reply.body == b"re " + message.body else "another reply"
         except NoReplyError:
             answered = "no reply"
-        bench.hold(
-            "request of a client that had lost its connections",
-            expected="its reply",
-            answered=answered,
+        self._bench.hold(f"request {whose}", expected="its reply", answered=answered)
+
+    async def _ask_at_once(self) -> None:
+        """Have two clients of a process request at one time, several times each."""
+        await asyncio.gather(
+            *(
+                self._ask(producer, "of one of several clients")
+                for producer in (self._producer, self._twin)
+                for _ in range(AT_ONCE)
+            )
         )
 
     async def _lose_asked(self) -> None:
@@ -154,23 +181,56 @@ class LostConnections:
     async def _lose_popper(self) -> None:
         """Lose the connections between two pops, and behind them, so that what was popped is
         acknowledged over new ones. Raises ClientError."""
-        bench, popper = self._bench, self._popper
-        bench.drop_connections(popper.instance)
+        bench = self._bench
+        bench.drop_connections(self._popper.instance)
         message = bench.message()
         await self._replier.send(message)
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVEN_S
-        popped: set[bytes] = set()
-        while message.body not in popped and loop.time() < end_s:
-            found = await popper.pop(
-                bench.topic, count_max=32, invisible_ms=INVISIBLE_MS, poll_ms=200
-            )
-            bench.drop_connections(popper.instance)
-            for each in found:
-                await popper.ack(each)
-            popped.update(each.message.body for each in found)
+        popped = await self._pop_until(message.body, GIVEN_S, drops=True)
         bench.hold(
             f"whether a popper that lost its connections has a message, within {GIVEN_S:g} s",
+            expected=True,
+            answered=message.body in popped,
+        )
+
+    async def _pop_until(
+        self, body: bytes | None, within_s: float, *, drops: bool = False
+    ) -> set[bytes]:
+        """Pop and acknowledge until a body was popped, or the time is over; return what was.
+        `drops`: connections are lost before each acknowledgement. Raises ClientError."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        popped: set[bytes] = set()
+        while body not in popped and loop.time() < end_s:
+            found = await self._popper.pop(
+                self._bench.topic, invisible_ms=INVISIBLE_MS, poll_ms=POLL_MS
+            )
+            if drops:
+                self._bench.drop_connections(self._popper.instance)
+            for each in found:
+                await self._popper.ack(each)
+            popped.update(each.message.body for each in found)
+        return popped
+
+    async def _lose_held_pop(self) -> None:
+        """Lose the connection of a pop that is held: what comes then is for others at once. Raises
+        ClientError."""
+        bench = self._bench
+        await self._pop_until(None, ENDS_S)  # nothing is left
+        held = asyncio.create_task(
+            self._holder.pop(bench.topic, invisible_ms=INVISIBLE_MS, poll_ms=HELD_MS)
+        )
+        await asyncio.sleep(FORGOTTEN_S)
+        await self._holder.crash()
+        await asyncio.wait([held])
+        lost = held.exception()
+        if not isinstance(lost, ClientError):
+            return  # a message was on its way to it: nothing can be said
+        await asyncio.sleep(FORGOTTEN_S)
+        message = bench.message()
+        await self._replier.send(message)
+        popped = await self._pop_until(message.body, GIVEN_S)
+        bench.hold(
+            "whether a message is popped that came when a held pop's client was gone",
             expected=True,
             answered=message.body in popped,
         )
@@ -178,7 +238,7 @@ class LostConnections:
     async def _answer(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
         for message in messages:
             self._given.add(message.body)
-            if message.properties.get("REPLY_TO_CLIENT"):
+            if message.properties.get(PropertyName.REPLY_TO_CLIENT):
                 try:
                     await self._replier.reply(message, b"re " + message.body, REPLY_MS)
                 except ClientError:
@@ -199,7 +259,7 @@ class LostConnections:
             shown = [str(row.get("clientId")) for row in rows]
             await asyncio.sleep(0.1)
         self._bench.hold(
-            f"clients that {code.name} lists behind a lost connection, within {KNOWN_S:g} s",
-            expected=[owner.client_id],
-            answered=shown,
+            f"whether {code.name} lists a client behind a lost connection, within {KNOWN_S:g} s",
+            expected="it is there",
+            answered="it is there" if owner.client_id in shown else shown,
         )

@@ -174,9 +174,8 @@ class OvertakenGroups:
     async def _await_all(self, given: Given) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + GIVEN_S
-        never = asyncio.Event()
         while self._is_left(given) and loop.time() < end_s:
-            await sleep_until_set(never, RETRY_S)
+            await self._bench.pause()
 
     async def _poll(self, way: str, given: Given) -> None:
         loop = asyncio.get_running_loop()

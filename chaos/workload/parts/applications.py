@@ -20,10 +20,13 @@ from chaos.links.base import LinksError
 from chaos.scenario.part_sections import ApplicationsSection
 from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.app_cut_off import CutOffMember
+from chaos.workload.parts.app_found import FoundPlaces
 from chaos.workload.parts.app_gone import GoneProducers
 from chaos.workload.parts.app_ids import hold_ids
 from chaos.workload.parts.app_lost import LostConnections
 from chaos.workload.parts.app_overtaken import OvertakenGroups
+from chaos.workload.parts.app_polls import PollingMember
+from chaos.workload.parts.app_refusals import RefusedMessages
 from chaos.workload.parts.app_suspended import SuspendedMember
 from chaos.workload.parts.app_traces import FullTraces
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -32,7 +35,10 @@ from client.errors import ClientError
 __all__ = ["SPEC"]
 
 NAME: Final = "applications"
-DRILLS: Final = ("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken")
+DRILLS: Final = (
+    *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
+    *("refusals", "found", "polls"),
+)
 
 Drill = Callable[[Bench], Awaitable[None]]
 
@@ -65,6 +71,9 @@ class ApplicationsPart:
                 "lost": lambda bench: LostConnections(bench).run(),
                 "suspended": lambda bench: SuspendedMember(bench).run(),
                 "cut": self._cut_off,
+                "refusals": lambda bench: RefusedMessages(bench).run(),
+                "polls": lambda bench: PollingMember(bench).run(),
+                "found": lambda bench: FoundPlaces(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),
                 "overtaken": lambda _: overtaken.come_back(),
