@@ -143,6 +143,12 @@ class RefusedMessages:
             for name, case in _CASES.items():
                 await self._hold_dead(name, messages[name], is_dead=not case.ok)
             await self._stop_in_the_middle(producer.send)
+        for name, case in _CASES.items():
+            bench.hold(
+                f"failures with which a message was given in all that is failed: {name}",
+                expected=list(case.counts),
+                answered=given[name].counts,
+            )
 
     def _message(self, name: str) -> Message:
         return self._bench.message(tags=name, keys=(f"key-{name}",), properties={PROPERTY: name})
