@@ -20,6 +20,7 @@ from remoting.connections.config_values import number
 __all__ = [
     "PART_SECTIONS",
     "AccountsSection",
+    "ApplicationsSection",
     "AssignmentsSection",
     "BroadcastSection",
     "DeletionsSection",
@@ -399,6 +400,17 @@ class OperatorSection(PartSection):
     deletes: int = number(0, 0, 1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationsSection(PartSection):
+    """Clients as applications have them, which lose connections, are cut off, suspended and gone;
+    once, `calm_s` behind the load. With `overtaken` 1 a topic is filled as long as the load lasts,
+    for a log that retention cuts meanwhile; halves whose producers are gone would stop it, and are
+    left out."""
+
+    calm_s: float = number(4.0, 0, 3600)
+    overtaken: int = number(0, 0, 1)
+
+
 PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
     {
         "timers": TimersSection,
@@ -422,6 +434,7 @@ PART_SECTIONS: Final[Mapping[str, type[PartSection]]] = MappingProxyType(
         "drills": DrillsSection,
         "calls": CallsSection,
         "operator": OperatorSection,
+        "applications": ApplicationsSection,
     }
 )
 """Section by part. A part's name is its key in [workload.NAME] and the prefix of its topics,

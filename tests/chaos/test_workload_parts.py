@@ -26,7 +26,9 @@ from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.part import PartKit, WorkloadPart
 from chaos.worlds.world import World
+from client.consume.push_consumer import PushConsumer
 from client.message import MessageQueue
+from client.trace import tracer
 from tests.chaos.histories import ops_of
 from tests.client.real_broker import make_topic, real_broker
 from verify.catalogue.rule_files import BUILT_IN_RULES, read_rules
@@ -108,12 +110,14 @@ def test_a_reader_that_has_fallen_behind_is_waited_for_while_it_comes_nearer() -
 async def _part_at_work(
     tmp_path: Path, name: str, keys: str, *, load_s: float
 ) -> AsyncIterator[tuple[WorkloadPart, asyncio.Event]]:
-    """The part on its topic of two queues; yields it with the event that stops its senders."""
+    """The part on its topic of two queues, if it has one; yields it with the event that stops its
+    senders."""
     text = f"[load]\nseconds = {load_s}\n[workload]\nimpatient_share = 0\n[workload.{name}]\n{keys}"
     scenario = parse_scenario(text, name="x")
     async with real_broker(tmp_path) as broker:
-        (topic,) = part_topics(scenario)[name]
-        await make_topic(broker, topic, 2)
+        topics = part_topics(scenario)[name]
+        for topic in topics:
+            await make_topic(broker, topic, 2)
         place = SimpleNamespace(name="broker-a-n0", node="n0", address=broker.address)
 
         async def status(name: str) -> SimpleNamespace:
@@ -142,7 +146,9 @@ async def _part_at_work(
                 history=history,
                 queues=(),
                 nodes={broker.address: "n0"},
-                part_queues={name: [MessageQueue(topic, "broker-a", at) for at in range(2)]},
+                part_queues={
+                    name: [MessageQueue(topic, "broker-a", at) for topic in topics for at in (0, 1)]
+                },
             )
             section = scenario.parts[name]
             slots = {
@@ -313,6 +319,51 @@ async def test_calls_are_answered_as_is_expected(tmp_path: Path) -> None:
         *("what SyncAdmin.reset_offsets passes on", "behind its deletion"),
     ):
         assert words in _asked(tmp_path)
+
+
+@pytest.mark.timeout(60)
+async def test_clients_of_applications_are_served_as_is_expected(tmp_path: Path) -> None:
+    async with _part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
+        pass
+    assert _otherwise(tmp_path) == set()
+    for words in (
+        *("ids that several producers", "suspended before its start", "suspended before a member"),
+        *("GET_PRODUCER_CONNECTION_LIST", "GET_CONSUMER_CONNECTION_LIST", "half that it sent"),
+        *(
+            "request of a client",
+            "without a trace",
+            "popper that lost",
+            "deliveries that are missing",
+        ),
+        *(
+            "dead letters of a group",
+            "first message at",
+            "begins at the end",
+            "polled behind a seek",
+        ),
+    ):
+        assert words in _asked(tmp_path)
+
+
+@pytest.mark.timeout(60)
+async def test_mistakes_of_clients_are_not_what_applications_expect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PushConsumer, "suspend", lambda *_: None)
+    monkeypatch.setattr(tracer, "record_text", lambda _: "")
+    async with _part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
+        pass
+    otherwise = "\n".join(_otherwise(tmp_path))
+    for words in (
+        *("suspended before its start", "suspended before a member left", "without a trace"),
+    ):
+        assert words in otherwise
+
+
+def _otherwise(folder: Path) -> set[str]:
+    """Return what was answered otherwise than is expected."""
+    asks = _by_kind(folder / "history")["ask"]
+    return {op["key"] for op in asks if op["ref"] not in (None, op["status"])}
 
 
 def _asked(folder: Path) -> str:

@@ -3,6 +3,6 @@
 `part` says what a part is. A part has topics, slots and consumer groups of its own, whose names
 begin with the part's, records all that it did, and names the rules that judge it.
 
-May import: `chaos.cluster`, `chaos.recording`, `chaos.scenario`, `chaos.systems`, `chaos.workload`,
-  `client`, `remoting`.
+May import: `chaos.cluster`, `chaos.links`, `chaos.recording`, `chaos.scenario`, `chaos.systems`,
+  `chaos.workload`, `client`, `remoting`.
 """

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from chaos.workload.parts import (
+    applications,
     assignments,
     broadcast,
     calls,
@@ -58,5 +59,6 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     drills.SPEC,
     calls.SPEC,
     operator.SPEC,
+    applications.SPEC,
 )
 PARTS: Final[Mapping[str, PartSpec]] = MappingProxyType({spec.name: spec for spec in _SPECS})

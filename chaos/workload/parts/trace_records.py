@@ -37,7 +37,16 @@ _PUB: Final = [
 ]
 _BEFORE: Final = ["kind", "time", "region", "group", "request", "msg_id", "retries", "keys"]
 _AFTER: Final = ["kind", "request", "msg_id", "cost", "success", "keys", "code", "time"]
-_NAMES: Final = {"Pub": _PUB, "SubBefore": _BEFORE, "SubAfter": _AFTER}
+_END: Final = [
+    *("kind", "time", "region", "group", "topic", "msg_id", "tags", "keys", "store_host", "type"),
+    *("transaction_id", "state", "from_check"),
+]
+_NAMES: Final = {
+    "Pub": _PUB,
+    "SubBefore": _BEFORE,
+    "SubAfter": _AFTER,
+    "EndTransaction": _END,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,208 @@
+"""The bench of one drill of the part `applications`: a topic of its own, clients made with the
+settings that applications leave alone, and what is expected of them.
+
+Place in the data path: clients of `client` dial from one slot, as any other part's; nothing of what
+they send and read is recorded but what a model expects of it, so their topics are ones that rules
+take for the system's own.
+
+Invariants: a client's heartbeats and route polls are RocketMQ's, thirty seconds apart, so that what
+has to come at once is not hidden by what comes soon anyway; its seed is drawn, so that a run in
+virtual time is one course.
+
+Source: docs/CLIENT.md (defaults); rule M12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from chaos.workload.context import Slot
+from chaos.workload.expectations import Expectations
+from chaos.workload.parts.drill import UNLISTED
+from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.part import PartKit
+from client.administer.admin import Admin, AdminSettings
+from client.connection.heartbeat import ConsumeFrom
+from client.connection.instance import ClientInstance, InstanceSettings
+from client.consume.listener import ConsumeListener, ConsumerObserver, PushConsumerSettings
+from client.consume.pop_consumer import PopConsumerSettings
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
+from client.consume.push_consumer import PushConsumer
+from client.errors import ClientError
+from client.message import Message, MessageQueue
+from client.produce.producer import Producer, ProducerSettings
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+
+__all__ = ["GROUP", "Bench"]
+
+GROUP: Final = "applications-asked"
+POLL_S: Final = 0.05
+TIMEOUT_MS: Final = 3_000
+REBALANCE_MS: Final = 500
+
+
+class _AnyCode:
+    """Accepts every code, since what refuses says something, too."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+class Bench:
+    """One drill's means. `began_ns`: what is expected is judged where there was no fault since."""
+
+    def __init__(self, kit: PartKit, slot: Slot, *, drill: str) -> None:
+        self.kit = kit
+        self.slot = slot
+        self.rng = random.Random(kit.rng.getrandbits(64))
+        self.name = f"applications-{drill}"
+        self.topic = f"{UNLISTED}{self.name}"
+        self.broker_group = self.rng.choice(sorted(kit.context.world.layout.groups))
+        self._numbers = itertools.count()
+        self._expectations = Expectations(
+            kit.context.history, client=slot.next_client(), client_group=GROUP
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew: what is expected from now on, and by clients of its own."""
+        self.began_ns = time.monotonic_ns()
+        servers, dial = self.kit.context.name_servers, self.slot.dial
+        self.admin = Admin(
+            servers, dial, settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=self._own())
+        )
+        self.reader = PullConsumer(GROUP, servers, dial, settings=self.tool_settings())
+
+    # Clients -----------------------------------------------------------------------------------
+
+    def _own(self) -> InstanceSettings:
+        # Clients that begin at one instant of virtual time are told apart by their addresses.
+        own = ".".join(str(self.rng.randrange(256)) for _ in range(3))
+        return InstanceSettings(
+            ip=f"127.{own}", seed=self.rng.getrandbits(32), signer=self.slot.signer
+        )
+
+    def producer_settings(self, **settings: Any) -> ProducerSettings:
+        return ProducerSettings(timeout_ms=TIMEOUT_MS, instance=self._own(), **settings)
+
+    def producer(self, **settings: Any) -> Producer:
+        return Producer(
+            f"{self.name}-producers",
+            self.kit.context.name_servers,
+            self.slot.dial,
+            settings=self.producer_settings(**settings),
+        )
+
+    def tool_settings(self) -> PullConsumerSettings:
+        """Return the settings of a client that reads, or commits, and is no member."""
+        return PullConsumerSettings(timeout_ms=TIMEOUT_MS, register=False, instance=self._own())
+
+    def pop_settings(self) -> PopConsumerSettings:
+        return PopConsumerSettings(timeout_ms=TIMEOUT_MS, instance=self._own())
+
+    def consumer_settings(self, **settings: Any) -> PushConsumerSettings:
+        """Return the settings of a member that starts at the beginning and shares queues soon."""
+        common = {"consume_from": ConsumeFrom.FIRST, "rebalance_interval_ms": REBALANCE_MS}
+        return PushConsumerSettings(**{**common, "instance": self._own(), **settings})
+
+    def consumer(
+        self,
+        listener: ConsumeListener,
+        observer: ConsumerObserver | None = None,
+        *,
+        group: str | None = None,
+        **settings: Any,
+    ) -> PushConsumer:
+        return PushConsumer(
+            group or f"{self.name}-consumers",
+            self.kit.context.name_servers,
+            listener,
+            self.slot.dial,
+            settings=self.consumer_settings(**settings),
+            observer=observer,
+        )
+
+    def message(self, **more: Any) -> Message:
+        number = next(self._numbers)
+        return Message(topic=self.topic, body=f"{self.name} {number}".encode(), **more)
+
+    async def make_topic(self, queues: int) -> list[MessageQueue]:
+        """Make the drill's topic; return its queues. Raises ClientError."""
+        await self.admin.create_topic(self.topic, queues=queues, broker_names=[self.broker_group])
+        return [MessageQueue(self.topic, self.broker_group, number) for number in range(queues)]
+
+    async def ask(
+        self, code: RequestCode, fields: Mapping[str, str], body: bytes = b""
+    ) -> RemotingCommand:
+        """Ask the broker group's leader, whatever it answers. Raises ClientError."""
+        answer, _ = await ask_leader(
+            self.admin.instance,
+            self.broker_group,
+            lambda: RemotingCommand(code=code, ext_fields=dict(fields), body=body),
+            timeout_ms=TIMEOUT_MS,
+            accept=_AnyCode(),
+        )
+        return answer
+
+    @staticmethod
+    def drop_connections(instance: ClientInstance, name_servers: Sequence[str] = ()) -> int:
+        """End all connections of a client to brokers, as a device between them may; return how
+        many there were."""
+        dropped = 0
+        for address in (*instance.routes.nodes(), *name_servers):
+            connection = instance.rpc.connection(address)
+            if connection is not None:
+                connection.abort("a device between drops it")
+                dropped += 1
+        return dropped
+
+    @staticmethod
+    async def pause() -> None:
+        """Wait a moment, between two looks at what is to change."""
+        await asyncio.sleep(POLL_S)
+
+    # Expectations ------------------------------------------------------------------------------
+
+    def hold(
+        self, question: str, *, expected: object, answered: object, is_calm: bool = True
+    ) -> None:
+        """Hold an answer; `is_calm`: judged only without a fault since the drill began."""
+        self._expectations.hold(
+            question,
+            expected=expected,
+            answered=answered,
+            calm_since=self.began_ns if is_calm else None,
+        )
+
+    async def becomes(
+        self, question: str, probe: Callable[[], object], *, expected: object, within_s: float
+    ) -> bool:
+        """Wait until `probe` shows what is expected, and hold what it shows at last; return
+        whether it is that."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        while (shown := probe()) != expected and loop.time() < end_s:
+            await self.pause()
+        self.hold(f"{question}, within {within_s:g} s", expected=expected, answered=shown)
+        return bool(shown == expected)
+
+    async def stays(
+        self, question: str, probe: Callable[[], object], *, expected: object, for_s: float
+    ) -> None:
+        """Hold what `probe` shows when the time is over, whatever faults there are."""
+        await asyncio.sleep(for_s)
+        self.hold(question, expected=expected, answered=probe(), is_calm=False)
+
+    def failed(self, error: ClientError) -> None:
+        """Hold that the drill could be carried out, which takes a cluster without faults."""
+        self.hold(
+            f"what the clients of {self.name} did",
+            expected="done",
+            answered=f"{type(error).__name__}: {error}",
+        )

@@ -1,0 +1,128 @@
+"""Clients as applications have them: made with defaults, several in a process, and through what
+happens to applications in the course of a day.
+
+Place in the data path: the drills of clients (`app_*`), each with a slot, a topic and groups of its
+own. They begin once the load is over and faults are healed, since what they expect to come at once
+is not to be expected in a fault; what has to last for long begins with the load.
+
+Invariant: a drill that a client's error ends holds that there was none.
+
+Source: docs/CLIENT.md; rule M12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from chaos.links.base import LinksError
+from chaos.scenario.part_sections import ApplicationsSection
+from chaos.workload.parts.app_bench import Bench
+from chaos.workload.parts.app_cut_off import CutOffMember
+from chaos.workload.parts.app_found import FoundPlaces
+from chaos.workload.parts.app_gone import GoneProducers
+from chaos.workload.parts.app_ids import hold_ids
+from chaos.workload.parts.app_lost import LostConnections
+from chaos.workload.parts.app_overtaken import OvertakenGroups
+from chaos.workload.parts.app_polls import PollingMember
+from chaos.workload.parts.app_refusals import RefusedMessages
+from chaos.workload.parts.app_suspended import SuspendedMember
+from chaos.workload.parts.app_traces import FullTraces
+from chaos.workload.parts.part import PartKit, PartSpec
+from client.errors import ClientError
+
+__all__ = ["SPEC"]
+
+NAME: Final = "applications"
+DRILLS: Final = (
+    *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
+    *("refusals", "found", "polls"),
+)
+
+Drill = Callable[[Bench], Awaitable[None]]
+
+
+class ApplicationsPart:
+    def __init__(self, kit: PartKit) -> None:
+        self._kit = kit
+        self._idle = asyncio.Event()
+        self._benches = {
+            drill: Bench(kit, kit.slots[f"{NAME}-{drill}"], drill=drill) for drill in DRILLS
+        }
+
+    def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
+        """What its groups consume is not recorded."""
+        return {}
+
+    async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        benches, is_cut = self._benches, bool(self._kit.section.overtaken)
+        try:
+            gone = GoneProducers(benches["gone"])
+            overtaken = OvertakenGroups(benches["overtaken"])
+            async with asyncio.TaskGroup() as tasks:
+                # An undecided half would keep retention from all that is behind it.
+                name, begin = ("overtaken", overtaken.fill) if is_cut else ("gone", gone.send)
+                tasks.create_task(self._have(benches[name], lambda _: begin(stop)))
+                await hold_ids(benches["ids"])
+            await stop.wait()
+            await asyncio.sleep(self._kit.section.calm_s)
+            drills: dict[str, Drill] = {
+                "lost": lambda bench: LostConnections(bench).run(),
+                "suspended": lambda bench: SuspendedMember(bench).run(),
+                "cut": self._cut_off,
+                "refusals": lambda bench: RefusedMessages(bench).run(),
+                "polls": lambda bench: PollingMember(bench).run(),
+                "found": lambda bench: FoundPlaces(bench).run(),
+                "traces": lambda bench: FullTraces(bench).run(),
+                "gone": lambda _: gone.come_back(),
+                "overtaken": lambda _: overtaken.come_back(),
+            }
+            async with asyncio.TaskGroup() as tasks:
+                for name, drill in drills.items():
+                    tasks.create_task(self._have(benches[name], drill))
+        finally:
+            self._idle.set()
+
+    async def _cut_off(self, bench: Bench) -> None:
+        others = self._benches["others"]
+        drill = CutOffMember(bench, others)
+        if not drill.is_possible:
+            return
+        others.begin()
+        async with others.admin, others.reader:
+            try:
+                await drill.run()
+            except LinksError:
+                return  # a world whose links can't be cut
+
+    async def _have(self, bench: Bench, drill: Drill) -> None:
+        bench.begin()
+        try:
+            async with bench.admin, bench.reader:
+                await drill(bench)
+        except ClientError as error:
+            bench.failed(error)
+
+    async def idle(self) -> None:
+        await self._idle.wait()
+
+    def is_settled(self) -> bool:
+        return True
+
+    def has_read(self) -> bool:
+        return True
+
+
+def _slots(_: ApplicationsSection) -> Sequence[str]:
+    return [f"{NAME}-{drill}" for drill in DRILLS]
+
+
+SPEC: Final = PartSpec(
+    name=NAME,
+    summary="clients with default settings that lose connections, are cut off, suspended and gone",
+    topics=lambda _: [],
+    slots=_slots,
+    make=ApplicationsPart,
+    judged_by=("M12",),
+)
