@@ -85,6 +85,7 @@ __all__ = [
     "SearchOffsetRequestHeader",
     "SendMessageRequestHeader",
     "SendMessageResponseHeader",
+    "StatusRequestHeader",
     "TopicRequestHeader",
     "TopicsByClusterRequestHeader",
     "TransferLeadershipRequestHeader",
