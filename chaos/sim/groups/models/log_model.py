@@ -223,6 +223,7 @@ class LogModel:
                 self._decide(command.half_queue_offset, command.decision, added)
             case DiscardCommand():
                 self._decide(command.half_queue_offset, "discard", added)
+                self.requests.note("discard", command.half_queue_offset)
             case CheckCommand():
                 self._counts["checks_counted"] += 1
             case DeliverCommand():

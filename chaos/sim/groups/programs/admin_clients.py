@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 
-from broker.entry.topics import TRANS_CHECK_MAX_TOPIC
+from broker.entry.topics import HALF_TOPIC, TRANS_CHECK_MAX_TOPIC
 from chaos.sim.groups.models.stored import Stored
 from chaos.sim.groups.programs.clients import PAUSE_AFTER_ERROR_S, TOPIC, Desk, until_known
 from chaos.sim.groups.programs.reset_clients import RESET_GROUP
@@ -28,10 +28,11 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand
 from remoting.records.message_id import offset_msg_id
 
-__all__ = ["OnewayCommitter", "Registrar", "Resumer"]
+__all__ = ["Discarder", "OnewayCommitter", "Registrar", "Resumer"]
 
 ONEWAY_GROUP = "OW"
 _TIMEOUT_MS = 3_000
+_NEWEST_HALVES = 5
 _PACE = 3  # so many times rarer than sends
 _USERS = ("ada", "bob")
 _DELETE_GROUP_RATE = 0.2
@@ -174,6 +175,47 @@ class Resumer:
                 policy=RetryPolicy(attempts_max=1),
             )
             request.is_done = True
+
+
+class Discarder:
+    """Discards halves as an operator does, undecided or not."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def run(self) -> None:
+        desk, rng = self._desk, current().rng
+        settings = AdminSettings(timeout_ms=_TIMEOUT_MS, instance=desk.instance())
+        admin = Admin(desk.name_servers, settings=settings)
+        await admin.start()
+        while True:
+            pace = _PACE * desk.options.transaction_interval_ms / 1000
+            await asyncio.sleep(rng.expovariate(1) * pace)
+            halves = desk.checker.stored_in(HALF_TOPIC)
+            if not desk.sending or not halves:
+                continue
+            await self._discard(admin, rng.choice(halves[-_NEWEST_HALVES:]))
+
+    async def _discard(self, admin: Admin, half: Stored) -> None:
+        """Request a discard. The check-back may discard the same half behind a refusal, so that
+        refusals say nothing; nor does an answer without a copy, of what was discarded before."""
+        message_id = offset_msg_id("10.0.1.1", 10_911, half.position)
+        with self._desk.checker.requests.request("discard", half.queue_offset) as request:
+            try:
+                answer, _ = await call_group(
+                    admin.instance,
+                    GROUP,
+                    lambda: RemotingCommand(
+                        code=RequestCode.LEDGERMQ_DISCARD_HALF, ext_fields={"msgId": message_id}
+                    ),
+                    topic=TOPIC,
+                    timeout_ms=_TIMEOUT_MS,
+                    policy=RetryPolicy(attempts_max=1),
+                )
+            except ClientError:
+                self._desk.counts["reads_failed"] += 1
+            else:
+                request.is_done = "msgId" in answer.ext_fields
 
 
 class OnewayCommitter:

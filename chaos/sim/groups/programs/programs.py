@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from chaos.sim.groups.programs.admin_clients import OnewayCommitter, Registrar, Resumer
+from chaos.sim.groups.programs.admin_clients import Discarder, OnewayCommitter, Registrar, Resumer
 from chaos.sim.groups.programs.clients import Desk, Sender
 from chaos.sim.groups.programs.deleter import Deleter
 from chaos.sim.groups.programs.lock_clients import OrderlyConsumer
@@ -45,6 +45,7 @@ def client_programs(desk: Desk, rng: random.Random) -> list[Program]:
         programs += [RewoundConsumer(desk).run, Resetter(desk).run]
     for _ in range(options.admin_count):
         programs += [Registrar(desk).run, Resumer(desk).run, OnewayCommitter(desk).run]
+        programs.append(Discarder(desk).run)
     for _ in range(options.shaper_count):
         programs += [Reshaper(desk).run, Tuner(desk).run]
     programs += [OrderlyConsumer(desk).run for _ in range(options.orderly_consumer_count)]
