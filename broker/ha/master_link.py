@@ -66,6 +66,7 @@ class MasterLink:
         self._idle_heartbeats = 0
         self._steps_back = 0  # files that the next comparison begins before the last entry's
         self._has_room = True
+        self._told = ""  # the last warning, which is not repeated at every attempt
 
     @property
     def has_room(self) -> bool:
@@ -80,7 +81,9 @@ class MasterLink:
             try:
                 await self._follow(self._config.dial.get(address, address))
             except (_LinkError, FramingError, EOFError, TimeoutError, ConnectionError) as error:
-                _log.warning("the link to the master at %s is down: %r", address, error)
+                text = f"the link to the master at {address} is down: {error!r}"
+                _log.log(logging.DEBUG if text == self._told else logging.WARNING, "%s", text)
+                self._told = text
             await asyncio.sleep(self._config.reconnect_ms / 1000)
 
     async def _follow(self, address: str) -> None:
