@@ -30,9 +30,13 @@ class SubscriptionDrill:
         self.drill = drill
         self._group = group
         self._node: str | None = None
+        self._has_begun = False
 
     async def run(self) -> None:
         """Pull before the first heartbeat, and after each. Raises Unsure, EndedError."""
+        if self._has_begun:  # the drill before it ended in the middle of this
+            raise Unsure
+        self._has_begun = True
         await self._refused(0, _NOT_EXIST)
         versions = itertools.count(5)
         for version in itertools.islice(versions, CHANGES):
