@@ -242,6 +242,29 @@ async def test_an_emptied_master_does_not_empty_its_slaves(
         assert nodes.logs["n1"].status().last_index == 100
 
 
+async def test_a_slave_of_a_shortened_log_needs_a_copy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = Pair(tmp_path, snapshot_interval_size_bytes=FILE_SIZE)
+    log = await nodes.start("n0")
+    while not log.status().begin_position:
+        await write(log, 50, 2_000)
+        await log.retain_from(log.retention_bounds().end_position)
+    slave = await nodes.start("n1")
+    await until(lambda: "copy the master's store" in caplog.text, "it says so")
+    assert slave.status().last_index == 0
+    await nodes.stop("n1")
+    await nodes.stop("n0")
+    shutil.rmtree(nodes.store("n1"))
+    shutil.copytree(nodes.store("n0") / "ha", nodes.store("n1") / "ha")
+    await nodes.start("n0")
+    await nodes.start("n1")
+    await write(nodes.logs["n0"], 50)
+    await nodes.alike("n1")
+    await nodes.stop("n1")
+    await nodes.stop("n0")
+
+
 async def test_any_life_of_a_pair_ends_alike(tmp_path: Path) -> None:
     """Writes, stops and cut links at random; what a slave has is always the master's beginning."""
     rng = random.Random(7)
