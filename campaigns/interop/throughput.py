@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,9 +42,24 @@ from chaos.cluster.rocketmq_ports import free_rocketmq_ports
 from chaos.systems.rocketmq.launch import JavaTuning
 from chaos.systems.rocketmq.system import RocketmqSystem
 
-OURS: Final[Mapping[str, Mapping[str, str]]] = {  # with the settings of their brokers
-    "ours": {},
-    "ours-thread": {"fsync_by": "thread"},
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """One way to run a group of ours: its engine, and the settings of its brokers."""
+
+    engine: str = "raft"
+    replicas: int = 3
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+OURS: Final[Mapping[str, Ours]] = {
+    "ours": Ours(),
+    "ours-thread": Ours(settings={"fsync_by": "thread"}),
+    **{
+        f"ours-{engine}-{flush}": Ours(engine=engine, replicas=2, settings={"flush": flush})
+        for engine in ("async", "sync")
+        for flush in ("async", "sync")
+    },
 }
 KINDS: Final = ("send", "batch", "one", "transaction", "consume")
 MARK: Final = "@@"
@@ -77,13 +92,16 @@ class Running:
 async def running(system: str, directory: Path, version: str) -> AsyncIterator[Running]:
     """Start the system in `directory`, and stop it afterwards."""
     if system in OURS:
+        ours = OURS[system]
         await asyncio.to_thread(
             cluster.up,
             directory,
+            engine=ours.engine,
+            replicas=ours.replicas,
             base_port=0,
             namesrv_port=0,
             detach=True,
-            settings=OURS[system],
+            settings=ours.settings,
             say=lambda _: None,
         )
         try:
