@@ -125,7 +125,9 @@ class Broker:
             files_max=max(1, min(FILES_MAX, open_files_max() // 8)),
         )
         state = BrokerState(config.limits, system_topics(config.cluster, config.group))
-        applied = self._applied_entries(config)
+        # What is applied is kept for the index where it is framed as the Raft log's.
+        is_kept = config.message_index_enable and not config.is_master_slave
+        applied = AppliedEntries() if is_kept else None
         self._machine = BrokerStateMachine(
             state,
             self._queues,
@@ -167,12 +169,6 @@ class Broker:
         self._forwarding = Forwarding(*parts, self.desk, self._tasks, may_sign=may_sign)
         self._edge = FailStop(self.fail)
         self._started = False
-
-    @staticmethod
-    def _applied_entries(config: BrokerConfig) -> AppliedEntries | None:
-        """Return a buffer for the indexer, where it knows the framing of what is applied."""
-        has_framing = not config.is_master_slave
-        return AppliedEntries() if config.message_index_enable and has_framing else None
 
     def _make_server(self, greeting: Greeting, below: int) -> RemotingServer:
         """Return a server for clients, on the port so far below that of the configuration."""
