@@ -100,6 +100,7 @@ _RESOURCES: Final = (
 _SOURCES: Final = ((), _HALVES, _HALVES, (_HALVES[1], *_ELSEWHERE, _HALVES[0]), _ELSEWHERE)
 _ACTIONS: Final = (("Pub",), ("Pub", "Sub"), ("Sub", "Pub", "Update"), ("All",), ("Sub",))
 _WITH_PUB: Final = _ACTIONS[:4]
+_MENDED_SHARE: Final = 0.5  # of the changes of a disabled user, or of one with another password
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,19 +163,21 @@ class Account:
 
 def next_change(state: UserState, rng: random.Random) -> Account:
     """Draw a change that is legal in `state`: it takes the right to send away, or works towards
-    giving it back."""
+    giving it back. What is changed of a user who can't send anyway must not give it back either."""
     if not state.exists:
         return _of_user(state, Change.CREATE)
-    if not state.enabled:
+    if not state.enabled and rng.random() < _MENDED_SHARE:
         return _of_user(state, Change.ENABLE)
-    if not state.signs_right:
+    if not state.signs_right and rng.random() < _MENDED_SHARE:
         return _of_user(state, Change.PASSWORD_BACK)
+    if not state.enabled and state.signs_right:
+        return _of_user(state, Change.PASSWORD)
     if not state.is_granted and rng.random() < 0.7:
         sources = rng.choice([each for each in _SOURCES if each != _ELSEWHERE])
         return _granted(state, Entry(sources=sources, actions=rng.choice(_WITH_PUB)))
     if state.entries and rng.random() < 0.2:
         return _removed(state, rng.choice(list(state.entries.values())))
-    if rng.random() < 0.55:
+    if rng.random() < 0.4:
         return _granted(
             state,
             Entry(
@@ -185,7 +188,11 @@ def next_change(state: UserState, rng: random.Random) -> Account:
                 decision=rng.choice(("Allow", "Deny", "Deny")),
             ),
         )
-    changes = [Change.DELETE, Change.DISABLE, Change.PASSWORD]
+    changes = [
+        Change.DELETE,
+        Change.DISABLE if state.enabled else Change.ENABLE,
+        Change.PASSWORD if state.signs_right else Change.PASSWORD_BACK,
+    ]
     if state.entries:
         changes.append(Change.REVOKE)
     return _of_user(state, rng.choice(changes))
