@@ -27,6 +27,7 @@ from chaos.workload.parts.app_lost import LostConnections
 from chaos.workload.parts.app_overtaken import OvertakenGroups
 from chaos.workload.parts.app_polls import PollingMember
 from chaos.workload.parts.app_refusals import RefusedMessages
+from chaos.workload.parts.app_senders import BusySenders
 from chaos.workload.parts.app_suspended import SuspendedMember
 from chaos.workload.parts.app_traces import FullTraces
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -37,7 +38,7 @@ __all__ = ["SPEC"]
 NAME: Final = "applications"
 DRILLS: Final = (
     *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
-    *("refusals", "found", "polls"),
+    *("refusals", "found", "polls", "senders"),
 )
 
 Drill = Callable[[Bench], Awaitable[None]]
@@ -74,6 +75,7 @@ class ApplicationsPart:
                 "refusals": lambda bench: RefusedMessages(bench).run(),
                 "polls": lambda bench: PollingMember(bench).run(),
                 "found": lambda bench: FoundPlaces(bench).run(),
+                "senders": lambda bench: BusySenders(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),
                 "overtaken": lambda _: overtaken.come_back(),
