@@ -121,6 +121,7 @@ class QueueConsumer:
             instance, group, timeout_ms=settings.timeout_ms, policy=settings.retry
         )
         self._process: ProcessQueue | None = None
+        self._reset_to: int | None = None
         self._committed: int | None = None
         self._commit_lock = asyncio.Lock()
         self._committing: asyncio.Timeout | None = None
@@ -187,6 +188,7 @@ class QueueConsumer:
 
     def reset(self, offset: int) -> None:
         """Continue at `offset`, as an administrator requested; a listener call may finish."""
+        self._reset_to = offset  # where it has not begun, too
         if self._process is not None:
             self._process.reposition(offset)
             self._changed.set()
@@ -253,7 +255,7 @@ class QueueConsumer:
                 await asyncio.sleep(_failed_pull_wait_ms(failures) / 1000)
             else:
                 return ProcessQueue(
-                    offset,
+                    offset if self._reset_to is None else self._reset_to,
                     count_max=self._settings.held_count_max,
                     bytes_max=self._settings.held_bytes_max,
                     span_max=self._settings.held_span_max,

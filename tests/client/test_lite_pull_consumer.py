@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.consume.pull_consumer import PullConsumer
+from client.consume.queue_consumer import QueueConsumer
 from client.errors import ClientClosedError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer
@@ -90,6 +92,31 @@ async def test_members_share_the_queues(tmp_path: Path) -> None:
                 await send(broker, b"c", queue_id=1 - theirs.queue_id)
                 got = await poll_until(two, 1 + (theirs.queue_id == 1))
                 assert got == ([b"a", b"b"] if theirs.queue_id == 1 else [b"b"])
+
+
+async def test_a_seek_counts_before_the_queue_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member owns the queue, and still asks for the group's offset there."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    fetch = QueueConsumer._first_offset
+
+    async def held(consumer: QueueConsumer) -> int:
+        offset = await fetch(consumer)
+        if consumer.queue == QUEUE:
+            asked.set()
+            await go_on.wait()
+        return offset
+
+    monkeypatch.setattr(QueueConsumer, "_first_offset", held)
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        await send(broker, b"0", b"1", b"2")
+        async with consumer(broker) as member:
+            await asked.wait()
+            await member.seek(QUEUE, 1)
+            go_on.set()
+            assert await poll_until(member, 2) == [b"1", b"2"]
 
 
 async def test_seek_and_pause(tmp_path: Path) -> None:
