@@ -17,6 +17,7 @@ from typing import Final
 
 from chaos.cluster.layout import BrokerPlace
 from chaos.workload.expectations import Expectations
+from chaos.workload.parts.broker_settings import BrokerSettings
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.settings_record import SettingsRecord
@@ -57,16 +58,15 @@ class PullBounds:
         queue: MessageQueue,
     ) -> None:
         self._requests = requests
-        self._record = record
+        self._settings = BrokerSettings(requests, record, places, broker_group=queue.broker_name)
         self._expectations = expectations
-        self._places = places
         self._queue = queue
 
     async def show(self) -> None:
         """Set each, pull, and leave what is usual."""
         began_ns = time.monotonic_ns()
         for values, most in _BOUNDS:
-            if not await self._set(values):
+            if not await self._settings.set(values):
                 continue
             begin = await self._offset(RequestCode.GET_MIN_OFFSET)
             end = await self._offset(RequestCode.GET_MAX_OFFSET)
@@ -80,25 +80,6 @@ class PullBounds:
                 queue=self._queue,
                 calm_since=began_ns,
             )
-
-    async def _set(self, values: Mapping[str, str]) -> bool:
-        """Set them at all replicas; return whether all have them."""
-        body = "".join(f"{name}={value}\n" for name, value in values.items()).encode()
-        outcomes = [await self._set_at(place, values, body) for place in self._places]
-        return all(outcome == "ok" for outcome in outcomes)
-
-    async def _set_at(self, place: BrokerPlace, values: Mapping[str, str], body: bytes) -> str:
-        async def send() -> str:
-            command = RemotingCommand(code=RequestCode.UPDATE_BROKER_CONFIG, body=body)
-            await self._requests.at(place.address, command)
-            return place.address
-
-        return await self._record.change(
-            {f"{name} {place.name}": value for name, value in values.items()},
-            send,
-            how="update of settings",
-            broker_group=self._queue.broker_name,
-        )
 
     async def _offset(self, code: RequestCode) -> int | None:
         answer = await self._ask(code, {})

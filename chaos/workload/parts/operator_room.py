@@ -20,6 +20,7 @@ from typing import Final
 
 from chaos.cluster.layout import BrokerPlace
 from chaos.workload.expectations import Expectations
+from chaos.workload.parts.broker_settings import BrokerSettings
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
 from chaos.workload.parts.settings_record import SettingsRecord
@@ -62,7 +63,7 @@ class RoomEffects:
     ) -> None:
         """`queue`: one whose topic nobody uses; `segment_bytes`: the size of the log's files."""
         self._requests = requests
-        self._record = record
+        self._settings = BrokerSettings(requests, record, places, broker_group=queue.broker_name)
         self._expectations = expectations
         self._places = places
         self._queue = queue
@@ -72,15 +73,15 @@ class RoomEffects:
         """Have a broker take its disk for full, and for roomy again."""
         began_ns = time.monotonic_ns()
         # A send that would be stored if the disk were not full is too large for it, too.
-        if not await self._set({"maxMessageSize": "1"}):
+        if not await self._settings.set({"maxMessageSize": "1"}):
             return
         for level, expected in (("1", _FULL), (_USUAL["diskSpaceWarningLevelRatio"], _TOO_LARGE)):
-            if await self._set({"diskSpaceWarningLevelRatio": level}):
+            if await self._settings.set({"diskSpaceWarningLevelRatio": level}):
                 answered = await self._send_until(expected)
                 if answered is not None:
                     what = f"send where diskSpaceWarningLevelRatio is {level}"
                     self._hold(what, str(expected), str(answered), began_ns)
-        await self._set(_USUAL)
+        await self._settings.set(_USUAL)
 
     async def show_retention(self) -> None:
         """Have a broker delete what it has, as it does where the disk is too full.
@@ -88,7 +89,7 @@ class RoomEffects:
         What is deleted for its age is an hour old at least, and no run is.
         """
         began_ns = time.monotonic_ns()
-        if not await self._set(_KEEPS):
+        if not await self._settings.set(_KEEPS):
             return
         await asyncio.sleep(WITHIN_S)
         kept = await self._log_begins()
@@ -99,11 +100,11 @@ class RoomEffects:
             self._hold(what, str(kept[0]), str(still[0]), began_ns)
             if still[1] - still[0] > SEGMENTS_MIN * self._segment_bytes:
                 await self._delete(still, began_ns)
-        await self._set(_KEEPS)
+        await self._settings.set(_KEEPS)
 
     async def _delete(self, before: tuple[int, int], began_ns: int) -> None:
         """Change settings so that something is deleted, and wait for it."""
-        if not await self._set(_DELETES):
+        if not await self._settings.set(_DELETES):
             return
         end_s = asyncio.get_running_loop().time() + RETAINED_S
         now = before
@@ -115,25 +116,6 @@ class RoomEffects:
         self._hold(f"begin of the log where {text}", "later", moved, began_ns)
 
     # Requests ------------------------------------------------------------------------------------
-
-    async def _set(self, values: Mapping[str, str]) -> bool:
-        """Set them at all replicas, one after the other; return whether all have them."""
-        body = "".join(f"{name}={value}\n" for name, value in values.items()).encode()
-        outcomes = [await self._set_at(place, values, body) for place in self._places]
-        return all(outcome == "ok" for outcome in outcomes)
-
-    async def _set_at(self, place: BrokerPlace, values: Mapping[str, str], body: bytes) -> str:
-        async def send() -> str:
-            command = RemotingCommand(code=RequestCode.UPDATE_BROKER_CONFIG, body=body)
-            await self._requests.at(place.address, command)
-            return place.address
-
-        return await self._record.change(
-            {f"{name} {place.name}": value for name, value in values.items()},
-            send,
-            how="update of settings",
-            broker_group=self._queue.broker_name,
-        )
 
     async def _send_until(self, expected: int) -> int | None:
         """Send until it is refused with a code, for a while; return the last code."""

@@ -17,6 +17,7 @@ from broker.ha.config import HaConfig
 from broker.ha.engine import HaLog
 from broker.ha.framing import HEAD_OVERHEAD
 from broker.process.ha_entries import HaEntryReader
+from campaigns.rig.waiting import until
 from raft.log.disk import OsDiskFile
 from raft.messages import NodeId
 from raft.replicated_log import (
@@ -232,8 +233,7 @@ async def test_a_full_disk_refuses_and_takes_again(
         stored = len(machine.entries)
         assert not log.status().writable
         full = False
-        while not log.status().writable:
-            await asyncio.sleep(0.001)
+        await until(lambda: log.status().writable, "there is room again")
         assert (await log.propose(fill(b"more"))).index == stored + 1
     async with running(tmp_path) as (_, again):
         assert again.entries == machine.entries
