@@ -113,6 +113,22 @@ def test_a_consumer_that_began_behind_a_reset_is_not_sent_back(resets: ResetMode
         resets.on_sent_back(KEY, 6, 5)
 
 
+def test_a_reset_may_be_repeated_by_an_answer_that_its_deletion_overtook(
+    resets: ResetModel,
+) -> None:
+    """Only to the very place where the consumer is, and in the answer of a pull from before."""
+    resets.on_sent_back(KEY, 9, 5)
+    resets.on_pull(KEY, 5)
+    resets.drop(group="G")
+    assert not resets.pending
+    resets.on_sent_back(KEY, 5, 5)
+    with pytest.raises(Violation, match="sent from 6 to 5"):
+        resets.on_sent_back(KEY, 6, 5)
+    resets.on_pull(KEY, 5)
+    with pytest.raises(Violation, match="sent from 5 to 5"):
+        resets.on_sent_back(KEY, 5, 5)
+
+
 def test_a_reset_is_pending_until_its_own_clearing(resets: ResetModel) -> None:
     resets.clear(ClearResetCommand(*KEY, 3))
     assert resets.pending == {KEY: 5}

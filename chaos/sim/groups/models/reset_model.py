@@ -43,6 +43,8 @@ class ResetModel:
         self._made: dict[_Key, list[int]] = {}  # offsets of all resets, in the log's order
         # Requested resets: the offset, and the number of the consumer's last pull before.
         self._requested: dict[_Key, list[tuple[int | None, int]]] = {}
+        # Dropped resets: the offset, and the number of the consumer's last pull before.
+        self._dropped: dict[_Key, tuple[int, int]] = {}
         self._pulls: dict[_Key, int] = {}  # number of pulls of the consumer
         # Offsets of the consumer's pulls since the last reset was requested, by the pull's number;
         # first the one of its position then. No entry if it has started anew.
@@ -88,11 +90,10 @@ class ResetModel:
 
     def drop(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Drop the resets of a deleted topic or group."""
-        self._pending = {
-            key: offset
-            for key, offset in self._pending.items()
-            if group != key[0] and topic != key[1]
-        }
+        for key, offset in list(self._pending.items()):
+            if group == key[0] or topic == key[1]:
+                self._dropped[key] = offset, self._pulls.get(key, 0)
+                del self._pending[key]
 
     def _take_lost(self, key: _Key, offset: int) -> bool:
         """Return whether a lost pull from `offset` may arrive only now; each ends one reset."""
@@ -158,9 +159,14 @@ class ResetModel:
         """Check an answer that moves the one consumer from `offset` to another offset."""
         made, followed = self._made.get(key, []), self._followed.get(key, 0)
         place = next((at for at in range(followed, len(made)) if made[at] == to), None)
-        if place is None and offset == to == self._pending.get(key) and made[followed - 1] == to:
+        was_pending = to == self._pending.get(key) or self._dropped.get(key) == (
+            to,
+            self._pulls.get(key, 0),
+        )
+        if place is None and offset == to and was_pending and made[followed - 1] == to:
             # Another leader, or one that has restarted, does not know that it was sent there: the
-            # consumer only drops what it has from before.
+            # consumer only drops what it has from before. The group may be deleted while such an
+            # answer is on its way, which is that of the consumer's last pull then.
             self._counts["resets_repeated"] += 1
             return
         if place is None:
