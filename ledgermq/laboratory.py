@@ -5,17 +5,17 @@ The only place that knows both sides of the run directory: `chaos` writes it, `v
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from ledgermq.interrupts import stop_signals_interrupt
 from verify.sources.run_uri import RunUri
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def verify_to_verdict(
     _tell(f"verifying {run}")
     before = _changed_ns(run)
     try:
-        with _stop_signals_interrupt():
+        with stop_signals_interrupt():
             return main(
                 run, engine=chosen, master=master, rules=known, as_json=as_json, early=early
             )
@@ -194,28 +194,6 @@ def verify_to_verdict(
             left += " (verdict.json is of an earlier verification)"
         _tell(f"interrupted: no process is left, {left}; again: {_command('verify', run)}")
         return EXIT_INTERRUPTED
-
-
-@contextlib.contextmanager
-def _stop_signals_interrupt() -> Iterator[None]:
-    """Let each stop signal end the block as SIGINT does, whatever handles that meanwhile.
-
-    By default SIGTERM ends this process alone, and Spark's JVM works on until it sees that.
-    """
-    from chaos.cluster.stop_signals import heeded_stop_signals  # noqa: PLC0415
-
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in heeded_stop_signals():
-            if number is not signal.SIGINT:
-                before[number] = signal.signal(
-                    number, lambda *_: signal.raise_signal(signal.SIGINT)
-                )
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _changed_ns(run: Path | RunUri) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from campaigns.rig.processes import running
 from campaigns.rig.waiting import await_until
 from chaos.cluster.processes import ProcessTable
+from ledgermq.interrupts import stop_signals_interrupt
 from tests.verify.synthetic import SyntheticRun
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -81,6 +83,25 @@ def test_a_verification(tmp_path: Path, number: signal.Signals) -> None:
     verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
     assert (verdict["engines"], verdict["verdict"]) == (["duckdb"], "unknown")
     await_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "they have ended")
+
+
+def test_an_interrupt_in_a_finaliser_is_not_lost() -> None:
+    class Finalised:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            threading.Event().wait(0)  # here the handler runs, and Python discards its exception
+
+    def work() -> None:
+        with stop_signals_interrupt():
+            Finalised()
+            threading.Event().wait(20)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @IGNORED
