@@ -25,6 +25,7 @@ from typing import Final
 
 from broker.ha.commit_log import CommitLog, Standing
 from broker.ha.config import HaConfig
+from broker.ha.frame_writer import send
 from broker.ha.frames import FRAME_SIZE_MAX, PUSH, REPORT
 from broker.ha.framing import FramingError
 from raft.log.segment_files import NO_ROOM
@@ -134,11 +135,13 @@ class MasterLink:
     async def _report_regularly(self, writer: asyncio.StreamWriter) -> None:
         while True:
             await asyncio.sleep(self._config.heartbeat_ms / 1000)
+            if writer.is_closing():
+                return  # which whoever reads sees too
             self._report(writer, min(self._compared, self._log.raw_end))
 
     @staticmethod
     def _report(writer: asyncio.StreamWriter, position: int) -> None:
-        writer.write(REPORT.pack(position))
+        send(writer, REPORT.pack(position))
 
     # --- comparing -----------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from broker.ha.commit_log import CommitLog
 from broker.ha.config import HaConfig
+from broker.ha.frame_writer import send
 from broker.ha.frames import PUSH, REPORT, TRANSFER_SIZE
 
 __all__ = ["Slaves"]
@@ -164,7 +165,7 @@ class Slaves:
                 log.begin.position,
                 log.end.position,
             )
-            writer.write(PUSH.pack(nearest, 0))
+            send(writer, PUSH.pack(nearest, 0))
             await writer.drain()
             await asyncio.sleep(self._config.heartbeat_ms / 1000)
         idle = True  # where there is nothing to push, a heartbeat says at once that this is so
@@ -172,8 +173,7 @@ class Slaves:
             slave.grown.clear()
             chunk = log.read_chunk(next_position, TRANSFER_SIZE)
             if chunk or idle:
-                writer.write(PUSH.pack(next_position, len(chunk)))
-                writer.write(chunk)
+                send(writer, PUSH.pack(next_position, len(chunk)), chunk)
                 await writer.drain()
                 next_position += len(chunk)
                 slave.pushed = next_position

@@ -21,6 +21,7 @@ it; a store is never removed here.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import random
@@ -166,7 +167,7 @@ def up(
         broker_settings=settings,
     )
     directory = directory.resolve()
-    layout = _with_changed_members(directory, layout)
+    layout = _with_changes_by_hand(directory, layout)
     _check_same_shape(directory, layout)
     table = ProcessTable(directory, ends_with_us=not detach)
     _check_none_runs(directory, table, layout)
@@ -403,13 +404,15 @@ async def await_ready(
         await asyncio.sleep(READY_POLL_S)
 
 
-def _with_changed_members(directory: Path, layout: ClusterLayout) -> ClusterLayout:
-    """Return the old layout if its members have changed: no numbers lead to it."""
+def _with_changes_by_hand(directory: Path, layout: ClusterLayout) -> ClusterLayout:
+    """Return the old layout if its members have changed: no numbers lead to it. Of another one the
+    masters stay that were made by hand."""
     if not (directory / "cluster.json").exists():
         return layout
     old = load_layout(directory)
-    same = old.engine == layout.engine and list(old.groups) == list(layout.groups)
-    return old if old.members_changed and same else layout
+    if old.engine != layout.engine or list(old.groups) != list(layout.groups):
+        return layout
+    return old if old.members_changed else dataclasses.replace(layout, masters=old.masters)
 
 
 def _check_none_runs(directory: Path, table: ProcessTable, layout: ClusterLayout) -> None:

@@ -20,12 +20,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chaos.cluster.engines import ENGINES, MASTER_SLAVE_ENGINES, engine_and_flush
 from raft.profiles import PROFILES
 
 __all__ = [
     "CLUSTER_NAME",
-    "ENGINES",
-    "MASTER_SLAVE_ENGINES",
     "BrokerPlace",
     "ClusterLayout",
     "LayoutError",
@@ -41,9 +40,6 @@ __all__ = [
 ]
 
 CLUSTER_NAME = "DefaultCluster"
-ENGINES = ("raft", "pysyncobj")
-"""Engines that the laboratory works on."""
-MASTER_SLAVE_ENGINES = ("async", "sync")
 GROUPS_MAX = len(string.ascii_lowercase)
 REPLICAS_MAX = 7
 NAME_SERVERS_MAX = 9
@@ -52,7 +48,7 @@ RAFT_PORT_OFFSET = 5  # and its Raft at 5 above that
 HOST = "127.0.0.1"
 # The disk of a cluster laid out here has other users too: the share that is used says nothing about
 # the cluster, and what is tested must not depend on it. Only the floor in bytes counts.
-_SHARED_DISK = {
+_SHARED_DISK: dict[str, int | bool | str] = {
     "disk_max_used_space_ratio": 101,
     "disk_space_clean_forcibly_ratio": 101,
     "disk_space_warning_level_ratio": 101,
@@ -115,12 +111,29 @@ class ClusterLayout:
     listen_host: str = ""  # that processes listen on, where it is not that of their address
     members_changed: bool = False  # since it was laid out: the numbers no longer give its members
     spares: tuple[BrokerPlace, ...] = ()  # places without a node, for members that are added
+    # By group, the node that was made its master by hand; others have their first node by name.
+    masters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def groups(self) -> dict[str, tuple[BrokerPlace, ...]]:
         """Voters by group, in order."""
         names = dict.fromkeys(place.group for place in self.brokers)
         return {name: tuple(p for p in self.brokers if p.group == name) for name in names}
+
+    @property
+    def has_masters(self) -> bool:
+        """Whether each group has a configured master, and elects nobody."""
+        return self.engine in MASTER_SLAVE_ENGINES
+
+    @property
+    def flush(self) -> str | None:
+        """The setting `flush` of an engine that has it."""
+        return str(self.broker_settings.get("flush", "async")) if self.has_masters else None
+
+    def master_of(self, group: str) -> BrokerPlace:
+        """Return the configured master of a group, where groups have one."""
+        places = {place.node: place for place in self.groups[group]}
+        return places[self.masters.get(group) or min(places)]
 
     @property
     def name_server_addresses(self) -> tuple[str, ...]:
@@ -168,25 +181,30 @@ def lay_out(
     raft_settings: Mapping[str, int | str] | None = None,
     broker_settings: Mapping[str, int | bool | str] | None = None,
 ) -> ClusterLayout:
-    """Lay a cluster out.
+    """Lay a cluster out. `engine`: a name of `chaos.cluster.engines`.
 
     Raises LayoutError where a number is out of its range or the engine is unknown.
     """
     _check_range("groups", groups, GROUPS_MAX)
     _check_range("replicas", replicas, REPLICAS_MAX)
     _check_range("name servers", name_servers, NAME_SERVERS_MAX)
-    known = (*ENGINES, *MASTER_SLAVE_ENGINES)
-    if engine not in known:
-        raise LayoutError(f"unknown engine {engine!r}: known are {', '.join(known)}")
-    if "flush" in (broker_settings or {}) and engine not in MASTER_SLAVE_ENGINES:
+    if engine not in ENGINES:
+        raise LayoutError(f"unknown engine {engine!r}: known are {', '.join(ENGINES)}")
+    replicates, flush = engine_and_flush(engine)
+    settings = {**_SHARED_DISK, **(broker_settings or {})}
+    if flush is None and "flush" in settings:
         raise LayoutError(f"flush is a setting of {' and '.join(MASTER_SLAVE_ENGINES)} alone")
+    if flush is not None:
+        given = settings.setdefault("flush", flush)
+        if engine != replicates and given != flush:
+            raise LayoutError(f"the engine {engine} flushes {flush}, not {given}")
     profile = (raft_settings or {}).get("profile", "lan")
     if profile not in PROFILES:
         raise LayoutError(f"unknown profile {profile!r}: known are {', '.join(PROFILES)}")
     assert len(ports.name_servers) == name_servers
     assert len(ports.brokers) == groups * replicas
     return ClusterLayout(
-        engine=engine,
+        engine=replicates,
         name_servers=tuple(
             NameServerPlace(name=f"namesrv-{i}", address=f"{HOST}:{port}")
             for i, port in enumerate(ports.name_servers)
@@ -201,7 +219,7 @@ def lay_out(
             for k, (remoting, raft) in enumerate(ports.brokers)
         ),
         raft_settings=dict(raft_settings or {}),
-        broker_settings={**_SHARED_DISK, **(broker_settings or {})},
+        broker_settings=settings,
     )
 
 
@@ -249,12 +267,15 @@ def broker_config_toml(
         f"engine = {_toml(layout.engine)}",
     ]
     peers = {voter.node: voter.raft_address for voter in voters}
+    settings = dict(layout.broker_settings)
+    if place.group in layout.masters:
+        settings["master"] = layout.masters[place.group]
     tables: list[tuple[str, Mapping[str, str | int | bool]]] = [
         ("peers", peers),
         ("brokers", {voter.node: voter.address for voter in voters}),
         ("dial", dial),
         ("raft", layout.raft_settings),
-        ("broker", layout.broker_settings),
+        ("broker", settings),
     ]
     for name, table in tables:
         if table:
@@ -298,6 +319,7 @@ def layout_to_json(layout: ClusterLayout) -> str:
             "broker": dict(layout.broker_settings),
             "listen_host": layout.listen_host,
             "members_changed": layout.members_changed,
+            "masters": dict(layout.masters),
             "spares": [
                 {
                     "group": place.group,
@@ -338,6 +360,7 @@ def layout_from_json(text: str) -> ClusterLayout:
             broker_settings=data["broker"],
             listen_host=data.get("listen_host", ""),
             members_changed=data.get("members_changed", False),
+            masters=data.get("masters", {}),
             spares=tuple(
                 BrokerPlace(
                     group=item["group"],

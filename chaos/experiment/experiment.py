@@ -409,6 +409,7 @@ class _Experiment:
         return {
             "system": self._system_name,
             "engine": self._layout.engine,
+            **({"flush": self._layout.flush} if self._layout.has_masters else {}),
             "version": self._system_version,
             "world": self._world,
             "world_settings": self._world_settings,

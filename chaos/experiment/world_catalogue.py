@@ -17,8 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from chaos.cluster.engines import ENGINES
 from chaos.cluster.external_file import ExternalCluster, ExternalFileError, read_file
-from chaos.cluster.layout import ENGINES, ClusterLayout, fixed_ports, lay_out
+from chaos.cluster.layout import ClusterLayout, fixed_ports, lay_out
 from chaos.cluster.rocketmq_layout import MODES
 from chaos.experiment.rocketmq_world import (
     ROCKETMQ_SETTINGS,
@@ -134,6 +135,7 @@ def _local(options: WorldOptions, *, release: str) -> World:
         process_state=system.processes.state,
         toxiproxy_url=options.toxiproxy_url,
         seed=options.rng.getrandbits(31),
+        layout_now=lambda: system.layout,
     )
     return World("local", system, links, options.client_slots)
 
@@ -156,6 +158,7 @@ def _netns(options: WorldOptions, *, release: str) -> World:
         options.client_slots,
         process_state=system.processes.state,
         rng=random.Random(options.rng.getrandbits(64)),
+        layout_now=lambda: system.layout,
     )
     return World("netns", system, links, options.client_slots)
 
@@ -243,7 +246,7 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 summary="the same brokers, name servers and clients on virtual time: simulated"
                 " disks, clocks and network, repeated exactly by the seed",
                 missing=_nothing_missing,
-                parts=SimulatedSystem.parts,
+                parts=SimulatedSystem.all_parts,
                 effects=SimulatedLinks.effects,
                 lay_out=_on_simulated_machines,
                 make_host=_simulated_host,

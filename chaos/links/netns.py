@@ -29,7 +29,7 @@ from chaos.links.base import (
     Shaping,
 )
 from chaos.links.link_probe import OpenConnection, probe_links
-from chaos.links.proxy_plan import plan_proxies
+from chaos.links.proxy_plan import in_use, plan_proxies
 from chaos.netns.departures import Delay
 from chaos.netns.echoes import count_answers
 from chaos.netns.host_probe import missing_for_delays
@@ -62,14 +62,17 @@ class NetnsLinks:
         *,
         process_state: Callable[[str], str],
         rng: random.Random,
+        layout_now: Callable[[], ClusterLayout] | None = None,
     ) -> None:
         """Plan the network, and probe whether this host can delay packets.
 
         `layout`: of `chaos.netns.plan.at_namespace_addresses`. `process_state`: state letter of a
-        process of the system. Raises LinksError.
+        process of the system. `layout_now`: the layout with the masters that groups have now; None:
+        it never changes. Raises LinksError.
         """
         self._process_state = process_state
         self._carriers = plan_proxies(layout, client_slots, direct=True)
+        self._layout_now = layout_now or (lambda: layout)
         self.delays_missing: Final = missing_for_delays()
         try:
             plan = NetworkPlan.of(layout, client_slots)
@@ -193,7 +196,7 @@ class NetnsLinks:
         try:
             return await probe_links(
                 links,
-                self._carriers,
+                in_use(self._carriers, self._layout_now()),
                 addresses,
                 self._process_state,
                 timeout_s=timeout_s,

@@ -37,7 +37,7 @@ from chaos.links.base import (
     Shaping,
 )
 from chaos.links.link_probe import open_link, probe_links
-from chaos.links.proxy_plan import LinkProxy, plan_proxies, streams_of
+from chaos.links.proxy_plan import LinkProxy, in_use, plan_proxies, streams_of
 from toxiproxy.client import ProxySpec, ProxyState, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError, ToxiproxyNotFoundError, ToxiproxyUnreachableError
 
@@ -73,16 +73,19 @@ class ProxyLinks:
         process_state: Callable[[str], str],
         toxiproxy_url: str | None,
         seed: int,
+        layout_now: Callable[[], ClusterLayout] | None = None,
     ) -> None:
         """Plan the proxies.
 
         `process_state`: state letter of a process of the system, "gone" where there is none.
+        `layout_now`: the layout with the masters that groups have now; None: it never changes.
         `toxiproxy_url` None: our own server, started by `start` with that seed.
         """
         self._run = run
         self._process_state = process_state
         self._table = ProcessTable(run, ends_with_us=True)
         self._proxies = plan_proxies(layout, client_slots)
+        self._layout_now = layout_now or (lambda: layout)
         self._listens: dict[str, str] = {}
         self._remote_names: set[str] = set()  # of proxies that may exist
         self._toxics: dict[str, list[tuple[str, str]]] = {}
@@ -227,14 +230,15 @@ class ProxyLinks:
         return None  # proxies carry bytes, not packets
 
     async def open(self, link: Link) -> OpenLink:
-        return await open_link(link, self._proxies, self._listens, timeout_s=OPEN_TIMEOUT_S)
+        proxies = in_use(self._proxies, self._layout_now())
+        return await open_link(link, proxies, self._listens, timeout_s=OPEN_TIMEOUT_S)
 
     async def probe(
         self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
     ) -> list[LinkProbe]:
         return await probe_links(
             links,
-            self._proxies,
+            in_use(self._proxies, self._layout_now()),
             self._listens,
             self._process_state,
             timeout_s=timeout_s,

@@ -21,7 +21,7 @@ from chaos.cluster.layout import BrokerPlace, ClusterLayout
 from chaos.cluster.rocketmq_layout import Mode, controller_address, mode_of
 from chaos.links.base import Link
 
-__all__ = ["LinkProxy", "Protocol", "Stream", "plan_proxies", "streams_of"]
+__all__ = ["LinkProxy", "Protocol", "Stream", "in_use", "plan_proxies", "streams_of"]
 
 
 class Protocol(enum.Enum):
@@ -64,8 +64,7 @@ def plan_proxies(
     places = (*layout.brokers, *layout.spares)
     mode = mode_of(layout.engine)
     if mode is None:
-        protocol = Protocol.PYSYNCOBJ if layout.engine == "pysyncobj" else Protocol.RAFT
-        replication = _between_peers(places, protocol)
+        replication = _between_peers(places, _protocol_of(layout))
     else:
         replication = _of_rocketmq(layout, mode)
         if direct:
@@ -82,6 +81,23 @@ def plan_proxies(
         for place in places
     ]
     return replication + name_servers + brokers
+
+
+def in_use(proxies: Iterable[LinkProxy], layout: ClusterLayout) -> list[LinkProxy]:
+    """Return the proxies through which somebody may be reached now.
+
+    Where masters are configured, only they are dialled by other replicas; any node may be made one.
+    """
+    if not layout.has_masters:
+        return list(proxies)
+    masters = {layout.master_of(group).name for group in layout.groups}
+    return [p for p in proxies if p.protocol is not Protocol.ROCKETMQ_HA or p.target in masters]
+
+
+def _protocol_of(layout: ClusterLayout) -> Protocol:
+    if layout.has_masters:
+        return Protocol.ROCKETMQ_HA
+    return Protocol.PYSYNCOBJ if layout.engine == "pysyncobj" else Protocol.RAFT
 
 
 def _between_peers(places: Sequence[BrokerPlace], protocol: Protocol) -> list[LinkProxy]:

@@ -26,6 +26,7 @@ from chaos.systems.base import (
     Part,
     Processes,
     Releases,
+    Replacements,
     Settings,
     Stores,
     System,
@@ -112,6 +113,10 @@ class FaultContext:
     @property
     def group_members(self) -> Members:
         return _there(self.world.system.members, Part.MEMBERS)
+
+    @property
+    def replacements(self) -> Replacements:
+        return _there(self.world.system.replacements, Part.REPLACEMENTS)
 
     @property
     def settings(self) -> Settings:

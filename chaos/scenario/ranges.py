@@ -20,8 +20,8 @@ from typing import Final
 
 from broker.config.config import ConfigError, parse_config
 from broker.entry.topics import TOPIC_NAME_SIZE_MAX, is_system_topic
+from chaos.cluster.engines import ENGINES
 from chaos.cluster.layout import (
-    ENGINES,
     LayoutError,
     broker_config_toml,
     fixed_ports,

@@ -35,6 +35,7 @@ __all__ = [
     "PointCounts",
     "Processes",
     "Releases",
+    "Replacements",
     "Settings",
     "StoreFiles",
     "Stores",
@@ -58,6 +59,8 @@ class Part(enum.Enum):
     DISKS = "disks that can be made to fail"
     CLOCKS = "clocks that can be put wrong"
     MEMBERS = "members that can be changed"
+    REPLACEMENTS = "nodes that can be replaced"
+    REPAIRS = "peers that repair a damaged log"
     SETTINGS = "settings that can be changed"
     RELEASES = "an older release to start nodes with"
 
@@ -202,6 +205,21 @@ class Members(Protocol):
         """Return those of its learners."""
 
 
+class Replacements(Protocol):
+    """Nodes whose disk was lost, brought back. Raises SystemFailedError."""
+
+    @property
+    def starts_empty(self) -> bool:
+        """Whether a node may be started on an empty store before it is replaced: it then takes part
+        in nothing."""
+
+    async def replace(self, node: str, statuses: Mapping[str, BrokerStatus]) -> None:
+        """Bring a node back whose store is empty, as an operator does.
+
+        `statuses`: the last answers of all nodes, by process name.
+        """
+
+
 class Settings(Protocol):
     """Settings of running brokers and of their next start. Raises SystemFailedError."""
 
@@ -265,6 +283,9 @@ class System(Protocol):
 
     @property
     def members(self) -> Members | None: ...
+
+    @property
+    def replacements(self) -> Replacements | None: ...
 
     @property
     def settings(self) -> Settings | None: ...

@@ -36,6 +36,7 @@ class ExternalSystem:
     failpoints: Final = None
     clocks: Final = None
     members: Final = None
+    replacements: Final = None
     settings: Final = None
     releases: Final = None
 

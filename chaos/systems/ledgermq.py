@@ -31,7 +31,7 @@ from chaos.cluster.cluster import (
 from chaos.cluster.failpoints import enable
 from chaos.cluster.layout import ClusterLayout
 from chaos.cluster.processes import ProcessError, ProcessTable
-from chaos.systems.base import Part, SystemFailedError
+from chaos.systems.base import Part, Replacements, SystemFailedError
 from chaos.systems.ledgermq_failpoints import LedgermqClocks, LedgermqFailpoints
 from chaos.systems.ledgermq_parts import (
     Inside,
@@ -42,6 +42,7 @@ from chaos.systems.ledgermq_parts import (
     on_this_host,
 )
 from chaos.systems.ledgermq_releases import LedgermqReleases, unpack_release
+from chaos.systems.ledgermq_replacements import ReplacedMasters, ReplacedMembers
 from chaos.systems.stopping import stop_processes
 
 __all__ = ["LedgermqProcesses", "LedgermqSystem"]
@@ -51,6 +52,8 @@ STATE_CHANGE_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 15.0
 ABORT_TIMEOUT_S: Final = 3.0
 STATUS_TIMEOUT_MS: Final = 500
+# A configured master has no peer that knows what its log should be.
+_OF_ELECTIONS: Final = frozenset({Part.MEMBERS, Part.REPAIRS})
 _OF_FAILPOINTS: Final = frozenset({Part.FAILPOINTS, Part.DISKS, Part.CLOCKS, Part.POWER})
 
 
@@ -176,12 +179,20 @@ class LedgermqSystem:
         self.clocks: Final = (
             LedgermqClocks(run, lambda: self.layout, lambda: self._statuses) if failpoints else None
         )
+        self.stores: Final = LedgermqStores(self._shared, failpoints=failpoints)
+        members = LedgermqMembers(self._shared, self.processes.table)
+        self.members: Final = None if layout.has_masters else members
+        self.replacements: Final[Replacements] = (
+            ReplacedMasters(self._shared, self.processes)
+            if layout.has_masters
+            else ReplacedMembers(self._shared, members)
+        )
         lacks = set() if failpoints else set(_OF_FAILPOINTS)
         if self.releases is None:
             lacks.add(Part.RELEASES)
+        if layout.has_masters:
+            lacks |= _OF_ELECTIONS
         self.parts: Final = self.all_parts - lacks
-        self.stores: Final = LedgermqStores(self._shared, failpoints=failpoints)
-        self.members: Final = LedgermqMembers(self._shared, self.processes.table)
         self.settings: Final = LedgermqSettings(self._shared, lambda: self._statuses)
 
     def _releases_of(self, name: str) -> LedgermqReleases:

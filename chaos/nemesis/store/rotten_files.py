@@ -119,7 +119,7 @@ class LostDerived(StoreFault):
         return Edit(name=names[0], offset=0, before=first, text=text, repaired=False)
 
 
-_PARTS: Final = frozenset({Part.PROCESSES, Part.STORES})
+_PARTS: Final = frozenset({Part.PROCESSES, Part.STORES, Part.REPAIRS})
 _PROBE: Final = "bytes read back differ while the process is gone; healed when it serves"
 _REPAIRED: Final = f"{_PROBE} and the bytes are the former ones"
 _TARGET: Final = {"target": ("leader", "follower", "any")}
@@ -165,6 +165,7 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
         name="lost-derived-files",
         summary="ConsumeQueues and indexes of a killed node are gone",
         probe=_PROBE,
+        parts=_PARTS - {Part.REPAIRS},  # each node makes them of its own log
         make=LostDerived,
         seen_elsewhere="this project",
     ),

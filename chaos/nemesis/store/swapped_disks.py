@@ -1,7 +1,8 @@
 """Disks that are wiped, restored from an old copy, or another node's.
 
 Place in the data path: as `chaos.nemesis.store.store_fault`, for whole stores. A wiped voter says
-so and waits: an operator removes it and adds it again (decision 7), and so does the heal here. A
+so and waits: an operator removes it and adds it again (decision 7), and so does the heal here; a
+lost master whose group elects nobody is replaced by its slave with the longest log (decision 28). A
 store of another node must not be taken for one's own; the heal puts the former one back. A store
 from an old copy has forgotten what it acknowledged, which Raft has no word for: a leader that knows
 of the acknowledgement sends nothing older, so that member is replaced, too.
@@ -20,7 +21,7 @@ from typing import Final
 from chaos.nemesis.base import FaultContext, FaultNotPossibleError, FaultSpec, Observation
 from chaos.nemesis.process.node_fault import NodeFault, await_answer, target_nodes
 from chaos.nemesis.store.store_fault import LAG_MAX, require_copies
-from chaos.systems.base import Part, SystemFailedError
+from chaos.systems.base import Part
 
 __all__ = ["SPECS", "ForeignDisk", "OldCopy", "WipedStore"]
 
@@ -50,18 +51,15 @@ class _DiskFault(NodeFault):
         return Observation(seen=behind <= LAG_MAX, evidence=text)
 
     async def _replace(self) -> None:
-        """Remove the member and add it with an empty store, as an operator does."""
-        node, group = self._nodes[0], self._context.group
-        members = self._context.group_members
-        if node in await members.members(group):
-            await members.remove(node)
-        added = await members.add(group, voter=True)
-        if added != node:
-            raise SystemFailedError(f"{added} was added in the place of {node}")
+        """Give the node an empty store and bring it back, as an operator does."""
+        await self._context.replacements.replace(self._nodes[0], self._context.statuses())
 
 
 class WipedStore(_DiskFault):
-    """Removes every file of the node, and starts it: it must take part in nothing."""
+    """Removes every file of the node, and starts it if it then must take part in nothing.
+
+    A configured master would serve anew from an empty store; it stays down until it is replaced.
+    """
 
     def __init__(self, context: FaultContext) -> None:
         super().__init__(context)
@@ -72,10 +70,16 @@ class WipedStore(_DiskFault):
         await self._context.processes.kill(node)
         self._injected = True
         self._context.stores.files(node).restore_all({})
-        await self._context.processes.restart(node)
+        if self._context.replacements.starts_empty:
+            await self._context.processes.restart(node)
 
     async def probe(self) -> Observation:
         node = self._nodes[0]
+        if self._injected and not self._context.replacements.starts_empty:
+            files = len(self._context.stores.files(node).names())
+            state = self._context.processes.state(node)
+            text = f"{node}: process {state}, {files} files in its store"
+            return Observation(seen=state == "gone" and not files, evidence=text)
         answer = await self._context.system.status(node)
         if not self._injected or answer is None:
             return Observation(seen=False, evidence=f"{node}: no answer on an empty store yet")
@@ -190,8 +194,9 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
     FaultSpec(
         name="wiped-store",
         summary="every file of a killed node is gone; healed as an operator replaces a member",
-        probe="it answers with an empty store and takes no part; healed when it serves as a voter",
-        parts=_PARTS | {Part.MEMBERS},
+        probe="it answers with an empty store and takes no part (a configured master or slave: is"
+        " gone, and its store empty); healed when it serves with what its group has",
+        parts=_PARTS | {Part.REPLACEMENTS},
         make=WipedStore,
         seen_elsewhere="Redpanda, TigerBeetle",
         parameters={"target": "follower"},
@@ -202,7 +207,7 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
         name="old-copy",
         summary="a node's store is restored from an old copy; healed by replacing the member",
         probe="its last index had passed that of the copy; healed when it serves as a voter",
-        parts=_PARTS | {Part.MEMBERS},
+        parts=_PARTS | {Part.MEMBERS, Part.REPLACEMENTS},
         make=OldCopy,
         seen_elsewhere="Jepsen",
         parameters={"target": "follower", "entries": 20},

@@ -26,7 +26,7 @@ from chaos.links.base import (
     Shaping,
 )
 from chaos.links.link_probe import open_link, probe_links
-from chaos.links.proxy_plan import plan_proxies
+from chaos.links.proxy_plan import in_use, plan_proxies
 from chaos.sim.machine.tcp import SimTcp
 
 __all__ = ["SimulatedLinks"]
@@ -51,7 +51,7 @@ class SimulatedLinks:
         self._tcp = tcp
         self._slots = tuple(client_slots)
         self._process_state = process_state
-        self._pairs = plan_proxies(layout, client_slots)
+        self._pairs = in_use(plan_proxies(layout, client_slots), layout)
         self._addresses: dict[str, str] = {}  # by pair
         self._cut: dict[str, list[Link]] = {}  # by tag
         self._slowed: dict[str, tuple[LinkShape, list[Link]]] = {}  # by tag

@@ -51,8 +51,11 @@ class SimulatedSystem:
 
     name: Final = "ledgermq"
     dedupes: Final = True
-    parts: Final = frozenset({Part.PROCESSES, Part.STORES, Part.POWER, Part.CLOCKS, Part.DISKS})
+    all_parts: Final = frozenset(
+        {Part.PROCESSES, Part.STORES, Part.POWER, Part.CLOCKS, Part.DISKS, Part.REPAIRS}
+    )
     members: Final = None
+    replacements: Final = None
     settings: Final = None
     releases: Final = None
 
@@ -60,6 +63,7 @@ class SimulatedSystem:
         self.run: Final = run
         self.layout: Final = layout
         self.version: Final = importlib.metadata.version("ledgermq")
+        self.parts: Final = self.all_parts - ({Part.REPAIRS} if layout.has_masters else set())
         self._site = site
         self._brokers: dict[str, _Broker] = {}
         self._name_servers: dict[str, Machine] = {}

@@ -82,6 +82,7 @@ class RocketmqSystem:
     failpoints: Final = None
     clocks: Final = None
     members: Final = None
+    replacements: Final = None
     settings: Final = None
     releases: Final = None
 

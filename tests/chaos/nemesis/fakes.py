@@ -96,7 +96,7 @@ class FakeWorld:
         self.broken: dict[str, Exception] = {}  # by method, what it raises
         self.probes = 0
         self.parts = frozenset({Part.PROCESSES})
-        self.stores = self.members = self.settings = self.releases = None
+        self.stores = self.members = self.replacements = self.settings = self.releases = None
         self.system = self.links = self.processes = self
 
     def dial_table(self, slot: str) -> dict[str, str]:

@@ -12,7 +12,8 @@ from typing import cast
 
 import pytest
 
-from chaos.cluster.layout import ENGINES, ClusterLayout, LayoutError
+from chaos.cluster.engines import ENGINES
+from chaos.cluster.layout import ClusterLayout, LayoutError
 from chaos.cluster.rocketmq_layout import (
     MODES,
     controller_address,
