@@ -39,7 +39,10 @@ def cluster_up(
     directory: Annotated[Path, typer.Argument(metavar="DIR")],
     groups: Annotated[int, typer.Option(min=1)] = 1,
     replicas: Annotated[int, typer.Option(min=1, max=7)] = 3,
-    engine: Annotated[str, typer.Option(help="raft, pysyncobj, async or sync.")] = "raft",
+    engine: Annotated[
+        str,
+        typer.Option(help="raft, pysyncobj, async or sync (async-flush, sync-flush)."),
+    ] = "raft",
     flush: Annotated[
         str | None, typer.Option(help="Of async and sync: async (default) or sync.")
     ] = None,
@@ -217,6 +220,18 @@ def cluster_transfer(
 ) -> None:
     """Transfer the leadership of a group to one of its voters."""
     _members(lambda members: members.transfer(directory, to, group=group, say=typer.echo))
+
+
+@cluster_app.command("master")
+def cluster_master(
+    directory: Directory,
+    to: Annotated[str, typer.Option("--to", metavar="NODE", help="The next master.")],
+    group: Group = None,
+) -> None:
+    """Make a node its group's master, with the engines async and sync: the group restarts."""
+    from chaos.cluster import masters  # noqa: PLC0415
+
+    _act("nodes", lambda _: masters.change_master(directory, to, group=group, say=typer.echo))
 
 
 def _members(act: Callable[[Any], Any]) -> Any:

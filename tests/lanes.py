@@ -57,6 +57,7 @@ OTHERS: Final = frozenset(
         "client/test_client_docs",
         "client/test_consumer_admin",
         "client/test_lite_pull_consumer",
+        "broker/ha/test_frame_writer",
         "broker/ha/test_replication",
         "client/test_lost_locks",
         "client/test_pop_consumer",
