@@ -23,7 +23,8 @@ __all__ = ["COVERAGE", "Extent", "extent"]
 _IN_WINDOWS: Final = "coverage_in_windows"
 _NOT_DRAINED: Final = "coverage_not_drained"
 _AVAILABILITY: Final = "coverage_availability"
-COVERAGE: Final = (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY)
+_BEFORE: Final = "coverage_before"
+COVERAGE: Final = (_IN_WINDOWS, _NOT_DRAINED, _AVAILABILITY, _BEFORE)
 """The stages that the coverage is computed from."""
 
 _NS_PER_MS: Final = 1_000_000
@@ -77,6 +78,7 @@ def extent(
             }
             for row in sorted(told[_AVAILABILITY], key=_longest_recovery_first)
         ],
+        "before_faults": _before(told[_BEFORE]),
         "info_share": unknown / total if total else 0.0,
     }
     return Extent(
@@ -93,6 +95,20 @@ def _by_two(rows: Rows, one: str, other: str, number: str) -> dict[str, dict[str
         name = str(row[other] or "")
         inner[name] = inner.get(name, 0) + _number(row[number])
     return sums
+
+
+def _before(rows: Rows) -> dict[str, object] | None:
+    """Return the sends before the first fault; None where there was none, or no load is told."""
+    if not rows or rows[0]["sends"] is None:
+        return None
+    row = rows[0]
+    span_ms = _number(row["span_ns"]) / _NS_PER_MS
+    return {
+        "sends": row["sends"],
+        "per_second": 1000 * _number(row["sends"]) / span_ms if span_ms else 0.0,
+        "p50_ms": _number(row["p50_ns"]) / _NS_PER_MS,
+        "p99_ms": _number(row["p99_ns"]) / _NS_PER_MS,
+    }
 
 
 def _longest_recovery_first(row: Mapping[str, object]) -> tuple[bool, int, str]:

@@ -12,6 +12,7 @@ count comes from the check that it is named after, and from nothing else:
     hidden    acknowledged, stored, and unread by a group that was to read all: the rest of A5 (of
               what is beyond its 32 witnesses too)
     gone      read or acknowledged, and not there when read again; stale offsets: A15
+    rewound   offsets of consumers that went back behind what was acknowledged: S5
 
 Source: docs/RUN_FORMAT.md, run.json and verdict.json; docs/RULES.md.
 """
@@ -27,12 +28,21 @@ import msgspec
 
 from chaos.campaign.plan import Experiment
 
-__all__ = ["COUNTS", "VERDICTS", "FailedCheck", "RunOutcome", "failed_checks", "read_outcome"]
+__all__ = [
+    "COUNTS",
+    "VERDICTS",
+    "Before",
+    "FailedCheck",
+    "RunOutcome",
+    "failed_checks",
+    "read_outcome",
+]
 
 VERDICTS: Final = ("pass", "unknown", "fail")
-COUNTS: Final = ("lost", "doubled", "hidden", "gone")
+COUNTS: Final = ("lost", "doubled", "hidden", "gone", "rewound")
 _REASON_MAX: Final = 500
 _RECOVERY: Final = "recovery"
+_READS: Final = "reads"
 
 
 class FailedCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,11 +55,21 @@ class FailedCheck(msgspec.Struct, frozen=True, kw_only=True):
     witness: dict[str, Any]
 
 
+class Before(msgspec.Struct, frozen=True, kw_only=True):
+    """Sends before the first fault: acknowledged per second, and how long each took."""
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+
+
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     """One run that is over.
 
     `faults`: name = effect = how many; `recoveries`: fault and milliseconds without an acknowledged
-    write around it; `engines`: who judged; `bytes`: what of it is left on disk; `whole`: all of it.
+    write around it; `reads`: without an answered read; `acknowledged`: sends and decisions;
+    `before`: what was carried before the first fault; `engines`: who judged; `bytes`: what of it is
+    left on disk; `whole`: all of it.
     """
 
     run: str
@@ -64,6 +84,9 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     unknown: list[str] = []
     faults: dict[str, dict[str, int]] = {}
     recoveries: list[tuple[str, float]] = []
+    reads: list[tuple[str, float]] = []
+    acknowledged: int = 0
+    before: Before | None = None
     counts: dict[str, int] = {}
     engines: list[str] = []
     took_s: float = 0.0
@@ -110,7 +133,10 @@ def read_outcome(
         failed=failed,
         unknown=[_text(check.get("id")) for check in unknown],
         faults={name: dict(effects) for name, effects in _table(coverage.get("faults")).items()},
-        recoveries=_recoveries(coverage),
+        recoveries=_around_faults(coverage, _RECOVERY),
+        reads=_around_faults(coverage, _READS),
+        acknowledged=_acknowledged(_table(coverage.get("operations"))),
+        before=_before(_table(coverage.get("before_faults"))),
         counts=_counts({_text(check.get("id")): check for check in checks}),
         engines=[_text(name) for name in _list(verdict.get("engines"))],
         **known,
@@ -135,12 +161,27 @@ def _failed(check: Mapping[str, Any]) -> FailedCheck:
     )
 
 
-def _recoveries(coverage: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _acknowledged(operations: Mapping[str, Any]) -> int:
+    return sum(
+        count
+        for name in ("send", "decide")
+        if isinstance(count := _table(operations.get(name)).get("ok", 0), int)
+    )
+
+
+def _before(told: Mapping[str, Any]) -> Before | None:
+    try:
+        return msgspec.convert(told, Before)
+    except msgspec.ValidationError:  # nothing was sent before
+        return None
+
+
+def _around_faults(coverage: Mapping[str, Any], measure: str) -> list[tuple[str, float]]:
     """Return fault and milliseconds; a row is named "<number> <fault>"."""
     return [
         (_text(row["name"]).partition(" ")[2], float(row["took_ms"]))
         for row in _list(coverage.get("availability"))
-        if row.get("measure") == _RECOVERY
+        if row.get("measure") == measure
     ]
 
 
@@ -155,6 +196,7 @@ def _counts(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         "doubled": violations("A2") + violations("T4"),
         "hidden": max(0, _violations(unseen) - certain),
         "gone": violations("A15"),
+        "rewound": violations("S5"),
     }
 
 

@@ -99,12 +99,13 @@ def _cell(name: str, inside: Sequence[RunOutcome]) -> dict[str, Any]:
     counted = [run for run in inside if _may_have_acted(run.faults.get(name))]
     # Of a scenario's row: those of all faults; of a fault's: its own.
     is_fault = any(name in run.faults for run in inside)
-    took = [
-        took_ms
-        for run in counted
-        for fault, took_ms in run.recoveries
-        if fault == name or not is_fault
-    ]
+
+    def around(rows: Iterable[tuple[str, float]]) -> list[float]:
+        return [took_ms for fault, took_ms in rows if fault == name or not is_fault]
+
+    took = [took_ms for run in counted for took_ms in around(run.recoveries)]
+    reads = [took_ms for run in counted for took_ms in around(run.reads)]
+    before = [run.before for run in counted if run.before is not None]
     return {
         "runs": len(counted),
         "verdict": worst(counted) if counted else None,
@@ -114,6 +115,12 @@ def _cell(name: str, inside: Sequence[RunOutcome]) -> dict[str, Any]:
         "unavailable_p50_ms": _percentile(took, 0.5),
         "unavailable_p95_ms": _percentile(took, 0.95),
         "measured": len(took),
+        "unread_p50_ms": _percentile(reads, 0.5),
+        "unread_p95_ms": _percentile(reads, 0.95),
+        "acknowledged": sum(run.acknowledged for run in counted),
+        "before_per_second": _percentile([each.per_second for each in before], 0.5),
+        "before_p50_ms": _percentile([each.p50_ms for each in before], 0.5),
+        "before_p99_ms": _percentile([each.p99_ms for each in before], 0.5),
     }
 
 

@@ -145,9 +145,8 @@ def up(
     A port of 0 picks free ones. Without `detach` it stays until SIGINT, SIGTERM or SIGHUP and then
     stops the cluster, which is killed where this process is. `settings` are the brokers'
     (docs/SETTINGS.md); `failpoints`: brokers can be made to fail, now and whenever this directory's
-    cluster is started again (`chaos.cluster.failpoints`); `say` takes
-    each line for the person (default: standard output). Raises ClusterError, LayoutError or
-    PortInUseError with everything that was started stopped again.
+    cluster is started again (`chaos.cluster.failpoints`); `say` takes each line for the person
+    (default: print). Raises ClusterError, LayoutError or PortInUseError, with all stopped again.
     """
     report = say or _print
     ports = plan_ports(
@@ -273,8 +272,7 @@ def write_directory(
     """Write cluster.json, secrets and configurations; make the folder that gives brokers
     failpoints.
 
-    `dial`: by process name, table address = the address really dialled. `trace`: Raft traces, which
-    grow for as long as brokers run.
+    `dial`: by process name, table address = the address really dialled. `trace`: they grow.
     """
     folders = ("config", "secrets", "nodes", "output", "pids")
     for name in (*folders, FAILPOINTS) if failpoints else folders:
@@ -388,7 +386,7 @@ async def await_ready(
     deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
     while True:
         check()
-        for name in [*(s.name for s in layout.name_servers), *(b.name for b in layout.brokers)]:
+        for name in (place.name for place in (*layout.name_servers, *layout.brokers)):
             if table.find(name) is None:
                 raise ClusterError(f"{name} ended at its start:\n{table.output_tail(name)}")
         answers = await query_all(addresses, access)
@@ -405,12 +403,11 @@ async def await_ready(
 
 
 def _with_changes_by_hand(directory: Path, layout: ClusterLayout) -> ClusterLayout:
-    """Return the old layout if its members have changed: no numbers lead to it. Of another one the
-    masters stay that were made by hand."""
+    """Return the old layout if its members have changed: no numbers lead to it. Masters stay."""
     if not (directory / "cluster.json").exists():
         return layout
     old = load_layout(directory)
-    if old.engine != layout.engine or list(old.groups) != list(layout.groups):
+    if (old.engine, list(old.groups)) != (layout.engine, list(layout.groups)):
         return layout
     return old if old.members_changed else dataclasses.replace(layout, masters=old.masters)
 
@@ -419,7 +416,7 @@ def _check_none_runs(directory: Path, table: ProcessTable, layout: ClusterLayout
     running = [name for name in table.names() if table.find(name) is not None]
     if not running:
         return
-    own = [server.name for server in layout.name_servers] + [b.name for b in layout.brokers]
+    own = [place.name for place in (*layout.name_servers, *layout.brokers)]
     down_ones = [name for name in own if name not in running]
     hint = f"; down: {', '.join(down_ones)} (`ledgermq cluster start` starts a node)"
     raise ClusterError(

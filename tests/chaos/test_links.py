@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from chaos.cluster.layout import fixed_ports, lay_out
+from chaos.cluster.layout import ClusterLayout, fixed_ports, lay_out
+from chaos.cluster.masters import with_master
 from chaos.links.base import Link, both_ways
 from chaos.links.link_probe import probe_proxy
-from chaos.links.proxy_plan import Protocol, Stream, plan_proxies, streams_of
+from chaos.links.proxy_plan import Protocol, Stream, in_use, plan_proxies, streams_of
 
 
 def _proxies():
@@ -28,6 +29,24 @@ def test_one_proxy_per_dialer_and_target() -> None:
     assert len([p for p in proxies if p.protocol is Protocol.BROKER]) == 2 * 6
     assert len({p.name for p in proxies}) == len(proxies)
     assert len({(p.dialer, p.address) for p in proxies}) == len(proxies)
+
+
+def test_replicas_are_reached_where_their_master_is_now() -> None:
+    ports = fixed_ports(
+        groups=1, replicas=3, name_servers=1, name_server_port=9876, base_port=10911
+    )
+    layout = lay_out(groups=1, replicas=3, name_servers=1, ports=ports, engine="sync")
+    proxies = plan_proxies(layout, [])
+
+    def dialled(layout: ClusterLayout) -> set[tuple[str, str]]:
+        return {
+            (proxy.dialer[-2:], proxy.target[-2:])
+            for proxy in in_use(proxies, layout)
+            if proxy.protocol is Protocol.ROCKETMQ_HA
+        }
+
+    assert dialled(layout) == {("n1", "n0"), ("n2", "n0")}
+    assert dialled(with_master(layout, "broker-a", "n2")) == {("n0", "n2"), ("n1", "n2")}
 
 
 def test_a_cut_swallows_both_streams_that_carry_the_link() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from tests.verify.synthetic import MS, TOPIC, SyntheticRun
@@ -63,6 +64,26 @@ def test_it_tells_what_a_run_did_and_what_it_does_not_show(tmp_path: Path) -> No
         "t_from": before,
         "t_to": after,
     }
-    assert {row["measure"] for row in availability[1:]} == {"gap"}
+    assert {row["measure"] for row in availability[1:]} == {"gap", "reads"}
+    answered = sorted(
+        op["t_complete"] for op in made.ops if op["f"] in {"poll", "deliver"} and op["type"] == "ok"
+    )
+    [reads] = [row for row in availability if row["measure"] == "reads"]
+    assert reads["t_from"] == max(t for t in answered if t <= fault["t_effect"])
+    assert reads["t_to"] == min(t for t in answered if t > fault["t_effect"])
+    load_from = manifest.phases["load"][0]
+    took = sorted(
+        op["t_complete"] - op["t_invoke"]
+        for op in made.ops
+        if op["f"] == "send"
+        and op["type"] == "ok"
+        and load_from <= op["t_complete"] <= fault["t_effect"]
+    )
+    assert coverage["before_faults"] == {
+        "sends": len(took),
+        "per_second": len(took) / ((fault["t_effect"] - load_from) / (1000 * MS)),
+        "p50_ms": took[math.ceil(0.5 * len(took)) - 1] / MS,
+        "p99_ms": took[math.ceil(0.99 * len(took)) - 1] / MS,
+    }
     assert any("sets no limits" in sentence for sentence in told.not_shown)
     assert any("ended unknown" in sentence for sentence in told.not_shown)

@@ -3,7 +3,8 @@
 Place in the data path: `ledgermq chaos campaign` has it made of index.json whenever that is new; it
 reads that file and looks which reports are there, nothing else.
 
-Invariants: the page makes no network request and needs no script; the template escapes every text;
+Invariants: the page makes no network request and needs no script; every text is escaped, by the
+template or where it is drawn;
 lists are bounded, and where something was left out the page says how much.
 """
 
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 import jinja2
 
+from verify.report.heat_map import heat_map
 from verify.report.wording import clipped, number
 
 __all__ = ["PAGE_FILE", "build_campaign_page"]
@@ -24,6 +26,9 @@ __all__ = ["PAGE_FILE", "build_campaign_page"]
 PAGE_FILE: Final = "index.html"
 _ROWS_MAX: Final = 500
 _TEXT_MAX: Final = 400
+_SYSTEMS_COMPARED_MIN: Final = 2
+_SYSTEMS_DRAWN_MAX: Final = 12
+_SCENARIOS_DRAWN_MAX: Final = 40
 _MS_PER_S: Final = 1_000
 _SENTENCES: Final = {
     "pass": "Every run passed.",
@@ -68,6 +73,7 @@ def _values(told: Mapping[str, Any], folder: Path) -> dict[str, object]:
         "judging": told["judging"],
         "cards": _cards(told),
         "systems": told["systems"],
+        "heat_map": _heat_map(told),
         "matrices": [
             ("Faults", "fault", _rows(told["faults"], told["systems"])),
             ("Scenarios", "scenario", _rows(told["scenarios"], told["systems"])),
@@ -98,6 +104,14 @@ def _cards(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
+def _heat_map(told: Mapping[str, Any]) -> str | None:
+    """Return the drawing; None where there is nothing to compare."""
+    if len(told["systems"]) < _SYSTEMS_COMPARED_MIN or not told["scenarios"]:
+        return None
+    systems = told["systems"][:_SYSTEMS_DRAWN_MAX]
+    return heat_map(told["scenarios"][:_SCENARIOS_DRAWN_MAX], systems)
+
+
 def _rows(matrix: Sequence[Mapping[str, Any]], systems: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"name": row["name"], "cells": [_cell(row["cells"].get(place)) for place in systems]}
@@ -117,11 +131,21 @@ def _cell(cell: Mapping[str, Any] | None) -> dict[str, Any] | None:
         )
         lines.append(
             f"lost {number(cell['lost'])}, doubled {number(cell['doubled'])},"
-            f" hidden {number(cell['hidden'])}, gone {number(cell['gone'])}"
+            f" hidden {number(cell['hidden'])}, gone {number(cell['gone'])},"
+            f" offsets rewound {number(cell['rewound'])};"
+            f" {number(cell['acknowledged'])} acknowledged"
         )
     if cell["measured"]:
         p50, p95 = cell["unavailable_p50_ms"], cell["unavailable_p95_ms"]
         lines.append(f"unavailable p50 {_ms(p50)}, p95 {_ms(p95)}")
+    if cell["unread_p50_ms"] is not None:
+        p50, p95 = cell["unread_p50_ms"], cell["unread_p95_ms"]
+        lines.append(f"no answered read p50 {_ms(p50)}, p95 {_ms(p95)}")
+    if cell["before_per_second"] is not None:
+        lines.append(
+            f"before {number(round(cell['before_per_second']))} sends/s,"
+            f" p50 {_ms(cell['before_p50_ms'])}, p99 {_ms(cell['before_p99_ms'])}"
+        )
     effects = cell["effects"]
     if effects:
         words = {"taken": "taken", "not_taken": "not taken", "unknown": "effect unknown"}

@@ -6,7 +6,7 @@
 -- holds: A node's term never fell.
 -- rule: A node whose term is lower than it was at the event before, restarts or not. Only nodes of
 --   which two terms overlap are put in order. A node whose store a fault has replaced by an empty one
---   (`remove-follower`, `remove-leader`, `replace-member`, `wiped-store`, `old-copy`,
+--   (`remove-follower`, `remove-leader`, `replace-member`, `wiped-store`, `lost-machine`, `old-copy`,
 --   `change-while-cut`, `add-learner`, `add-voter`) begins again at term 0, as another member of the
 --   same name.
 -- source: Raft, figure 2 and 5.1

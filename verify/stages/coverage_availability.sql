@@ -1,30 +1,40 @@
--- How long nobody, or one client, was acknowledged anything: per fault taken the time from the last
--- ok write at or before its effect to the first after it (to the end of the load where none came),
--- and each client's longest time between two ok writes within the load. The 64 longest.
+-- How long nobody, or one client, was answered: per fault taken the time from the last ok write at or
+-- before its effect to the first after it (to the end of the load where none came), the same of
+-- reads (a poll that found nothing is one), and each client's longest time between two ok writes
+-- within the load. The 64 longest.
 with answers as (
-  select client, t_complete as t from ops
-  where f in ('send', 'half', 'decide') and type = 'ok' and t_complete is not null
+  select client, t_complete as t,
+    case when f in ('poll', 'deliver') then 'reads' else 'recovery' end as measure
+  from ops
+  where f in ('send', 'half', 'decide', 'poll', 'deliver')
+    and type = 'ok' and t_complete is not null
 ),
 line as (
-  select t, 0 as turn, cast(null as bigint) as fault, cast(null as string) as name, t as answered
+  select
+    measure, t, 0 as turn, cast(null as bigint) as fault, cast(null as string) as name,
+    t as answered
   from answers
   union all
-  select coalesce(t_effect, t_start), 1, fault, name, null from faults where effect = 'taken'
+  select m.measure, coalesce(f.t_effect, f.t_start), 1, f.fault, f.name, null
+  from faults f cross join (select distinct measure from answers) m
+  where f.effect = 'taken'
 ),
 around as (
   select
-    t, fault, name,
+    measure, t, fault, name,
     max(answered) over (
+      partition by measure
       order by t, turn, fault, name rows between unbounded preceding and current row
     ) as t_from,
     min(answered) over (
+      partition by measure
       order by t desc, turn desc, fault, name rows between unbounded preceding and current row
     ) as t_to
   from line
 ),
 recoveries as (
   select
-    'recovery' as measure, concat_ws(' ', cast(a.fault as string), a.name) as name,
+    a.measure, concat_ws(' ', cast(a.fault as string), a.name) as name,
     coalesce(a.t_from, a.t) as t_from, coalesce(a.t_to, s.load_to, a.t) as t_to
   from around a cross join run_settings s
   where a.fault is not null
@@ -34,7 +44,7 @@ steps as (
     a.client, a.t as t_to,
     lag(a.t) over (partition by a.client order by a.t) as t_from
   from answers a cross join run_settings s
-  where s.load_from is null or a.t between s.load_from and s.load_to
+  where a.measure = 'recovery' and (s.load_from is null or a.t between s.load_from and s.load_to)
 ),
 gaps as (
   select

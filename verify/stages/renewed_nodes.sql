@@ -4,7 +4,7 @@ with taken_apart as (
   select t_start, posexplode(targets) as (place, target)
   from faults
   where effect <> 'not_taken' and name in (
-    'remove-follower', 'remove-leader', 'replace-member', 'wiped-store', 'old-copy',
+    'remove-follower', 'remove-leader', 'replace-member', 'wiped-store', 'lost-machine', 'old-copy',
     'change-while-cut', 'add-learner', 'add-voter'
   )
 )

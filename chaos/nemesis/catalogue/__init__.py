@@ -29,7 +29,7 @@ from chaos.nemesis.network import (
 )
 from chaos.nemesis.process import downed, kill_at_work, limits, paused, restarts
 from chaos.nemesis.setting import older_release, setting_changes
-from chaos.nemesis.store import rotten_files, swapped_disks
+from chaos.nemesis.store import lost_machines, rotten_files, swapped_disks
 
 __all__ = ["CATALOGUE"]
 
@@ -61,6 +61,7 @@ CATALOGUE: Final[Mapping[str, FaultSpec]] = _by_name(
     limits.SPECS,
     rotten_files.SPECS,
     swapped_disks.SPECS,
+    lost_machines.SPECS,
     member_changes.SPECS,
     setting_changes.SPECS,
     older_release.SPECS,

@@ -2,5 +2,5 @@
 
 `store_fault` is what they share; `chaos.nemesis.catalogue` joins their rows.
 
-May import: `chaos.nemesis`, `chaos.nemesis.process`, `chaos.systems`.
+May import: `chaos.links`, `chaos.nemesis`, `chaos.nemesis.process`, `chaos.systems`.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chaos.campaign.minimise import Minimised, MinimiseError, minimise_run
-from chaos.campaign.outcome import read_outcome
+from chaos.campaign.outcome import Before, read_outcome
 from chaos.campaign.plan import Experiment
 from chaos.scenario.scenario import Scenario, load_scenario, parse_scenario
 from tests.chaos.campaign.rig import FakeRunner, check, verdict_of
@@ -152,7 +152,17 @@ def test_counts_come_from_the_checks_that_they_are_named_after(tmp_path: Path) -
         check("A5", violations=6, witnesses=unseen),
         check("A2", violations=2),
         check("A15", "pass"),
+        check("S5", violations=4),
     )
+    verdict["coverage"] = {
+        "operations": {"send": {"ok": 7, "info": 1}, "decide": {"ok": 2}},
+        "before_faults": {"sends": 3, "per_second": 1.5, "p50_ms": 2.0, "p99_ms": 9.0},
+        "availability": [
+            {"measure": "recovery", "name": "0 kill", "took_ms": 700.0},
+            {"measure": "reads", "name": "0 kill", "took_ms": 30.0},
+            {"measure": "gap", "name": "plain-0.0", "took_ms": 800.0},
+        ],
+    }
     (tmp_path / "verdict.json").write_text(json.dumps(verdict))
     outcome = read_outcome(
         tmp_path,
@@ -162,4 +172,9 @@ def test_counts_come_from_the_checks_that_they_are_named_after(tmp_path: Path) -
         trouble="",
         took_s=1.0,
     )
-    assert outcome.counts == {"lost": 3, "doubled": 2, "hidden": 5, "gone": 0}
+    assert outcome.counts == {"lost": 3, "doubled": 2, "hidden": 5, "gone": 0, "rewound": 4}
+    assert (outcome.acknowledged, outcome.before) == (
+        9,
+        Before(per_second=1.5, p50_ms=2.0, p99_ms=9.0),
+    )
+    assert (outcome.recoveries, outcome.reads) == ([("kill", 700.0)], [("kill", 30.0)])
