@@ -33,15 +33,18 @@ __all__ = ["read_payloads"]
 _SIZE: Final = struct.Struct(">I")
 
 
-def read_payloads(data: memoryview, entries: Entries) -> Payloads:
-    """Read the payloads of `entries` of one segment, whose bytes are `data`."""
+def read_payloads(data: memoryview, entries: Entries, gap_size_bytes: int = 0) -> Payloads:
+    """Read the payloads of `entries` of one file, whose bytes are `data`.
+
+    `gap_size_bytes`: bytes of the framing between each payload's table and its first record.
+    """
     commands: dict[int, Sequence[list[Any]]] = {}
     defects: dict[int, str] = {}
-    of, starts = _walk(data, entries, commands, defects)
+    of, starts = _walk(data, entries, gap_size_bytes, commands, defects)
     entry, start = np.array(of, dtype=np.int64), np.array(starts, dtype=np.int64)
     records, sound = record_fields(data, entry, start, len(entries.index))
     for entry in np.unique(records.entry[~sound]).tolist():
-        defects[entry] = _defect(data, entries, entry)
+        defects[entry] = _defect(data, entries, gap_size_bytes, entry)
         commands.pop(entry, None)
     if defects:
         kept = ~np.isin(records.entry, np.array(list(defects), dtype=np.int64))
@@ -52,6 +55,7 @@ def read_payloads(data: memoryview, entries: Entries) -> Payloads:
 def _walk(
     data: memoryview,
     entries: Entries,
+    gap: int,
     commands: dict[int, Sequence[list[Any]]],
     defects: dict[int, str],
 ) -> tuple[list[int], list[int]]:
@@ -70,7 +74,7 @@ def _walk(
             continue
         if found:
             commands[entry] = found
-        offset += first
+        offset += first + gap
         before = len(starts)
         while offset < end:
             size = unpack(data, offset)[0] if end - offset >= RECORD_SIZE_MIN else 0
@@ -78,7 +82,7 @@ def _walk(
                 # One broken record discards the whole entry: the sizes after it can't be trusted.
                 del starts[before:]
                 commands.pop(entry, None)
-                defects[entry] = _defect(data, entries, entry)
+                defects[entry] = _defect(data, entries, gap, entry)
                 break
             starts.append(offset)
             offset += size
@@ -86,7 +90,12 @@ def _walk(
     return of, starts
 
 
-def _defect(data: memoryview, entries: Entries, entry: int) -> str:
-    reason = payload_defect(data[int(entries.start[entry]) : int(entries.end[entry])])
+def _defect(data: memoryview, entries: Entries, gap: int, entry: int) -> str:
+    payload = data[int(entries.start[entry]) : int(entries.end[entry])]
+    if gap:
+        # As the proposer made it, so that positions in the text are those of the payload.
+        _, first = commands_of(payload)
+        payload = memoryview(b"".join((payload[:first], payload[first + gap :])))
+    reason = payload_defect(payload)
     assert reason is not None, "read in bulk and one by one, a payload is not the same"
     return reason

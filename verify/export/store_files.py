@@ -6,6 +6,8 @@ Place in the data path: first of an export; each replica's process gets its `Sto
     nodes/<group>/<node>/commitlog.base, commitlog.base.copy
     nodes/<group>/<node>/commitlog/{20-digit position}
     nodes/<group>/<node>/consumequeue/{topic}/{queue}/{20-digit first byte}
+    nodes/<group>/<node>/ha/commitlog/{20-digit position}             of a master or slave
+    nodes/<group>/<node>/ha/commitlog.durable, ha/commitlog.durable.copy
 
 Segments below the base are leftovers of an interrupted deletion, and not part of the log; so are
 all segments while the log is being emptied.
@@ -13,7 +15,7 @@ all segments while the log is being emptied.
 Invariants: a file that is not listed is never opened; topics and queues come from listed names, so
 that nothing stored in a log becomes part of a path.
 
-Source: docs/FORMATS.md sections 1, 3 (slots) and 5.
+Source: docs/FORMATS.md sections 1, 3 (slots), 5 and 19.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ from typing import Final
 from verify.export.messages.listed_files import files_by_store, position_of, queue_files_of
 from verify.export.messages.queue_units import QueueFile
 
-__all__ = ["Base", "Checkpoint", "Segment", "Store", "stores"]
+__all__ = ["Base", "Checkpoint", "Segment", "Store", "master_slave_stores", "stores"]
 
 _BASE_SLOT: Final = struct.Struct(">4sQQQQII")  # magic, sequence, then the record
+# Three cuts, each of position, index, term and chain: up to where the log is durable, where its
+# last file begins, and what stands before its first entry.
+_MARK_SLOT: Final = struct.Struct(">4sQQQQIQQQIQQQI")
 _CRC: Final = struct.Struct(">I")
 _BASE_MAGIC: Final = b"LMQB"
+_MARK_MAGIC: Final = b"LMQM"
 _SLOT_OFFSETS: Final = (0, 4096)
 
 
@@ -70,6 +76,7 @@ class Store:
     node: str
     checkpoint: Checkpoint
     base: Base | None  # None: no readable base file
+    durable_index: int = 0  # of a master or slave: the last entry that was told to be durable
     segments: tuple[Segment, ...] = field(default=())
     queue_files: tuple[QueueFile, ...] = field(default=())
 
@@ -100,24 +107,64 @@ def _store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> Stor
     )
 
 
+def master_slave_stores(run: Path, listed: Iterable[str]) -> list[Store]:
+    """Return every store as `stores` does, of the engines that keep their log in `ha`."""
+    return [_master_slave_store(*store) for store in files_by_store(run, listed)]
+
+
+def _master_slave_store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> Store:
+    mark = _newest_slot(
+        (files.get(("ha", name)) for name in ("commitlog.durable", "commitlog.durable.copy")),
+        _MARK_MAGIC,
+        _MARK_SLOT,
+    )
+    base, durable_index = None, 0
+    if mark is not None:
+        _, _, durable_index, *_, position, index, _, chain = mark
+        base = Base(position=position, index=index, chain=chain)
+    segments: list[Segment] = []
+    for parts, path in files.items():
+        match parts:
+            case ("ha", "commitlog", name) if (start := position_of(name)) is not None:
+                if base is None or start >= base.position:
+                    segments.append(Segment(path=path, position=start))
+    return Store(
+        broker_group=group,
+        node=node,
+        checkpoint=_checkpoint(files.get(("checkpoint",))),
+        base=base,
+        durable_index=durable_index,
+        segments=tuple(segments),
+        queue_files=queue_files_of(files),
+    )
+
+
 def _base(paths: Iterable[Path | None]) -> Base | None:
     """Return the newest readable slot of the base file and its copy."""
+    slot = _newest_slot(paths, _BASE_MAGIC, _BASE_SLOT)
+    if slot is None:
+        return None
+    _, position, index, _, chain, emptying = slot
+    return Base(position=position, index=index, chain=chain, emptying=emptying != 0)
+
+
+def _newest_slot(
+    paths: Iterable[Path | None], wanted: bytes, form: struct.Struct
+) -> tuple[int, ...] | None:
+    """Return sequence number and record of the newest readable slot of a file and its copy."""
     slots: list[tuple[int, ...]] = []
     for path in paths:
         content = b"" if path is None else path.read_bytes()
         for offset in _SLOT_OFFSETS:
-            end = offset + _BASE_SLOT.size
+            end = offset + form.size
             if len(content) < end + _CRC.size:
                 continue
-            magic, *values = _BASE_SLOT.unpack_from(content, offset)
+            magic, *values = form.unpack_from(content, offset)
             (crc,) = _CRC.unpack_from(content, end)
-            if magic == _BASE_MAGIC and zlib.crc32(content[offset:end]) == crc:
+            if magic == wanted and zlib.crc32(content[offset:end]) == crc:
                 slots.append(tuple(values))
-    if not slots:
-        return None
-    # The sequence number is the first field, so this is the newest slot.
-    _, position, index, _, chain, emptying = max(slots)
-    return Base(position=position, index=index, chain=chain, emptying=emptying != 0)
+    # The sequence number is the first field.
+    return max(slots, default=None)
 
 
 def _checkpoint(path: Path | None) -> Checkpoint:

@@ -5,7 +5,8 @@ verifier writes them into a temporary folder if a run has none. One process per 
 a time as there are processors; small stores are read in this process.
 
 Invariants: a file that the manifest doesn't list is not read; `committed` comes from the replica's
-checkpoint (up to a second old) or its trace, whichever has the higher commit index.
+checkpoint (up to a second old) or its trace, whichever has the higher commit index; of a master and
+its slaves from what they share with the master (`verify.export.master_slave_commitment`).
 
 Source: docs/RUN_FORMAT.md, tables `log`, `cq` and `raft`.
 """
@@ -20,17 +21,18 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from verify.export import replica
+from verify.export import master_slave_replica, replica
+from verify.export.master_slave_commitment import commit_indexes
 from verify.export.rocketmq import replica as rocketmq_replica
 from verify.export.rocketmq.commitment import Extent, survey
 from verify.export.rocketmq.store_files import RocketmqStore, rocketmq_stores
-from verify.export.store_files import Store, stores
+from verify.export.store_files import Store, master_slave_stores, stores
 from verify.sources.format_tables import TABLES
 from verify.sources.manifest import Manifest
 
@@ -39,6 +41,9 @@ __all__ = ["EXPORTED", "ExportError", "Written", "export_tables"]
 EXPORTED: Final = ("log", "cq")
 _TOLD: Final = pa.schema(
     [(name, TABLES["raft"].field(name).type) for name in ("broker_group", "node", "event", "index")]
+)
+_ROLES: Final = pa.schema(
+    [(name, TABLES["raft"].field(name).type) for name in ("broker_group", "node", "role", "t")]
 )
 _ROCKETMQ: Final = "rocketmq"
 _SMALL_BYTES_MAX: Final = 64 * 1024 * 1024  # below, processes cost more than they save
@@ -60,7 +65,7 @@ class Written:
 class _Task:
     """The arguments of one process, which writes one replica's files. `size`: bytes of its log."""
 
-    replica: _Replica | _RocketmqReplica
+    replica: _AnyReplica
     size: int
     paths: Mapping[str, Path]
 
@@ -93,6 +98,23 @@ class _RocketmqReplica:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MasterSlaveReplica:
+    """A store of a master or slave, and how far it is what its group's master has."""
+
+    store: Store
+    commit_index: int
+
+    def tables(self) -> Mapping[str, Callable[[], Iterator[pa.Table]]]:
+        return {
+            "log": lambda: master_slave_replica.log_tables(self.store, self.commit_index),
+            "cq": lambda: replica.unit_tables(self.store),
+        }
+
+
+_AnyReplica: TypeAlias = _Replica | _RocketmqReplica | _MasterSlaveReplica
+
+
 def export_tables(
     run: Path, manifest: Manifest, folder: Path, names: Sequence[str] = EXPORTED
 ) -> Mapping[str, Sequence[Written]]:
@@ -120,7 +142,7 @@ def export_tables(
     return {name: [files[name] for files in written] for name in names}
 
 
-def _replicas(run: Path, manifest: Manifest) -> Sequence[tuple[_Replica | _RocketmqReplica, int]]:
+def _replicas(run: Path, manifest: Manifest) -> Sequence[tuple[_AnyReplica, int]]:
     """Return every replica that has files in the run, with the size of its log."""
     listed = [file.name for file in manifest.tables.get("nodes", ())]
     if manifest.system == _ROCKETMQ:
@@ -130,14 +152,26 @@ def _replicas(run: Path, manifest: Manifest) -> Sequence[tuple[_Replica | _Rocke
             (_RocketmqReplica(store=store, extent=extent), _size(f.path for f in store.files))
             for store, extent in zip(theirs, extents, strict=True)
         ]
-    told = _told_indexes([run / file.name for file in manifest.tables.get("raft", ())])
+    traces = [run / file.name for file in manifest.tables.get("raft", ())]
+    if manifest.is_master_slave:
+        ours = master_slave_stores(run, listed)
+        indexes = commit_indexes(ours, _masters(traces))
+        return [
+            (_MasterSlaveReplica(store=store, commit_index=index), _log_size(store))
+            for store, index in zip(ours, indexes, strict=True)
+        ]
+    told = _told_indexes(traces)
     return [
         (
             _Replica(store=store, told_index=told.get((store.broker_group, store.node), 0)),
-            _size(segment.path for segment in store.segments),
+            _log_size(store),
         )
         for store in stores(run, listed)
     ]
+
+
+def _log_size(store: Store) -> int:
+    return _size(segment.path for segment in store.segments)
 
 
 def _size(paths: Iterable[Path]) -> int:
@@ -189,13 +223,7 @@ def _write(path: Path, name: str, tables: Iterator[pa.Table]) -> Written:
 def _told_indexes(files: Sequence[Path]) -> Mapping[tuple[str, str], int]:
     """Return the highest commit index in each node's trace."""
     told: dict[tuple[str, str], int] = {}
-    for path in files:
-        with pq.ParquetFile(path) as file:
-            if file.metadata.num_rows == 0:
-                continue  # the file is empty, so its columns don't matter
-            if not set(_TOLD.names) <= set(file.schema_arrow.names):
-                raise ExportError(f"{path.name} lacks a column of the table raft")
-            table = file.read(columns=_TOLD.names).select(_TOLD.names).cast(_TOLD)
+    for table in _columns_of(files, _TOLD):
         # A snapshot holds only committed entries, so an install shows a commit, too.
         commits = table.filter(pc.is_in(table["event"], pa.array(["commit", "install"])))
         highest = commits.group_by(["broker_group", "node"]).aggregate([("index", "max")])
@@ -203,3 +231,24 @@ def _told_indexes(files: Sequence[Path]) -> Mapping[tuple[str, str], int]:
             key = (row["broker_group"], row["node"])
             told[key] = max(told.get(key, 0), row["index_max"] or 0)
     return told
+
+
+def _masters(files: Sequence[Path]) -> Mapping[str, str]:
+    """Return the node of each group that was the last to say that it is the master."""
+    last: dict[str, tuple[int, str]] = {}
+    for table in _columns_of(files, _ROLES):
+        for row in table.filter(pc.equal(table["role"], "leader")).to_pylist():
+            said = (row["t"], row["node"])
+            last[row["broker_group"]] = max(last.get(row["broker_group"], said), said)
+    return {group: node for group, (_, node) in last.items()}
+
+
+def _columns_of(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the columns of `schema` of each trace file that has rows. Raises ExportError."""
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            if file.metadata.num_rows == 0:
+                continue  # the file is empty, so its columns don't matter
+            if not set(schema.names) <= set(file.schema_arrow.names):
+                raise ExportError(f"{path.name} lacks a column of the table raft")
+            yield file.read(columns=schema.names).select(schema.names).cast(schema)

@@ -25,6 +25,7 @@ import pyarrow as pa
 from verify.sources.run_files import RunFileError, RunFiles
 
 __all__ = [
+    "OWN_SYSTEM",
     "ConsumerGroup",
     "ListedFile",
     "Manifest",
@@ -35,12 +36,15 @@ __all__ = [
 ]
 
 FORMAT = 1
+OWN_SYSTEM = "ledgermq"
 _MANIFEST_SIZE_BYTES_MAX = 64 * 1024 * 1024
 _INT64_MAX = (1 << 63) - 1
 _INT32_MAX = (1 << 31) - 1
 _NUMBER_MAX = 1e12  # milliseconds of 31 years, which still fit an int64 in nanoseconds
 _PATTERN = frozenset("*?[]{}\\")
 _PARTS_OF_STORES = ("commitlog", "consumequeue")
+_MASTER_SLAVE = frozenset({"async", "sync"})
+_FLUSHES = frozenset({"async", "sync"})
 _OF_TRANSACTIONS = ("timeout_ms", "check_interval_ms", "check_max")
 _OF_DELAYS = ("early_ms", "recall_ms", "lost_ms")
 
@@ -111,7 +115,14 @@ class Manifest:
     route_expire_ms: float | None = None  # how long a wrong route may stay; null: not told
     route_gone_ms: float | None = None  # how long a broker that has ended may; null: not told
     clock_error_ns: int = 0  # between the clocks of the run's hosts
+    flush: str | None = None  # of a master: whether answers wait for an fsync; None: not told
+    in_sync_replicas: int = 2  # how many nodes the engine sync waits for, the master among them
     raw: Mapping[str, object]
+
+    @property
+    def is_master_slave(self) -> bool:
+        """Whether the run is of our own system with a configured master and its slaves."""
+        return self.system == OWN_SYSTEM and self.engine in _MASTER_SLAVE
 
     def rows(self) -> int:
         """Return the number of rows of all tables together, according to the manifest."""
@@ -170,7 +181,7 @@ def _unlisted_of_stores(files: RunFiles, listed: Collection[str]) -> str | None:
         PurePosixPath(*parts[:3], part)
         for parts in (PurePosixPath(name).parts for name in listed)
         if len(parts) > 3 and parts[0] == "nodes"
-        for part in (*_PARTS_OF_STORES, *_dledger_data(parts[3]))
+        for part in (*_PARTS_OF_STORES, *_log_below(parts[3]))
     }
     for folder in sorted(folders):
         for path in sorted(map(PurePosixPath, files.below(str(folder)))):
@@ -179,8 +190,11 @@ def _unlisted_of_stores(files: RunFiles, listed: Collection[str]) -> str | None:
     return None
 
 
-def _dledger_data(folder: str) -> tuple[str, ...]:
-    """Return the folder of the log files of a RocketMQ broker that replicates by DLedger."""
+def _log_below(folder: str) -> tuple[str, ...]:
+    """Return the folder of the log of a store that has it below another: of our own masters and
+    slaves, and of RocketMQ's brokers that replicate by DLedger."""
+    if folder == "ha":
+        return ("ha/commitlog",)
     return (f"{folder}/data",) if folder.startswith("dledger-") else ()
 
 
@@ -298,9 +312,18 @@ def _parse(raw: dict[str, object]) -> Manifest:
         route_expire_ms=_of_routes(raw.get("routes"), "expire_ms"),
         route_gone_ms=_of_routes(raw.get("routes"), "gone_ms"),
         clock_error_ns=root.optional_integer("clock_error_ns") or 0,
+        flush=_flush(root),
+        in_sync_replicas=root.optional_integer("in_sync_replicas") or 2,
         tables={name: _files(name, value) for name, value in root.members("tables").items()},
         raw=raw,
     )
+
+
+def _flush(root: _Reader) -> str | None:
+    value = root.optional("flush")
+    if value is not None and value not in _FLUSHES:
+        raise ManifestError(f"run.flush in run.json is {value!r}, neither async nor sync")
+    return None if value is None else str(value)
 
 
 def _phases(root: _Reader) -> dict[str, tuple[int, int]]:

@@ -22,12 +22,11 @@ from typing import Final
 import pyarrow as pa
 
 from verify.sources.format_tables import TABLES
-from verify.sources.manifest import Manifest
+from verify.sources.manifest import OWN_SYSTEM, Manifest
 from verify.sources.tag_hash import tag_hash
 
 __all__ = ["MANIFEST_TABLES", "OWN_SYSTEM", "manifest_tables"]
 
-OWN_SYSTEM: Final = "ledgermq"
 _MS: Final = 1_000_000
 _PHASES: Final = ("load", "heal", "drain")
 _STRING, _LONG, _BOOL = pa.string(), pa.int64(), pa.bool_()

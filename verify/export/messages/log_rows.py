@@ -92,7 +92,7 @@ class LogRows:
         self._node = node
         self._commit_index = commit_index
         self._applied_index = applied_index
-        self._style = style
+        self._style = self._own_style = style
         self._units = Units(queue_files, FILE_UNITS if style is RecordStyle.LEDGERMQ else None)
         self._halves = pa.schema([_LOG.field(name) for name in _OF_HALF_BY]).empty_table()
 
@@ -103,11 +103,15 @@ class LogRows:
         entries: Entries,
         damages: Sequence[tuple[int, Damage]],
         read_payloads: Callable[[memoryview, Entries], Payloads],
+        *,
+        style: RecordStyle | None = None,
     ) -> Iterator[pa.Table]:
         """Yield the rows of a file's `entries` and `damages`, in the order of the log.
 
-        `data` are the file's bytes, the first of which is at `file_position` in the log.
+        `data` are the file's bytes, the first of which is at `file_position` in the log. `style`:
+        whose records these are, where it is not the log's own.
         """
+        self._style = style or self._own_style
         told = 0
         for part in _chunks(entries):
             before = [item for item in damages[told:] if item[0] < part.order[-1]]

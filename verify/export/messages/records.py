@@ -57,11 +57,14 @@ class RecordStyle(Enum):
     """Whose records they are, where the systems differ.
 
     RocketMQ derives a delayed message's unit from its property DELAY, has the hash of its tags in
-    the unit of a timer message, and may name several halves in one op record.
+    the unit of a timer message, and may name several halves in one op record. COPIED are
+    RocketMQ's records in a log of ours, which has its own units for them: as RocketMQ's, but for
+    delayed messages, whose queue tells the delay.
     """
 
     LEDGERMQ = auto()
     ROCKETMQ = auto()
+    COPIED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +158,7 @@ def _unit_values(
         waits = code == topics.index(SCHEDULE_TOPIC)
         waits &= (records.queue >= 0) & (records.queue < len(_DELAYS_MS))
         result[waits] = records.stored_ms[waits] + _DELAYS_MS[records.queue[waits]]
-    if TIMER_TOPIC in topics:
+    if TIMER_TOPIC in topics and style is RecordStyle.LEDGERMQ:
         due = properties.values(b"TIMER_OUT_MS").to_pylist()
         for place in np.flatnonzero(code == topics.index(TIMER_TOPIC)).tolist():
             told = due[place]
@@ -206,7 +209,7 @@ def _has_unit(records: Records, style: RecordStyle) -> npt.NDArray[np.bool_]:
 
 
 def _half_offsets(body: bytes, style: RecordStyle) -> tuple[int | None, ...]:
-    several = style is RecordStyle.ROCKETMQ
+    several = style is not RecordStyle.LEDGERMQ
     # The last offset has a comma behind it, too.
     words = body.removesuffix(b",").split(b",") if several else body.split(b",", 1)[:1]
     return tuple(_half_offset(word) for word in words)
