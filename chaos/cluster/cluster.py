@@ -386,7 +386,7 @@ async def await_ready(
     deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_S
     while True:
         check()
-        for name in (place.name for place in (*layout.name_servers, *layout.brokers)):
+        for name in [*(s.name for s in layout.name_servers), *(b.name for b in layout.brokers)]:
             if table.find(name) is None:
                 raise ClusterError(f"{name} ended at its start:\n{table.output_tail(name)}")
         answers = await query_all(addresses, access)
@@ -416,7 +416,7 @@ def _check_none_runs(directory: Path, table: ProcessTable, layout: ClusterLayout
     running = [name for name in table.names() if table.find(name) is not None]
     if not running:
         return
-    own = [place.name for place in (*layout.name_servers, *layout.brokers)]
+    own = [server.name for server in layout.name_servers] + [b.name for b in layout.brokers]
     down_ones = [name for name in own if name not in running]
     hint = f"; down: {', '.join(down_ones)} (`ledgermq cluster start` starts a node)"
     raise ClusterError(
