@@ -235,6 +235,13 @@ class ReplicatedLog(Protocol):
         of what it builds then. The future never raises.
         """
 
+    def confirm(self, on_done: Callable[[ProposalStatus], None]) -> None:
+        """Call `on_done` with the status that a proposal which is applied here by now is answered
+        with: at once where entries are applied after they are committed.
+
+        A retry that finds its message stored is answered by it, not sooner than the first attempt.
+        """
+
     async def read_index(self) -> Index:
         """Return a linearizable read point, once everything up to it is applied here.
 

@@ -12,6 +12,7 @@ Source: RocketMQ CommitLog.handleDiskFlushAndHA, GroupTransferService, GroupComm
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -26,11 +27,12 @@ class _Part:
 
     timeout_ms: int
     on_timeout: ProposalStatus
-    waiting: dict[int, _Open] = field(default_factory=dict)  # by the entry's end
+    waiting: deque[_Open] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
 class _Open:
+    end: int
     answer: Callable[[ProposalStatus], None]
     added_ms: int
     parts_left: int = 0
@@ -45,7 +47,7 @@ class Acknowledgements:
         self._slaves = _Part(slave_timeout_ms, ProposalStatus.FLUSH_SLAVE_TIMEOUT)
 
     def __len__(self) -> int:
-        return len(self._disk.waiting.keys() | self._slaves.waiting.keys())
+        return len({id(entry) for part in (self._disk, self._slaves) for entry in part.waiting})
 
     def add(
         self,
@@ -58,15 +60,15 @@ class Acknowledgements:
         slaves_available: bool,
     ) -> None:
         """Let the entry that ends at `end` wait, or answer it at once. `slaves_available`: enough
-        of them are near."""
-        entry = _Open(answer, now_ms)
+        of them are near. Ends never fall from one call to the next; several may be the same."""
+        entry = _Open(end, answer, now_ms)
         if for_slaves and not slaves_available:
             entry.status = ProposalStatus.SLAVE_NOT_AVAILABLE
         elif for_slaves:
-            self._slaves.waiting[end] = entry
+            self._slaves.waiting.append(entry)
             entry.parts_left += 1
         if for_disk:
-            self._disk.waiting[end] = entry
+            self._disk.waiting.append(entry)
             entry.parts_left += 1
         if not entry.parts_left:
             answer(entry.status)
@@ -84,7 +86,7 @@ class Acknowledgements:
         """When `expire` has something to do; None: nothing waits."""
         return min(
             (
-                next(iter(part.waiting.values())).added_ms + part.timeout_ms
+                part.waiting[0].added_ms + part.timeout_ms
                 for part in (self._disk, self._slaves)
                 if part.waiting
             ),
@@ -94,29 +96,23 @@ class Acknowledgements:
     def expire(self, now_ms: int) -> None:
         """End the waits that have lasted for their time."""
         for part in (self._disk, self._slaves):
-            for end, entry in list(part.waiting.items()):
-                if now_ms < entry.added_ms + part.timeout_ms:
-                    break
-                del part.waiting[end]
+            while part.waiting and now_ms >= part.waiting[0].added_ms + part.timeout_ms:
+                entry = part.waiting.popleft()
                 if part is self._slaves or entry.status is ProposalStatus.COMMITTED:
                     entry.status = part.on_timeout
                 self._part_ended(entry)
 
     def stop(self) -> None:
         """Answer all that wait: this node has stopped."""
-        entries = {id(entry): entry for entry in self._disk.waiting.values()}
-        entries |= {id(entry): entry for entry in self._slaves.waiting.values()}
+        entries = {id(entry): entry for entry in (*self._disk.waiting, *self._slaves.waiting)}
         self._disk.waiting.clear()
         self._slaves.waiting.clear()
         for entry in entries.values():
             entry.answer(ProposalStatus.STOPPED)
 
     def _reached(self, part: _Part, position: int) -> None:
-        for end, entry in list(part.waiting.items()):
-            if end > position:
-                break
-            del part.waiting[end]
-            self._part_ended(entry)
+        while part.waiting and part.waiting[0].end <= position:
+            self._part_ended(part.waiting.popleft())
 
     @staticmethod
     def _part_ended(entry: _Open) -> None:

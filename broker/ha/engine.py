@@ -25,6 +25,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from broker.entry.payload import PAYLOAD_HEADER
@@ -294,6 +295,16 @@ class HaLog:
         self._appended.append(_Appended(committed(standing), standing.after, has_records, future))
         return future
 
+    def confirm(self, on_done: Callable[[ProposalStatus], None]) -> None:
+        """See `ReplicatedLog.confirm`: entries are applied here before their answers are due."""
+        if not (self._serving and self._config.is_master):
+            on_done(ProposalStatus.STOPPED)
+            return
+        self._apply_appended()
+        self._await_acknowledgement(self._applied.position, on_done, has_records=True)
+        self._on_reported()  # slaves may have all of it already, and then report nothing more
+        self._request_acknowledgements()
+
     def _require_master(self) -> None:
         """Raises NotLeaderError elsewhere, and before this node serves."""
         if not (self._serving and self._config.is_master):
@@ -375,23 +386,34 @@ class HaLog:
             return
         self._state_machine.apply([each.entry for each in appended])
         self._applied = appended[-1].after
-        config, now_ms = self._config, _monotonic_ms()
-        waits_for_slaves = config.waits_for_slaves and config.in_sync_replicas > 1
         assert self._slaves is not None, "a master"
         self._slaves.appended()
         for each in appended:
-            self._acknowledgements.add(
-                each.after.position,
-                lambda status, each=each: _answer(each, status),  # type: ignore[misc]
-                now_ms=now_ms,
-                for_disk=config.waits_for_disk,
-                for_slaves=waits_for_slaves and each.has_records,
-                slaves_available=self._slaves_available(),
+            self._await_acknowledgement(
+                each.after.position, partial(_answer, each), has_records=each.has_records
             )
-        if config.waits_for_disk:
+        self._request_acknowledgements()
+        self._keeper.applied(self._applied)
+
+    def _await_acknowledgement(
+        self, end: int, answer: Callable[[ProposalStatus], None], *, has_records: bool
+    ) -> None:
+        """Call `answer` once the log up to `end` is as safe as this mode's answers say."""
+        config = self._config
+        waits_for_slaves = config.waits_for_slaves and config.in_sync_replicas > 1
+        self._acknowledgements.add(
+            end,
+            answer,
+            now_ms=_monotonic_ms(),
+            for_disk=config.waits_for_disk,
+            for_slaves=waits_for_slaves and has_records,
+            slaves_available=self._slaves_available(),
+        )
+
+    def _request_acknowledgements(self) -> None:
+        if self._config.waits_for_disk:
             self._flusher.want()
         self._schedule_expiry()
-        self._keeper.applied(self._applied)
 
     def _apply_appended(self) -> None:
         self._turn()

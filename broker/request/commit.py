@@ -19,7 +19,7 @@ from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 
-__all__ = ["Ended", "commit", "propose"]
+__all__ = ["Ended", "answer_done", "commit", "propose"]
 
 Ended = Callable[[ProposalStatus | None], None]
 """Called with what became of a proposal; None: surely not stored."""
@@ -93,6 +93,19 @@ def commit(
         if ended is not None:
             ended(None)
         raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+
+def answer_done(leadership: Leadership, request: Request, remark: str) -> None:
+    """Answer success for what was done before, once that is as safe as such an answer says."""
+
+    def done(status: ProposalStatus) -> None:
+        refused = refused_of(status, leadership.not_leader)
+        if refused is None:
+            request.reply(ResponseCode.SUCCESS, remark)
+        else:
+            request.refuse(refused)
+
+    leadership.confirm(done)
 
 
 def _ignore(_: ProposalStatus | None) -> None:

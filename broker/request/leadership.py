@@ -11,12 +11,14 @@ it begins; `want_of_room` alone is about this node, leading or not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.leader.busy import BusyHoldings
 from broker.leader.proposer import Proposer
 from broker.leader.rebalance_lock import RebalanceLocks
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
-from raft.replicated_log import NotLeaderError
+from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.leader_hint import not_leader_remark
 
@@ -78,6 +80,10 @@ class Leadership:
             await self._replica.log.read_index()
         except NotLeaderError as error:
             raise self.not_leader() from error
+
+    def confirm(self, on_done: Callable[[ProposalStatus], None]) -> None:
+        """See `ReplicatedLog.confirm`: what is answered as done already is answered behind it."""
+        self._replica.log.confirm(on_done)
 
     def not_leader(self) -> RefusedError:
         """Return the refusal (14, definite) that names the leader, where one is known."""

@@ -94,7 +94,7 @@ class StoreSend:
                 except BusyError as error:
                     raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         elif len(duplicates) == len(self._records):
-            self._answer(ResponseCode.SUCCESS, None, duplicates)
+            self._leadership.confirm(partial(self._answer_stored, duplicates))
         else:
             raise maybe_stored(
                 f"{len(duplicates)} of the {len(self._records)} messages are stored already, and "
@@ -125,7 +125,9 @@ class StoreSend:
         try:
             if status is None:
                 self._leadership.require_leader()
-            if status in {None, ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}:
+            if (
+                status in {None, ProposalStatus.TRUNCATED} or store_code_of(status) is not None
+            ):  # stored, or surely not
                 self.start()
             else:  # these records were not stored and have no places
                 self._refuse(status)
@@ -148,6 +150,14 @@ class StoreSend:
             self._desk.when_routes_registered(answer)
         else:
             answer()
+
+    def _answer_stored(self, places: Sequence[Place], status: ProposalStatus) -> None:
+        """Answer a retry with its first places, by how safe they are now."""
+        code = store_code_of(status)
+        if code is None:
+            self._refuse(status)
+        else:
+            self._answer(code, status, places)
 
     def _answer(
         self,

@@ -18,7 +18,7 @@ from broker.entry.payload import DecideCommand
 from broker.entry.record import PendingRecord
 from broker.entry.topics import HALF_TOPIC
 from broker.leader.proposer import Proposal
-from broker.request.commit import commit
+from broker.request.commit import answer_done, commit
 from broker.request.leadership import Leadership
 from broker.request.read_point import answer_at_read_point
 from broker.request.replica import Replica
@@ -100,7 +100,7 @@ class EndTransactionProcessor:
     def _answer_decided(self, request: Request, half_offset: int, decision: Decision) -> None:
         known = self._replica.state.halves.decision(half_offset)
         if known == decision:
-            request.reply(ResponseCode.SUCCESS, f"transaction was {PAST[known]} already")
+            answer_done(self._leadership, request, f"transaction was {PAST[known]} already")
         elif known is not None:
             raise RefusedError(ResponseCode.ILLEGAL_OPERATION, f"transaction already {PAST[known]}")
         elif 0 <= half_offset < self._replica.state.halves.next_offset:

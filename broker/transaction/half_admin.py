@@ -21,7 +21,7 @@ import msgspec
 
 from broker.entry.payload import UNIT, DiscardCommand
 from broker.entry.topics import HALF_TOPIC, TRANS_CHECK_MAX_TOPIC
-from broker.request.commit import commit
+from broker.request.commit import answer_done, commit
 from broker.request.leadership import Leadership
 from broker.request.read_point import answer_at_read_point
 from broker.request.replica import Replica
@@ -250,7 +250,7 @@ class HalfAdminProcessor:
                 "transaction already discarded, and resumed: it has another id since",
             )
         if known == "discard":
-            request.reply(ResponseCode.SUCCESS, "transaction was discarded already")
+            answer_done(self._leadership, request, "transaction was discarded already")
             return
         became = "ended, long ago" if known is None else PAST[known]
         raise RefusedError(ResponseCode.ILLEGAL_OPERATION, f"transaction already {became}")

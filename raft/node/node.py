@@ -60,6 +60,7 @@ from raft.replicated_log import (
     NotLeaderError,
     Phase,
     ProposalResult,
+    ProposalStatus,
     RestorableStateMachine,
     RetentionBounds,
     Slot,
@@ -424,6 +425,10 @@ class RaftNode:
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         """See `ReplicatedLog.propose`. ValueError also where too many proposals are open."""
         return self._serving().propose(fill)
+
+    def confirm(self, on_done: Callable[[ProposalStatus], None]) -> None:
+        """See `ReplicatedLog.confirm`."""
+        on_done(ProposalStatus.COMMITTED)
 
     async def read_index(self) -> Index:
         """See `ReplicatedLog.read_index`. NotLeaderError also where too many reads are open."""

@@ -203,6 +203,10 @@ class PySyncObjLog:
             phase=Phase.SERVING,
         )
 
+    def confirm(self, on_done: Callable[[ProposalStatus], None]) -> None:
+        """See `ReplicatedLog.confirm`."""
+        on_done(ProposalStatus.COMMITTED)
+
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         """See `ReplicatedLog.propose`. ValueError also where the journal is full."""
         if self.stopped or not self._ready:

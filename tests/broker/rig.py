@@ -77,6 +77,8 @@ class MemoryLog:
         self.refusals = 0  # so many entries are refused next, as where a disk has no room
         self.entry_size_max = 8 << 20
         self.damage: Damage | None = None
+        # Who waits for a confirmation; None: as with Raft, nobody has to.
+        self.confirmations: list[Callable[[ProposalStatus], None]] | None = None
 
     def status(self) -> LogStatus:
         last = len(self.entries) + len(self.open)
@@ -124,21 +126,29 @@ class MemoryLog:
             loop.call_soon(self.commit)
         return future
 
+    def confirm(self, on_done: Callable[[ProposalStatus], None]) -> None:
+        if self.confirmations is None:
+            on_done(ProposalStatus.COMMITTED)
+        else:
+            self.confirmations.append(on_done)
+
     def next_slot(self) -> Slot:
         """Where the next entry will stand."""
         index = len(self.entries) + len(self.open) + 1
         return Slot(index=index, term=self.term, position=len(self.data) + HEADER_SIZE)
 
-    def commit(self, count_max: int | None = None) -> None:
-        """Commit everything that is open, or so many entries of it."""
+    def commit(
+        self,
+        count_max: int | None = None,
+        status: ProposalStatus = ProposalStatus.COMMITTED,
+    ) -> None:
+        """Apply everything that is open, or so many entries of it, and answer with `status`."""
         for _ in range(len(self.open) if count_max is None else min(count_max, len(self.open))):
             entry, future = self.open.pop(0)
             self.entries.append(entry)
             assert self.machine is not None
             self.machine.apply([entry])
-            result = ProposalResult(
-                status=ProposalStatus.COMMITTED, index=entry.index, term=entry.term
-            )
+            result = ProposalResult(status=status, index=entry.index, term=entry.term)
             future.set_result(result)
 
     def depose(self, status: ProposalStatus = ProposalStatus.LOST_LEADERSHIP) -> None:

@@ -77,6 +77,54 @@ async def test_a_retry_with_the_same_key_is_answered_with_the_first_place(rig):
     assert rig.state.next_offset("T", 0) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (ProposalStatus.COMMITTED, ResponseCode.SUCCESS),
+        (ProposalStatus.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        (ProposalStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (ProposalStatus.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT),
+        (ProposalStatus.STOPPED, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_a_retry_is_answered_no_sooner_than_its_log_confirms(rig, status, code):
+    """Where a master applies before its slaves have it, stored is not acknowledged."""
+    send = rig.make(SendProcessor)
+    rig.log.confirmations = []
+    first = await rig.ask(send.handle, SEND, send_fields(), b"hello")
+    connection = FakeConnection()
+    rig.give(send.handle, SEND, send_fields(), b"hello", connection)
+    await turns(1)
+    assert connection.sent == []
+    (confirm,) = rig.log.confirmations
+    confirm(status)
+    (again,) = connection.sent
+    assert again.code == code
+    if code != ResponseCode.SYSTEM_ERROR:
+        assert again.ext_fields["msgId"] == first.ext_fields["msgId"]
+    assert rig.state.next_offset("T", 0) == 1
+
+
+@pytest.mark.parametrize(
+    "status", [ProposalStatus.FLUSH_SLAVE_TIMEOUT, ProposalStatus.SLAVE_NOT_AVAILABLE]
+)
+async def test_a_retry_behind_an_attempt_that_timed_out_says_so_too(rig, status):
+    send = rig.make(SendProcessor)
+    rig.log.auto_commit = False
+    rig.log.confirmations = []
+    connection = FakeConnection()
+    for _ in range(2):
+        rig.give(send.handle, SEND, send_fields(), b"hello", connection)
+    await turns(1)
+    await turns(1)
+    rig.log.commit(status=status)
+    await until(lambda: len(rig.log.confirmations) == 1)
+    rig.log.confirmations[0](status)
+    await until(lambda: len(connection.sent) == 2)
+    assert len({answer.code for answer in connection.sent}) == 1
+    assert [answer.ext_fields["queueOffset"] for answer in connection.sent] == ["0", "0"]
+
+
 async def test_a_retry_while_the_first_is_in_flight_waits_for_its_outcome(rig):
     send = rig.make(SendProcessor)
     rig.log.auto_commit = False

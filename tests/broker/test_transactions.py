@@ -58,6 +58,32 @@ async def test_what_is_committed_has_the_tags_keys_and_properties_of_its_half(ri
     assert code == tags_code("red"), "a consumer's tags are compared with it"
 
 
+async def test_a_repeated_decision_is_answered_no_sooner_than_its_log_confirms(rig):
+    fields = await half(rig)
+    assert (await end(rig, fields, COMMIT)).code == ResponseCode.SUCCESS
+    rig.log.confirmations = []
+    processor = rig.make(EndTransactionProcessor, rig.tasks)
+    connection = FakeConnection()
+    for _ in range(2):
+        rig.give(
+            processor.handle,
+            RequestCode.END_TRANSACTION,
+            fields | {"commitOrRollback": COMMIT},
+            b"",
+            connection,
+        )
+    await until(lambda: len(rig.log.confirmations) == 2)
+    assert connection.sent == []
+    for confirm, status in zip(
+        rig.log.confirmations,
+        (ProposalStatus.COMMITTED, ProposalStatus.FLUSH_SLAVE_TIMEOUT),
+        strict=True,
+    ):
+        confirm(status)
+    codes = [answer.code for answer in connection.sent]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR]
+
+
 @pytest.mark.parametrize(("first", "second"), [(COMMIT, ROLLBACK), (ROLLBACK, COMMIT)])
 async def test_the_first_decision_wins(rig, first, second):
     fields = await half(rig)

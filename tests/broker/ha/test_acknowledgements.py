@@ -30,6 +30,24 @@ def test_who_waits_for_nothing_is_answered_at_once() -> None:
     assert waiting.next_deadline_ms is None
 
 
+def test_several_may_wait_for_the_same_end() -> None:
+    waiting, answered = rig(for_disk=True, for_slaves=True)
+    for number in (2, 3):
+        waiting.add(
+            100,
+            lambda status, number=number: answered.append((number, status)),  # type: ignore[misc]
+            now_ms=number,
+            for_disk=True,
+            for_slaves=False,
+            slaves_available=True,
+        )
+    assert len(waiting) == 3
+    waiting.durable(100)
+    assert answered == [(2, Status.COMMITTED), (3, Status.COMMITTED)]
+    waiting.replicated(100)
+    assert answered[2:] == [(1, Status.COMMITTED)]
+
+
 def test_what_is_durable_answers_all_before_it_and_no_more() -> None:
     waiting, answered = rig(for_disk=True, count=3)
     waiting.durable(199)

@@ -143,6 +143,13 @@ async def next_bytes(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return position, await reader.readexactly(size)
 
 
+async def confirmed(log: HaLog) -> ProposalStatus:
+    """Return what a retry of the newest message would be answered with."""
+    status: asyncio.Future[ProposalStatus] = asyncio.get_running_loop().create_future()
+    log.confirm(status.set_result)
+    return await status
+
+
 async def test_a_silent_slave_is_a_timeout(tmp_path: Path) -> None:
     values = {"waits_for_slaves": True, "slave_timeout_ms": 500}
     nodes = Pair(tmp_path, 2, **values)
@@ -160,9 +167,11 @@ async def test_a_silent_slave_is_a_timeout(tmp_path: Path) -> None:
         assert position == len(data)
         writer.write(REPORT.pack(position + len(more)))
         assert await waiting == [STATUS.COMMITTED]
+        assert await confirmed(log) is STATUS.COMMITTED, "the slave has all that it waits for"
         writer.write(REPORT.pack(1 << 40))
         refused = await write(log, 1)
         assert refused == [STATUS.FLUSH_SLAVE_TIMEOUT], "it claims what it was not sent"
+        assert await confirmed(log) is STATUS.FLUSH_SLAVE_TIMEOUT, "what is stored is not safe"
     finally:
         writer.close()
         await nodes.stop("n0")
