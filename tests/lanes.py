@@ -59,6 +59,7 @@ OTHERS: Final = frozenset(
         "client/test_lite_pull_consumer",
         "broker/ha/test_frame_writer",
         "broker/ha/test_replication",
+        "broker/ha/test_trace",
         "client/test_lost_locks",
         "client/test_pop_consumer",
         "client/test_producer",

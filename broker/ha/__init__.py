@@ -5,7 +5,8 @@ knows what of it is durable.
 
 `engine` implements `raft.replicated_log` on it: the master proposes, applies, and answers by its
 mode, which `acknowledgements` keeps; `flusher` carries fsyncs out beside the loop, `state_keeper`
-writes snapshots of the state and says which one a start restores; `store` opens all of it.
+writes snapshots of the state and says which one a start restores; `trace_events` tells a verifier
+what it did; `store` opens all of it.
 
 Nobody is elected, and no entry waits for a majority: what a master appends is applied at once, and
 what it had not replicated is lost with its disk. That is these engines' nature.

@@ -80,6 +80,9 @@ class HaConfig:
     snapshot_interval_size_bytes: int = 1 << 30
     """Bytes of log between two snapshots of the state."""
 
+    trace: bool = False
+    """Write what a verifier reads into store/trace/."""
+
     fsync_by: str = "kernel"
     """Who carries fsyncs out: the kernel where it can, or a thread."""
 

@@ -39,6 +39,7 @@ from broker.ha.replay import committed, replay
 from broker.ha.slaves import Slaves
 from broker.ha.state_keeper import StateKeeper
 from broker.ha.store import HaStore
+from broker.ha.trace_events import TraceEvents
 from raft.events import ChangeRefusal, ChangeRefused, Role
 from raft.fail_stop import FailStop, stops_node
 from raft.log.segment_files import NO_ROOM
@@ -62,6 +63,7 @@ from raft.replicated_log import (
     RestorableStateMachine,
     RetentionBounds,
     Slot,
+    StateDivergedError,
 )
 
 __all__ = ["HaLog"]
@@ -100,6 +102,7 @@ class HaLog:
         self._is_linked = False
         self._serving = False
         self._writable = True
+        self._trace = TraceEvents(None)
         self._background: asyncio.Task[None] | None = None
         self.fail_stop = FailStop(self.fail)
         self.stopped = True
@@ -115,16 +118,20 @@ class HaLog:
         store = await asyncio.to_thread(HaStore, config)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(store.close)
+            self._trace = TraceEvents(store.trace)
             self._keeper = StateKeeper(
                 store.log,
                 store.snapshots,
                 self._state_machine,
                 interval_size_bytes=config.snapshot_interval_size_bytes,
                 membership=encode_membership(self.membership()),
+                on_written=self._trace.state_written,
             )
             self._applied = await replay(store.log, self._keeper, self._state_machine)
             if config.fsync_by == "kernel":
                 store.open_syncs()
+            role = Role.LEADER if config.is_master else Role.FOLLOWER
+            self._trace.started(self._applied, role, sorted(config.peers))
             self._flusher = Flusher(store.log, self._on_durable, self.fail)
             if config.is_master:
                 self._slaves = Slaves(config, store.log, self._on_reported, self.fail)
@@ -182,6 +189,8 @@ class HaLog:
         if self.stopped:
             return
         _log.error("the node stops: %s: %s", type(error).__name__, error, exc_info=error)
+        if isinstance(error, StateDivergedError):
+            self._trace.truncated(self._opened.log.end.index + 1)
         self.stopped = True
         self._shut()
         if self._background is not None:
@@ -384,7 +393,9 @@ class HaLog:
         appended, self._appended = self._appended, []
         if not appended:
             return
-        self._state_machine.apply([each.entry for each in appended])
+        entries = [each.entry for each in appended]
+        self._trace.applied(entries)  # before what wakes by them is answered
+        self._state_machine.apply(entries)
         self._applied = appended[-1].after
         assert self._slaves is not None, "a master"
         self._slaves.appended()
@@ -433,7 +444,9 @@ class HaLog:
     @stops_node
     def _on_received(self, standings: list[Standing]) -> None:
         """Apply what has come whole from the master."""
-        self._state_machine.apply([committed(standing) for standing in standings])
+        entries = [committed(standing) for standing in standings]
+        self._trace.applied(entries)
+        self._state_machine.apply(entries)
         self._applied = standings[-1].after
         self._keeper.applied(self._applied)
         if self._config.waits_for_disk:

@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from broker.ha.commit_log import CommitLog
-from raft.messages import LogBase
+from raft.messages import Index, LogBase
 from raft.replicated_log import RestorableStateMachine, Snapshot
 from raft.snapshots.snapshot import DamagedSnapshotError, SnapshotFiles, SnapshotHeader
+from raft.snapshots.state_digest import StateDigest
 
 __all__ = ["StateKeeper"]
 
@@ -31,7 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 class StateKeeper:
-    """Snapshots of one node."""
+    """Snapshots of one node. `on_written` gets each state's index and digest once its snapshot is
+    durable."""
 
     def __init__(
         self,
@@ -41,12 +43,14 @@ class StateKeeper:
         *,
         interval_size_bytes: int,
         membership: bytes,
+        on_written: Callable[[Index, int], None],
     ) -> None:
         self._log = log
         self._files = files
         self._state_machine = state_machine
         self._interval_size_bytes = interval_size_bytes
         self._membership = membership
+        self._on_written = on_written
         self._kept: list[LogBase] = []  # ascending
         self._work = asyncio.Event()
         self._captured: tuple[LogBase, Snapshot] | None = None
@@ -107,8 +111,10 @@ class StateKeeper:
             captured, self._captured = self._captured, None
             if captured is not None:
                 await made_durable(captured[0].position)
-                if await asyncio.to_thread(self._write, *captured):
+                digest = await asyncio.to_thread(self._write, *captured)
+                if digest is not None:
                     self._count(captured[0])
+                    self._on_written(captured[0].index, digest)
                     await asyncio.to_thread(self._files.keep, {one.index for one in self._kept})
             self._writing = False
 
@@ -116,30 +122,34 @@ class StateKeeper:
         """Write a snapshot at a clean stop; all up to `place` is applied and durable. Raises
         OSError."""
         newest = self._kept[-1].index if self._kept else 0
-        if place.index > max(newest, self._log.begin.index) and self._write(
-            place, self._state_machine.capture()
-        ):
+        if place.index <= max(newest, self._log.begin.index):
+            return
+        digest = self._write(place, self._state_machine.capture())
+        if digest is not None:
             self._count(place)
             self._files.keep({one.index for one in self._kept})
+            self._on_written(place.index, digest)
 
     def _count(self, place: LogBase) -> None:
         self._kept = [*self._kept[1 - _KEPT_COUNT :], place]
 
-    def _write(self, place: LogBase, snapshot: Snapshot) -> bool:
-        """Write a snapshot on a thread; False where there was no room. Raises OSError."""
+    def _write(self, place: LogBase, snapshot: Snapshot) -> int | None:
+        """Write a snapshot on a thread; return the digest of its state, None where there was no
+        room. Raises OSError."""
         with self._write_lock:
             return self._write_alone(place, snapshot)
 
-    def _write_alone(self, place: LogBase, snapshot: Snapshot) -> bool:
+    def _write_alone(self, place: LogBase, snapshot: Snapshot) -> int | None:
         header = SnapshotHeader(last=place, config_index=0, membership=self._membership)
         self._state_machine.sync_derived()
+        digest = StateDigest()
         try:
-            size = self._files.write(header, snapshot.encode())
+            size = self._files.write(header, digest.passing(snapshot.encode()))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
             _log.warning("no room for a snapshot at %d: %s", place.index, error)
             self._files.remove_unfinished(place.index)
-            return False
+            return None
         _log.info("snapshot at %d: %d bytes", place.index, size)
-        return True
+        return digest.value

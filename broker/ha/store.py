@@ -18,6 +18,7 @@ from raft.snapshots.snapshot import SnapshotFiles
 from raft.storage import Disk
 from raft.store.checkpoint import Checkpoint, WrongStoreError, read_checkpoint, write_checkpoint
 from raft.store.store_lock import StoreLock
+from raft.store.trace import RaftTrace, last_incarnation
 
 __all__ = ["HaStore"]
 
@@ -45,7 +46,12 @@ class HaStore:
         found = read_checkpoint(
             self.disk, store=config.store, group=config.group, node=config.node_id
         )
-        self._incarnation = found.incarnation + 1
+        trace_directory = config.store / "trace"
+        self._incarnation = max(found.incarnation, last_incarnation(trace_directory)) + 1
+        self.trace: RaftTrace | None = None
+        if config.trace:
+            self.trace = RaftTrace(trace_directory, self._incarnation)
+            files.callback(self.trace.close)
         self.disk.make_directory("ha")
         self.log = CommitLog(self.disk, "ha/commitlog", file_size=config.segment_size_bytes_max)
         files.callback(self.log.close)

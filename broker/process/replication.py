@@ -97,6 +97,7 @@ def _master_slave(config: BrokerConfig, machine: RestorableStateMachine) -> Repl
             dial=config.dial,
             segment_size_bytes_max=config.segment_size_bytes_max,
             snapshot_interval_size_bytes=config.snapshot_interval,
+            trace=config.trace,
             fsync_by=config.fsync_by,
         ),
         machine,

@@ -27,21 +27,19 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from xxhash import xxh3_64
 
 from raft.log.segment_log import SegmentLog
 from raft.membership import Configuration, encode_membership
 from raft.messages import Index, LogBase
 from raft.replicated_log import RestorableStateMachine, Snapshot
 from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
+from raft.snapshots.state_digest import StateDigest
 from raft.stalls import Stalls, section
 
 __all__ = ["SnapshotKeeper", "WrittenState"]
 
-_SIGN_BIT = 1 << 63
 _KEPT_COUNT = 2
 _PAUSE_NOTED_S = 0.010
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -190,9 +188,9 @@ class SnapshotKeeper:
             index = header.last.index
             self._state_machine.sync_derived()
             self._log.sync()
-            digest = xxh3_64()
+            digest = StateDigest()
             try:
-                size = self._files.write(header, _digested(snapshot.encode(), digest))
+                size = self._files.write(header, digest.passing(snapshot.encode()))
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise
@@ -200,14 +198,4 @@ class SnapshotKeeper:
                 self._files.remove_unfinished(index)
                 return None
             _log.info("snapshot at %d: %d bytes in %.2f s", index, size, time.monotonic() - begin)
-            unsigned = digest.intdigest()
-            return WrittenState(
-                index=index, digest=unsigned - 2 * _SIGN_BIT if unsigned >= _SIGN_BIT else unsigned
-            )
-
-
-def _digested(chunks: Iterator[bytes], digest: xxh3_64) -> Iterator[bytes]:
-    """Yield the chunks unchanged, each added to `digest` on its way."""
-    for chunk in chunks:
-        digest.update(chunk)
-        yield chunk
+            return WrittenState(index=index, digest=digest.value)
