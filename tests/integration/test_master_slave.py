@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from campaigns.rig.processes import request, send_command
 from campaigns.rig.waiting import await_until
-from chaos.cluster import cluster
+from chaos.cluster import cluster, masters
 from chaos.cluster.layout import LayoutError
 from chaos.cluster.processes import ProcessTable
 from client.errors import ClientError
@@ -199,3 +200,57 @@ def test_sync_without_a_slave_says_so_and_stores(tmp_path: Path) -> None:
 def test_what_the_engines_do_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match="flush is a setting of async and sync alone"):
         up(tmp_path, "raft", "sync", 1)
+
+
+def test_a_slave_is_made_master_by_hand(tmp_path: Path) -> None:
+    """A master whose disk is lost: its slave goes on, and it comes back as a slave."""
+    directory = tmp_path.resolve()
+    status = up(directory, "sync", "async", 2)
+    master, slave = status.nodes
+    (name_server,) = status.name_servers
+    table = ProcessTable(directory)
+    lost = f"{master.group}-{master.name}"
+    bodies = [b"%08d" % number for number in range(50)]
+    told: list[str] = []
+    try:
+        await_until(lambda: followed_by(slave.address) == master.name, "the slave has its master")
+        assert set(asyncio.run(send(name_server, bodies))) == {"SEND_OK"}
+        table.stop([lost], timeout_s=0)
+        shutil.rmtree(directory / "nodes" / master.group / master.name)
+        with pytest.raises(cluster.ClusterError, match="n7 is no node of it: broker-a-n0"):
+            masters.change_master(directory, "n7", say=told.append)
+        masters.change_master(directory, slave.name, say=told.append)
+        assert told == ["n1 is the master of broker-a; n0 was"]
+        assert cluster.load_layout(directory).master_of(master.group).node == slave.name
+        assert stored(slave.address) == bodies
+        await_until(lambda: route(name_server) == {"0": slave.address}, "it is in the routes")
+        table.start(lost, cluster.broker_process(directory, lost))
+        await_until(lambda: followed_by(master.address) == slave.name, "the old one follows it")
+        assert asyncio.run(send(name_server, [b"more" * 2])) == ["SEND_OK"]
+        assert stored(master.address) == sorted([*bodies, b"more" * 2])
+        cluster.down(directory)
+        again = up(directory, "sync", "async", 2)
+        assert {node.name: node.role for node in again.nodes} == {
+            master.name: "follower",
+            slave.name: "leader",
+        }, "`up` keeps the master that was made by hand"
+    finally:
+        cluster.down(directory)
+
+
+def test_a_group_that_elects_has_no_master_to_be_made(tmp_path: Path) -> None:
+    directory = tmp_path.resolve()
+    cluster.up(
+        directory,
+        replicas=1,
+        name_servers=1,
+        base_port=0,
+        namesrv_port=0,
+        detach=True,
+        say=lambda _: None,
+    )
+    try:
+        with pytest.raises(cluster.ClusterError, match="the engine raft elects its masters"):
+            masters.change_master(directory, "n0", say=lambda _: None)
+    finally:
+        cluster.down(directory)
