@@ -152,7 +152,14 @@ class ClientProcessor:
         request.reply(ResponseCode.SUCCESS)
 
     def consumer_list(self, header: GetConsumerListByGroupRequestHeader, request: Request) -> None:
-        """Answer with the group's client ids (GET_CONSUMER_LIST_BY_GROUP). Raises RefusedError."""
+        """Answer with the group's client ids (GET_CONSUMER_LIST_BY_GROUP). Raises RefusedError.
+
+        Only the leader does, or a slave without its master: a follower that has just started has
+        heard of some of the members, and who took its word for it would share queues out among
+        these.
+        """
+        if not self._leadership.ready and not self._leadership.is_orphan:
+            raise self._leadership.not_leader()
         group = header.consumer_group
         members = self._desk.clients.consumer_ids(group)
         if not members:

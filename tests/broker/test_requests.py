@@ -217,6 +217,19 @@ async def test_members_come_and_go_and_hear_of_it(rig):
     assert rig.context.clients.producer("PG") is None
 
 
+async def test_a_follower_does_not_say_who_the_members_are(rig):
+    """It hears of them by their heartbeats, and may have heard of some of them alone."""
+    clients = rig.make(ClientProcessor)
+    await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"), FakeConnection())
+    fields = {"consumerGroup": "G"}
+    code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    assert (await rig.ask(clients.consumer_list, code, fields)).code == ResponseCode.SUCCESS
+    rig.log.depose()
+    refused = await rig.ask(clients.consumer_list, code, fields)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "not the leader" in (refused.remark or "")
+
+
 async def test_a_group_may_want_not_to_hear_of_its_members(rig):
     clients = rig.make(ClientProcessor)
     body = b'{"groupName":"G","notifyConsumerIdsChangedEnable":false}'
