@@ -102,7 +102,7 @@ class HaLog:
         self._is_linked = False
         self._serving = False
         self._writable = True
-        self._trace = TraceEvents(None)
+        self._trace = TraceEvents(None, is_master=config.is_master)
         self._background: asyncio.Task[None] | None = None
         self.fail_stop = FailStop(self.fail)
         self.stopped = True
@@ -118,7 +118,7 @@ class HaLog:
         store = await asyncio.to_thread(HaStore, config)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(store.close)
-            self._trace = TraceEvents(store.trace)
+            self._trace = TraceEvents(store.trace, is_master=config.is_master)
             self._keeper = StateKeeper(
                 store.log,
                 store.snapshots,
@@ -130,8 +130,7 @@ class HaLog:
             self._applied = await replay(store.log, self._keeper, self._state_machine)
             if config.fsync_by == "kernel":
                 store.open_syncs()
-            role = Role.LEADER if config.is_master else Role.FOLLOWER
-            self._trace.started(self._applied, role, sorted(config.peers))
+            self._trace.started(self._applied, sorted(config.peers))
             self._flusher = Flusher(store.log, self._on_durable, self.fail)
             if config.is_master:
                 self._slaves = Slaves(config, store.log, self._on_reported, self.fail)

@@ -4,8 +4,8 @@ Place in the data path: `broker.ha.engine` notifies it of each step as it is tak
 
 The events are those of the Raft trace as far as there is such a thing here: start, role (leader is
 the master, for as long as this process lives), append, apply, truncate where the log was cut to the
-master's, state. Terms are 1. There are no votes and no commits: nobody is elected, and an entry is
-served once it is appended.
+master's, state. Terms are 1, there are no votes: nobody is elected. The master tells a commit where
+it begins to serve an entry, which is when it appends it; a slave knows of none.
 
 Invariant: all that was recorded is with the operating system before an answer or a push that
 depends on it leaves, unless a full disk holds it back.
@@ -29,10 +29,11 @@ __all__ = ["TraceEvents"]
 class TraceEvents:
     """Trace of one node."""
 
-    def __init__(self, trace: RaftTrace | None) -> None:
+    def __init__(self, trace: RaftTrace | None, *, is_master: bool) -> None:
         self._trace = trace
+        self._is_master = is_master
 
-    def started(self, end: LogBase, role: Role, nodes: Sequence[NodeId]) -> None:
+    def started(self, end: LogBase, nodes: Sequence[NodeId]) -> None:
         """Record that the log ends at `end`, all of which is applied, and what this node is."""
         if self._trace is None:
             return
@@ -44,11 +45,10 @@ class TraceEvents:
             chain=end.chain,
             voters=list(nodes),
         )
-        if end.index:
-            self._trace.record(
-                "apply", TERM, first=1, index=end.index, entry_term=TERM, chain=end.chain
-            )
+        role = Role.LEADER if self._is_master else Role.FOLLOWER
         self._trace.record("role", TERM, role=role.value)
+        if end.index:
+            self._served(end.index, end.chain, first=1)
         self._trace.flush()
 
     def applied(self, entries: Sequence[CommittedEntry]) -> None:
@@ -59,16 +59,14 @@ class TraceEvents:
             self._trace.record(
                 "append", TERM, index=entry.index, entry_term=TERM, chain=entry.chain
             )
-        first, last = entries[0], entries[-1]
-        self._trace.record(
-            "apply",
-            TERM,
-            first=first.index,
-            index=last.index,
-            entry_term=TERM,
-            chain=last.chain,
-        )
+        self._served(entries[-1].index, entries[-1].chain, first=entries[0].index)
         self._trace.flush()
+
+    def _served(self, index: Index, chain: int, *, first: Index) -> None:
+        assert self._trace is not None
+        if self._is_master:
+            self._trace.record("commit", TERM, index=index, entry_term=TERM, chain=chain)
+        self._trace.record("apply", TERM, first=first, index=index, entry_term=TERM, chain=chain)
 
     def truncated(self, index: Index) -> None:
         """Record that the entry at `index` and all behind it were dropped."""

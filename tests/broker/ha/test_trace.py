@@ -84,6 +84,8 @@ async def test_both_tell_what_they_are_and_what_they_applied(tmp_path: Path) -> 
         told = [index for e in applied for index in range(int(e["first"]), int(e["index"]) + 1)]  # type: ignore[call-overload]
         assert told == appended
         assert {event["term"] for event in events} == {1}
+        served = [event["index"] for event in events if event["event"] == "commit"]
+        assert served == ([event["index"] for event in applied] if role == "leader" else [])
     chains = [
         {event["index"]: event["chain"] for event in events if event["event"] == "append"}
         for events in traces
