@@ -147,7 +147,7 @@ class HaLog:
             on_failure.pop_all()
         self._store = store
         self.stopped = False
-        self._serving = True
+        self._serving = config.is_master  # a slave, once it knows whether its master is there
         self._background = asyncio.create_task(self._run_background(), name="ha-log")
         self._background.add_done_callback(self._on_background_done)
         self._notify_status()
@@ -324,8 +324,8 @@ class HaLog:
 
     async def read_index(self) -> Index:
         """See `ReplicatedLog.read_index`. Nobody confirms that this is the only master: nothing in
-        this mode could. Without its master a slave answers by what it has, so that consumers go
-        on."""
+        this mode could. Once its master is away a slave answers by what it has, so that consumers
+        go on; one that is about to get its master's log, and may have nothing yet, does not."""
         if self._is_linked or not self._serving:
             self._require_master()
         self._apply_appended()
@@ -453,8 +453,8 @@ class HaLog:
 
     @stops_node
     def _on_connected(self, is_linked: bool) -> None:
-        if is_linked != self._is_linked:
-            self._is_linked = is_linked
+        if not self.stopped and (is_linked != self._is_linked or not self._serving):
+            self._is_linked, self._serving = is_linked, True
             self._notify_status()
 
     @stops_node

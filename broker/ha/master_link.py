@@ -45,8 +45,10 @@ class _LinkError(Exception):
 
 
 class MasterLink:
-    """Link of one slave. `on_received` gets the entries that have come whole; `on_connected(bool)`
-    is called when the link is up or down; `before_cut` is awaited before the log is cut."""
+    """Link of one slave. `on_received` gets the entries that have come whole; `on_connected` is
+    called with True when the master has begun to answer, though its log may still have to come, and
+    with False when an attempt to follow it has ended; `before_cut` is awaited before the log is
+    cut."""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class MasterLink:
                 text = f"the link to the master at {address} is down: {error!r}"
                 _log.log(logging.DEBUG if text == self._told else logging.WARNING, "%s", text)
                 self._told = text
+            self._on_connected(False)
             await asyncio.sleep(self._config.reconnect_ms / 1000)
 
     async def _follow(self, address: str) -> None:
@@ -99,7 +102,6 @@ class MasterLink:
         try:
             await self._talk(reader, writer)
         finally:
-            self._on_connected(False)
             writer.close()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,8 +116,8 @@ class MasterLink:
         try:
             while True:
                 await self._pushed(*await self._frame(reader))
+                self._on_connected(True)
                 if self._compared >= log.raw_end:
-                    self._on_connected(True)
                     self._report(writer, log.raw_end)
         finally:
             reporting.cancel()

@@ -18,7 +18,7 @@ from broker.leader.proposer import Proposer
 from broker.leader.rebalance_lock import RebalanceLocks
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
-from raft.replicated_log import NotLeaderError, ProposalStatus
+from raft.replicated_log import NotLeaderError, Phase, ProposalStatus
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.leader_hint import not_leader_remark
 
@@ -65,11 +65,10 @@ class Leadership:
         """Whether this node is a slave whose master is away: it answers reads by what it has."""
         replica = self._replica
         config = replica.config
-        return (
-            config.is_master_slave
-            and config.node != config.master_node
-            and replica.log.status().leader_id is None
-        )
+        if not config.is_master_slave or config.node == config.master_node:
+            return False
+        status = replica.log.status()
+        return status.leader_id is None and status.phase is Phase.SERVING
 
     async def wait_for_read_point(self) -> None:
         """Return once what was committed before the call is applied here.

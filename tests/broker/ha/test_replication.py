@@ -18,7 +18,7 @@ from broker.ha.engine import HaLog
 from broker.ha.frames import PUSH, REPORT
 from campaigns.rig.waiting import until
 from raft.messages import NodeId
-from raft.replicated_log import NotLeaderError, ProposalStatus, StateDivergedError
+from raft.replicated_log import NotLeaderError, Phase, ProposalStatus, StateDivergedError
 from tests.broker.ha.payloads import payload_at
 from tests.raft.node_group import Recorder, free_ports
 
@@ -190,6 +190,47 @@ async def test_without_its_master_a_slave_answers_reads(tmp_path: Path) -> None:
         await nodes.start("n0")
         await write(nodes.logs["n0"], 5)
         await nodes.alike("n1")
+
+
+async def test_a_slave_that_has_not_its_masters_log_yet_answers_no_reads(tmp_path: Path) -> None:
+    """It would say that every queue ends where its own empty log does."""
+    nodes = Pair(tmp_path, 2)
+    await write(await nodes.start("n0"), 5)
+    begin = nodes.logs["n0"].read(0, 40)
+    await nodes.stop("n0")
+    host, port = nodes.peers[NODES[0]].split(":")
+    may_send = asyncio.Event()
+    is_dialled = asyncio.Event()
+
+    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(REPORT.size)
+        is_dialled.set()
+        await may_send.wait()
+        writer.write(PUSH.pack(0, len(begin)) + begin)
+        with contextlib.suppress(EOFError, ConnectionError):
+            while True:
+                await reader.readexactly(REPORT.size)
+        writer.close()
+
+    server = await asyncio.start_server(attend, host, int(port))
+    slave = await nodes.start("n1")
+    try:
+        await is_dialled.wait()
+        with pytest.raises(NotLeaderError):
+            await slave.read_index()
+        may_send.set()
+        await until(lambda: slave.status().leader_id, "its master answers")
+        with pytest.raises(NotLeaderError):
+            await slave.read_index()
+    finally:
+        server.close()
+        await nodes.stop("n1")
+    slave = await nodes.start("n1")
+    try:
+        await until(lambda: slave.status().phase is Phase.SERVING, "nobody is there")
+        assert await slave.read_index() == 0
+    finally:
+        await nodes.stop("n1")
 
 
 async def diverged(nodes: Pair, name: str) -> str:
