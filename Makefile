@@ -189,13 +189,15 @@ outside: $(STAMP)
 
 # RocketMQ's own clients. TARGET: ledgermq, rocketmq, or one of what campaigns/interop/targets.py lists;
 # ONLY: cases, with * and ?; CLIENT: java-5.5.0 java-5.3.3 java-4.9.8 grpc-5.2.0 go-2.1.2 python,
-# suite-5.5.0 (RocketMQ's integration tests).
+# suite-5.5.0 (RocketMQ's integration tests); ENGINE: raft, async or sync, the last two with FLUSH
+# async, sync or both.
 TARGET ?= ledgermq
 ONLY ?=
 CLIENT ?=
+interop: ENGINE = raft
 interop: $(STAMP)
 	@mkdir -p figures
-	$(BIN)/python -m campaigns.interop.run --target $(TARGET) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
+	$(BIN)/python -m campaigns.interop.run --target $(TARGET) --engine $(ENGINE) $(if $(FLUSH),--flush $(FLUSH)) $(if $(ONLY),--only $(ONLY)) $(if $(CLIENT),--client $(CLIENT)) --output figures/interop.json
 
 # Mutated real frames and malice with form, MINUTES for each target; the logs are checked afterwards.
 fuzz: $(STAMP)

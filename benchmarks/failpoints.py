@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.failpoints.catalogue import DISK_POINTS, POINTS
+from broker.failpoints.catalogue import DISK_POINTS, points_of
 from broker.failpoints.faulty_disk import FaultyDisk
 from broker.failpoints.installation import Installation, resolve
 from broker.failpoints.orders import Action, Arming
@@ -59,15 +59,16 @@ def _us_per_write(disk: Disk) -> float:
 
 
 def main() -> None:
-    places = [resolve(row.place) for row in POINTS]
+    rows = points_of("raft")
+    places = [resolve(row.place) for row in rows]
     before = [vars(owner)[name] for owner, name in places]
     board = Switchboard()
-    board.install("raft")
+    board.install()
     replaced = sum(vars(o)[n] is not f for (o, n), f in zip(places, before, strict=True))
     board.remove()
     same = all(vars(o)[n] is f for (o, n), f in zip(places, before, strict=True))
     plain = all(not hasattr(function, "__wrapped__") or _is_own(function) for function in before)
-    print(f"points: {len(POINTS)} at calls, {len(DISK_POINTS)} of the disk")
+    print(f"points: {len(rows)} at calls, {len(DISK_POINTS)} of the disk")
     print(f"not installed: the modules' own functions: {plain}; installed: {replaced} replaced;")
     print(f"  removed: all as before: {same}")
     print(f"call without a point: {_ns_per_call(probe):.0f} ns")

@@ -48,8 +48,8 @@ def installed(engine: str, armed: Path | None) -> Switches:
     nothing. Ends the command where the file is no order."""
     from broker.failpoints.switchboard import Switchboard  # noqa: PLC0415 - only where wanted
 
-    switchboard = Switchboard()
-    switchboard.install(engine)
+    switchboard = Switchboard(engine)
+    switchboard.install()
     if armed is not None and armed.exists():
         try:
             switchboard.carry_out(decode_order(armed.read_bytes()))

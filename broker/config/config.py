@@ -81,6 +81,7 @@ class BrokerConfig:
     sync_flush_timeout_ms: int = number(5_000, 1)
     slave_timeout_ms: int = number(3_000, 1)
     in_sync_replicas: int = number(2, 1)  # the master counts too
+    slave_read_enable: bool = False  # consumers that are far behind pull from a slave
 
     message_size_max: int = number(4 << 20, 1, MESSAGE_SIZE_MAX)
     store_reply_message_enable: bool = True  # replies are stored as well as pushed
@@ -103,7 +104,10 @@ class BrokerConfig:
     pull_count_max: int = 1_024
     pull_size_max: int = 8 << 20
     enable_property_filter: bool = True  # SQL92 expressions in subscriptions
-    in_memory_size_bytes_max: int = 0  # of the log's end, where new groups begin at 0; 0: 40 % RAM
+    # Percent of the machine's memory that the log's end takes there: new groups of younger queues
+    # begin at 0, and with slave_read_enable slower consumers are sent to a slave.
+    access_message_in_memory_max_ratio: int = number(40, 0, 100)
+    in_memory_size_bytes_max: int = 0  # in bytes instead; 0: by the ratio
     acl_enable: bool = False
     acl_file: Path = Path("plain_acl.yml")  # RocketMQ's; read again when it changes
     acl_inner_access_key: str = ""  # the account that this broker's own requests are signed with
@@ -186,9 +190,10 @@ class BrokerConfig:
 
     @property
     def in_memory_size(self) -> int:
-        """Return how much of the log's end counts as in memory (accessMessageInMemoryMaxRatio)."""
+        """Return how much of the log's end counts as in memory."""
         pages: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return self.in_memory_size_bytes_max or pages * 2 // 5
+        by_ratio = pages * self.access_message_in_memory_max_ratio // 100
+        return self.in_memory_size_bytes_max or by_ratio
 
     @property
     def snapshot_interval(self) -> int:

@@ -182,6 +182,19 @@ _LIST: Final = (
         "how far ahead a message may ask for, in seconds; those that wait already stay",
     ),
     _changeable("recallMessageEnable", "recall_message_enable", "whether messages may be recalled"),
+    _changeable(
+        "slaveReadEnable",
+        "slave_read_enable",
+        "whether consumers that are far behind are sent to a slave; of the engines async and sync "
+        "alone: members of a Raft group answer pulls of whoever asks them",
+    ),
+    _changeable(
+        "accessMessageInMemoryMaxRatio",
+        "access_message_in_memory_max_ratio",
+        "percent of the memory that counts as far behind; in_memory_size_bytes_max goes before it",
+        lambda value: isinstance(value, int) and 0 <= value <= 100,
+        "0 to 100",
+    ),
     _shown("brokerName", lambda config: config.group),
     _shown("brokerId", lambda _: 0),
     _shown("brokerClusterName", lambda config: config.cluster),
@@ -207,7 +220,6 @@ _LIST: Final = (
     _shown("haListenPort", lambda config: int(config.raft_listen.rpartition(":")[2])),
     _shown("enableDLegerCommitLog", lambda _: False),
     _shown("autoCreateSubscriptionGroup", lambda _: True),
-    _shown("slaveReadEnable", lambda _: True),
     _shown("longPollingEnable", lambda _: True),
     _shown("defaultTopicQueueNums", lambda _: 8),
     _shown(

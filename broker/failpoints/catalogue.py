@@ -16,37 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from broker.failpoints.ha_points import HA_POINTS
 from broker.failpoints.orders import Action
-from broker.failpoints.points import ALWAYS, Label, Point, When
+from broker.failpoints.points import Label, Point, When
+from broker.failpoints.rows import FAILING, points
 from remoting.protocol.codes import RequestCode
 
-__all__ = ["DISK_POINTS", "POINTS"]
+__all__ = ["DISK_POINTS", "points_of"]
 
-_FAILING: Final = ALWAYS | {Action.ERROR}
 _OWN_CODES: Final = range(60_001, 60_100)  # an operator's view of a node uses up no count
-
-
-def _points(
-    place: str,
-    *,
-    before: tuple[str, str] | None = None,
-    after: tuple[str, str] | None = None,
-    fails: bool = False,
-    label: Label | None = None,
-) -> list[Point]:
-    """Return the points of one call; `before` and `after` are (name, summary)."""
-    return [
-        Point(
-            name=named[0],
-            place=place,
-            when=when,
-            summary=named[1],
-            actions=_FAILING if fails else ALWAYS,
-            label=label,
-        )
-        for named, when in ((before, When.BEFORE), (after, When.AFTER))
-        if named is not None
-    ]
 
 
 def _command_label(at: int) -> Label:
@@ -80,69 +58,69 @@ _SHELL: Final = "raft.node.core_shell:CoreShell."
 _NODE: Final = "raft.node.node:RaftNode."
 
 _LOG_POINTS: Final = (
-    *_points(
+    *points(
         _LOG + "append",
         before=("log.append.before", "entries are about to be written to the log"),
         after=("log.append.after", "entries are written, no fsync covers them"),
         fails=True,
     ),
     # Passed by a sync on a thread and by one that the kernel carries out beside the loop.
-    *_points(
+    *points(
         _LOG + "_tail_to_sync",
         before=("log.sync.before", "between the write of entries and their fsync"),
         fails=True,
     ),
-    *_points(
+    *points(
         _LOG + "_claim",
         after=("log.sync.after", "the fsync is done, nobody was told"),
         fails=True,
     ),
-    *_points(
+    *points(
         _LOG + "truncate_from",
         before=("log.truncate.before", "a follower is about to drop entries that conflict"),
         after=("log.truncate.after", "they are dropped, the leader's are not written"),
         fails=True,
     ),
-    *_points(
+    *points(
         _LOG + "reset",
         before=("log.reset.before", "an install is about to empty the log"),
         after=("log.reset.after", "the log is empty and begins at the snapshot's place"),
         fails=True,
     ),
-    *_points(
+    *points(
         _FILES + "finish_last",
         after=("log.segment.closed", "a segment is cut and synced, the next one is not begun"),
         fails=True,
     ),
-    *_points(
+    *points(
         _FILES + "begin",
         after=("log.segment.begun", "the next segment has its name"),
         fails=True,
     ),
-    *_points(
+    *points(
         _FILES + "write_sidecar",
         before=("log.sidecar.before", "a closed segment has no sidecar yet"),
         after=("log.sidecar.after", "its sidecar is durable"),
         fails=True,
     ),
-    *_points(
+    *points(
         _FILES + "remove",
         before=("log.segment.remove.before", "a segment is about to be removed"),
         after=("log.segment.remove.after", "its removal is durable"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.log.hard_state:HardStateFile.persist",
         before=("hard_state.before", "term and vote are about to be saved"),
         after=("hard_state.after", "they are durable, and no message that needs them has left"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.log.hard_state:HardStateFile._write",
         after=("hard_state.copy.after", "one of the two copies is written and synced"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.log.log_repair:LogRepair._write",
         before=("log.repair.before", "good entries are about to replace damaged ones"),
         after=("log.repair.after", "they stand in the segment"),
@@ -151,55 +129,55 @@ _LOG_POINTS: Final = (
 )
 
 _SNAPSHOT_POINTS: Final = (
-    *_points(
+    *points(
         "raft.snapshots.snapshot_keeper:SnapshotKeeper._capture",
         before=("snapshot.capture.before", "the state is about to be captured, on the loop"),
         after=("snapshot.capture.after", "it is captured, nothing is written"),
     ),
-    *_points(
+    *points(
         _SNAPSHOTS + "write",
         before=("snapshot.write.before", "derived files and log are synced, the snapshot begins"),
         after=("snapshot.write.after", "the snapshot is durable and does not count yet"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.snapshots.snapshot:_write",
         before=("snapshot.block.before", "in the middle of a snapshot's file, before each block"),
         fails=True,
     ),
-    *_points(
+    *points(
         _SNAPSHOTS + "_adopt",
         before=("snapshot.name.before", "the file is whole and synced under its temporary name"),
         after=("snapshot.name.after", "its final name is durable"),
         fails=True,
     ),
-    *_points(
+    *points(
         _SNAPSHOTS + "keep",
         before=("snapshot.remove.before", "older snapshots are about to be removed"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.snapshots.install:InstallSender.read",
         before=("install.send.before", "a leader is about to read a chunk for a follower"),
     ),
-    *_points(
+    *points(
         "raft.snapshots.install:InstallReceiver._append",
         before=("install.chunk.before", "a received chunk is about to be written"),
         after=("install.chunk.after", "it is written"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.snapshots.install:InstallReceiver._finish",
         before=("install.whole.before", "all chunks are here, nothing was verified"),
         fails=True,
     ),
-    *_points(
+    *points(
         _NODE + "_on_install",
         before=("install.restore.before", "the log was reset, the state is still the old one"),
         after=("install.restore.after", "the snapshot's state is in force"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.node.node:restore_newest",
         before=("start.restore.before", "a start is about to restore the newest snapshot"),
         after=("start.restore.after", "the state is restored, nothing is applied"),
@@ -208,70 +186,70 @@ _SNAPSHOT_POINTS: Final = (
 )
 
 _NODE_POINTS: Final = (
-    *_points(
+    *points(
         _SHELL + "_on_synced",
         before=("sync.answer.before", "a round is durable, neither core nor peers know"),
         after=("sync.answer.after", "acknowledgements of the round are on their way"),
     ),
-    *_points(
+    *points(
         _SHELL + "_note_commit",
         before=("commit.before", "the commit index has moved, nothing is applied"),
     ),
-    *_points(
+    *points(
         "raft.node.applier:Applier._call",
         before=("apply.before", "committed entries are about to be applied"),
         after=("apply.after", "they are applied and their proposals resolved"),
     ),
-    *_points(
+    *points(
         "broker.state.state:BrokerState.apply",
         after=(
             "apply.state.after",
             "in the middle of apply: the state has the entry, its queues do not",
         ),
     ),
-    *_points(
+    *points(
         "broker.queues.consume_queue:ConsumeQueue.append",
         after=("apply.queue.after", "in the middle of apply: one queue has its units"),
         fails=True,
     ),
-    *_points(
+    *points(
         "broker.queues.consume_queues:ConsumeQueues.sync",
         before=("queues.sync.before", "derived files are about to be synced for a snapshot"),
         after=("queues.sync.after", "they are durable"),
         fails=True,
     ),
-    *_points(
+    *points(
         _SHELL + "change_membership",
         before=("membership.before", "a leader is about to propose a change of members"),
         after=("membership.after", "it is committed and applied, nobody was answered"),
     ),
-    *_points(
+    *points(
         _NODE + "_on_configuration",
         before=("membership.in_force.before", "a configuration is in the log, links are as before"),
         after=("membership.in_force.after", "links follow the new configuration"),
     ),
-    *_points(
+    *points(
         _SHELL + "transfer_leadership",
         before=("transfer.before", "leadership is about to be handed over by request"),
     ),
-    *_points(
+    *points(
         "raft.store.node_store:NodeStore.write_checkpoint",
         before=("checkpoint.before", "the checkpoint is about to be written"),
         after=("checkpoint.after", "it is written"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.store.node_store:NodeStore.bear",
         before=("identity.before", "the store is about to be admitted to its group"),
         after=("identity.after", "its admission is durable"),
         fails=True,
     ),
-    *_points(
+    *points(
         "raft.peers.transport:TcpTransport.send",
         before=("peer.send.before", "a message to a peer is about to leave"),
         label=_kind_label(1),
     ),
-    *_points(
+    *points(
         _SHELL + "on_message",
         before=("peer.receive.before", "a peer's message has arrived, the core has not seen it"),
         label=_kind_label(1),
@@ -279,85 +257,95 @@ _NODE_POINTS: Final = (
 )
 
 _BROKER_POINTS: Final = (
-    *_points(
+    *points(
         "broker.process.server:Broker._handle",
         before=("request.before", "a request is decoded, nothing was done about it"),
         label=_command_label(1),
     ),
-    *_points(
+    *points(
         "broker.request.request:Request.reply",
         before=("reply.before", "the outcome is known, its answer has not left"),
         after=("reply.after", "the answer is with the socket"),
         label=_command_label(0),
     ),
-    *_points(
+    *points(
         "broker.leader.proposer:Proposer.submit",
         before=("propose.before", "a change is checked and about to wait for its batch"),
     ),
-    *_points(
+    *points(
         "broker.leader.proposer:Proposer._encode",
         after=("propose.encoded", "a batch has its offsets, its entry is not in the log"),
     ),
-    *_points(
+    *points(
         "broker.leader.proposer:Proposer._on_result",
         before=("propose.result.before", "an entry is committed, no client was answered"),
     ),
-    *_points(
+    *points(
         "broker.transaction.end_transaction:EndTransactionProcessor._propose",
         before=("transaction.decide.before", "before the op record of a decision is proposed"),
         after=("transaction.decide.after", "after the op record of a decision is proposed"),
     ),
-    *_points(
+    *points(
         "broker.transaction.check_back:CheckBack._send_check",
         before=("transaction.check.before", "a producer is about to be asked for its decision"),
     ),
-    *_points(
+    *points(
         "broker.delay.delivery:DelayDelivery._deliver",
         before=("delay.deliver.before", "due messages of a level are about to be delivered"),
     ),
-    *_points(
+    *points(
         "broker.delay.timers:Timers._deliver_some",
         before=("timer.deliver.before", "due timer messages are about to be delivered"),
     ),
-    *_points(
+    *points(
         "broker.pop.pop:PopProcessor._landed",
         before=("pop.landed.before", "a holding is committed, the popped messages are not sent"),
     ),
-    *_points(
+    *points(
         "broker.pop.pop_ack:PopAckProcessor._propose",
         before=("pop.ack.before", "acknowledgements of a pop are about to be proposed"),
     ),
-    *_points(
+    *points(
         "broker.pop.revive:PopRevive._propose",
         before=("pop.revive.before", "a popped message's return is about to be proposed"),
     ),
-    *_points(
+    *points(
         "broker.index.indexer:Indexer._work",
         before=("index.before", "keys of applied entries are about to be indexed"),
     ),
-    *_points(
+    *points(
         "broker.process.registration:Registration._register",
         before=("register.before", "a name server is about to be told of this broker"),
         after=("register.after", "it has answered or failed"),
         label=_text_label(1),
     ),
-    *_points(
+    *points(
         "broker.process.registration:Registration.unregister",
         before=("unregister.before", "a clean stop is about to leave the name servers"),
     ),
-    *_points(
+    *points(
         "broker.request.forwarding:Forwarding._try",
         before=("forward.before", "a follower is about to ask its leader for a client"),
         label=_command_label(1),
     ),
-    *_points(
+    *points(
         "broker.process.housekeeping:Housekeeper._retain",
         before=("retention.before", "expired segments are about to be dropped"),
     ),
 )
 
-POINTS: Final = (*_LOG_POINTS, *_SNAPSHOT_POINTS, *_NODE_POINTS, *_BROKER_POINTS)
-"""The points that stand at calls."""
+_OF_RAFT: Final = (*_LOG_POINTS, *_SNAPSHOT_POINTS, *_NODE_POINTS)
+_OF_ALL_ENGINES: Final = ("broker.", "raft.snapshots.snapshot:")
+
+
+def points_of(engine: str) -> tuple[Point, ...]:
+    """Return the points of a broker on that engine that stand at calls. Those of Raft's own parts
+    are never passed on another one."""
+    if engine in {"async", "sync"}:
+        shared = [row for row in _OF_RAFT if row.place.startswith(_OF_ALL_ENGINES)]
+        return (*HA_POINTS, *shared, *_BROKER_POINTS)
+    return (*_OF_RAFT, *_BROKER_POINTS)
+
 
 DISK_POINTS: Final = tuple(
     Point(
@@ -365,7 +353,7 @@ DISK_POINTS: Final = tuple(
         place=f"raft.log.disk:{place}",
         when=When.BEFORE,
         summary=summary,
-        actions=_FAILING | more,
+        actions=FAILING | more,
         label=str,
     )
     for name, place, summary, more in (

@@ -15,7 +15,7 @@ import time
 
 import msgspec
 
-from broker.failpoints.catalogue import DISK_POINTS, POINTS
+from broker.failpoints.catalogue import DISK_POINTS, points_of
 from broker.failpoints.faulty_disk import FaultyDisk
 from broker.failpoints.installation import Installation
 from broker.failpoints.orders import Order, OrderError, Report
@@ -34,20 +34,22 @@ _log = logging.getLogger(__name__)
 
 
 class Switchboard:
-    """The points, the disk and the clock of this process."""
+    """The points, the disk and the clock of a process whose broker is on that engine."""
 
-    def __init__(self) -> None:
-        self._points = {row.name: FailPoint(row) for row in (*POINTS, *DISK_POINTS)}
+    def __init__(self, engine: str = "raft") -> None:
+        self._engine = engine
+        self._rows = points_of(engine)
+        self._points = {row.name: FailPoint(row) for row in (*self._rows, *DISK_POINTS)}
         self._clock = WallClock(time.time_ns, time.monotonic_ns)
         self._installation = Installation()
 
-    def install(self, engine: str) -> None:
-        """Put points, disk and clock in their places, before any part of a broker on that engine is
-        made. Raises LookupError where a place does not exist."""
+    def install(self) -> None:
+        """Put points, disk and clock in their places, before any part of a broker is made. Raises
+        LookupError where a place does not exist."""
         put = self._installation
-        put.put_points(self._points[row.name] for row in POINTS)
+        put.put_points(self._points[row.name] for row in self._rows)
         faulty = functools.partial(FaultyDisk, points=self._points)
-        put.replace_in(_DISK_USERS[engine], "OsDisk", faulty)
+        put.replace_in(_DISK_USERS[self._engine], "OsDisk", faulty)
         put.replace(time, "time_ns", self._clock.time_ns)
         put.replace(time, "time", self._clock.time)
         _log.warning("failpoints: this process can be made to crash, wait, fail and lie by request")

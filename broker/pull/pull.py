@@ -22,6 +22,7 @@ from typing import Final
 
 from broker.entry.payload import ClearResetCommand, OffsetCommand
 from broker.entry.topics import PERM_READ, Topic, is_group_name
+from broker.pull.slave_reads import SlaveReads
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.queue_reader import read_matching
 from broker.queues.sql import filter_of
@@ -37,6 +38,7 @@ from broker.request.tasks import TaskOwner
 from raft.messages import Index
 from raft.replicated_log import NotLeaderError
 from remoting.protocol.codes import ResponseCode
+from remoting.protocol.command import LANGUAGE_PYTHON
 from remoting.protocol.headers import (
     PULL_COMMIT_OFFSET,
     PULL_SUBSCRIPTION,
@@ -51,6 +53,7 @@ _TOO_EARLY_MAX: Final = 1_024
 _TOO_EARLY_MS_MAX: Final = 5_000  # the shortest time that RocketMQ's clients give a pull is 10 s
 _BEHIND_MS_MAX: Final = 2_000  # a replica that lacks something for longer shows what it has
 _RETRY_S: Final = 0.05
+_NOT_HERE_MS: Final = 1_000  # for which a slave holds a pull for what it has not
 _SCAN_UNITS_MAX: Final = 8_192  # read per pull when a filter matches little
 _SCAN_RECORDS_MAX: Final = 800  # as many as RocketMQ, where the filter reads records
 
@@ -81,6 +84,7 @@ class PullProcessor:
         self._leadership = leadership
         self._desk = desk
         self._tasks = tasks
+        self._slave_reads = SlaveReads(replica)
         self._too_early = 0  # pulls that wait for what their replica lacks
         self._resets_shown: dict[tuple[str, str, int], int] = {}  # pending; a pull was answered so
 
@@ -349,11 +353,13 @@ class PullProcessor:
         at = found.next_offset
         if found.records:
             self._desk.stats.got(pull.group, pull.topic, len(found.records), found.size)
-            self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, b"".join(found.records))
+            body = b"".join(found.records)
+            self._answer(pull, ResponseCode.SUCCESS, "FOUND", at, body, has_read=True)
         elif found.unreadable is not None:
             self._answer(pull, found.unreadable.code, found.unreadable.remark, at)
         elif not (at == queue.next_offset and self._hold_again(pull, at)):
-            self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", at)
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+            self._answer(pull, code, "NO_MATCHED_MESSAGE", at, has_read=True)
 
     def _hold(self, pull: _Pull) -> bool:
         """Hold the pull; False where too many are held, or it retains too much."""
@@ -397,6 +403,9 @@ class PullProcessor:
         may come; whoever asks for anything else has to ask the leader: it would go on asking here,
         for what never comes."""
         replica = self._replica
+        if self._slave_reads.is_slave:
+            await self._not_here(pull, may_hold=may_hold)
+            return
         try:
             await replica.log.read_index()
         except NotLeaderError:
@@ -417,13 +426,42 @@ class PullProcessor:
                 pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", queue.next_offset
             )
 
+    async def _not_here(self, pull: _Pull, *, may_hold: bool) -> None:
+        """Answer, at a slave, a pull for what it has not: at the same offset, after a while.
+
+        Only the master knows where a queue begins and ends. A slave that is behind it, or keeps
+        less, would set a consumer back, or let it skip messages that the master still has. The
+        wait bounds how often a consumer asks that knows no other broker.
+        """
+        queue = self._replica.queues.get(pull.topic, pull.queue_id)
+        if self._slave_reads.has_master and pull.request.command.language == LANGUAGE_PYTHON:
+            pull.request.refuse(self._leadership.not_leader())  # ours follow the hint at once
+            return
+        is_beyond = pull.offset > queue.next_offset
+        remark = "OFFSET_OVERFLOW_BADLY" if is_beyond else "OFFSET_TOO_SMALL"
+        if may_hold and not pull.held_until_ms:
+            until_ms = self._replica.monotonic_ms() + min(pull.suspend_ms, _NOT_HERE_MS)
+            pull.held_until_ms = until_ms
+            if self._hold(pull):
+                return
+        self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, pull.offset)
+
     def _note_progress(self, pull: _Pull, next_offset: int) -> None:
         self._desk.pull_offsets.pulled(pull.group, pull.topic, pull.queue_id, next_offset)
 
     def _answer(
-        self, pull: _Pull, code: ResponseCode, remark: str, next_offset: int, body: bytes = b""
+        self,
+        pull: _Pull,
+        code: ResponseCode,
+        remark: str,
+        next_offset: int,
+        body: bytes = b"",
+        *,
+        has_read: bool = False,
     ) -> None:
+        """Answer; `has_read`: messages before `next_offset` were read, matching or not."""
         queue = self._replica.queues.get(pull.topic, pull.queue_id)
+        behind_size = self._slave_reads.behind_size(queue, next_offset) if has_read else 0
         self._note_progress(pull, next_offset)
         if code != ResponseCode.SUCCESS:
             self._desk.stats.missed()
@@ -431,7 +469,9 @@ class PullProcessor:
             code,
             remark,
             {
-                "suggestWhichBrokerId": "0",
+                "suggestWhichBrokerId": str(
+                    self._slave_reads.suggested_id(pull.group, behind_size)
+                ),
                 "nextBeginOffset": str(next_offset),
                 "minOffset": str(queue.min_offset),
                 "maxOffset": str(queue.next_offset),

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-__all__ = ["MARK", "Matrix", "MidpointReached", "Outcome", "Skipped", "parse_line"]
+__all__ = ["MARK", "Asked", "Matrix", "MidpointReached", "Outcome", "Skipped", "parse_line"]
 
 MARK = "@@"  # begins the lines in which programs tell something
-_SIGNS = {"pass": "ok", "fail": "FAIL", "skip": "-", "none": "NONE"}
+_SIGNS = {"impossible": "no", "pass": "ok", "fail": "FAIL", "skip": "-", "none": "NONE"}
 _DETAIL_CHARS = 300
 
 
@@ -36,13 +36,22 @@ class MidpointReached:
     """The cases that run wait for something to be broken."""
 
 
-def parse_line(line: str, client: str, target: str) -> Outcome | MidpointReached | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A case wants something to be done to the brokers."""
+
+    what: str
+
+
+def parse_line(line: str, client: str, target: str) -> Outcome | MidpointReached | Asked | None:
     """What a line of a program tells; None where it is no such line."""
     if not line.startswith(MARK):
         return None
     told = json.loads(line.removeprefix(MARK))
     if told.get("event") == "midpoint":
         return MidpointReached()
+    if told.get("event") == "ask":
+        return Asked(what=told["what"])
     return Outcome(
         case=told["case"],
         client=client,

@@ -16,13 +16,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from campaigns.interop.master_slave import MODES
 from campaigns.interop.matrix import Matrix, Outcome
 from campaigns.interop.python_cases import CASES
 from campaigns.interop.run import CLIENTS, GRPC, SUITE
 from campaigns.interop.security import SECURED_CASES
 from campaigns.interop.targets import TARGETS
 
-__all__ = ["BEGIN", "END", "document_cases", "document_table", "source_cases", "updated"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "document_cases",
+    "document_table",
+    "role_cases",
+    "source_cases",
+    "updated",
+]
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent.parent / "docs" / "INTEROP.md"
@@ -38,7 +47,12 @@ def source_cases() -> dict[str, tuple[str, ...]]:
         f"java-{version}": _named(r'all\.add\(\s*"([^"]+)"', f"java/src/{folder}/**/*.java")
         for version, folder in (("5.5.0", "client5"), ("5.3.3", "client5"), ("4.9.8", "client4"))
     }
-    shared = _named(r'all\.add\(\s*"([^"]+)"', "java/src/main/**/*.java")
+    roles = role_cases()
+    shared = [
+        name
+        for name in _named(r'all\.add\(\s*"([^"]+)"', "java/src/main/**/*.java")
+        if name not in roles
+    ]
     return {
         **{client: (*shared, *own, *SECURED_CASES) for client, own in cases.items()},
         # It speaks no TLS, so it is never refused for speaking plain text.
@@ -50,6 +64,11 @@ def source_cases() -> dict[str, tuple[str, ...]]:
         GRPC: _named(r'all\.add\(\s*"([^"]+)"', "java/src/grpc/**/*.java"),
         SUITE: _named(r'\n +"([\w.]+IT)"', "suite/**/Suite.java"),
     }
+
+
+def role_cases() -> tuple[str, ...]:
+    """The cases that say themselves what happens to the brokers (`engines_document`)."""
+    return _named(r'all\.add\(\s*"([^"]+)"', "java/src/main/java/interop/RoleCases.java")
 
 
 def _named(pattern: str, files: str) -> tuple[str, ...]:
@@ -80,7 +99,10 @@ def _column(outcome: Outcome) -> tuple[int, int]:
 
 
 def document_table(matrix: Matrix) -> str:
-    outcomes = sorted(matrix.outcomes, key=_place)
+    others = Matrix()  # of the engines async and sync `engines_document` tells
+    others.add(each for each in matrix.outcomes if each.target not in MODES)
+    others.skipped = [each for each in matrix.skipped if each.target not in MODES]
+    matrix, outcomes = others, sorted(others.outcomes, key=_place)
     clients = list(dict.fromkeys(each.client for each in outcomes))
     cases = list(dict.fromkeys(each.case.removeprefix("python-") for each in outcomes))
     cells: dict[tuple[str, str], list[str]] = {}

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from campaigns.interop.matrix import MidpointReached, Outcome, parse_line
+from campaigns.interop.engine_limits import judged
+from campaigns.interop.matrix import Asked, MidpointReached, Outcome, parse_line
 from campaigns.interop.targets import Target
 
 __all__ = ["java_command", "run_program", "suite_command"]
@@ -54,8 +55,10 @@ def run_program(
     cases: Sequence[str],
     log: Path,
     say: Callable[[str], None],
+    carry_out: Callable[[str], str] | None = None,
 ) -> list[Outcome]:
-    """Every case's outcome, "none" for those that the program did not tell of."""
+    """Every case's outcome, "none" for those that the program did not tell of. `carry_out` does
+    what a case asks for, and returns what it is told."""
     found: dict[str, Outcome] = {}
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
@@ -74,11 +77,12 @@ def run_program(
                 told = parse_line(line, client, target.name)
                 if isinstance(told, MidpointReached):
                     target.break_something()
-                    assert process.stdin is not None
-                    process.stdin.write("broken\n")
-                    process.stdin.flush()
+                    _reply(process, "broken")
+                elif isinstance(told, Asked):
+                    assert carry_out is not None, told
+                    _reply(process, carry_out(told.what))
                 elif told is not None:
-                    found[told.case] = told
+                    told = found[told.case] = judged(told)
                     say(
                         f"{told.outcome:4} {told.took_ms / 1000:6.1f} s  {told.case}  {told.detail}"
                     )
@@ -96,6 +100,12 @@ def run_program(
             detail=f"the program ended with {process.returncode} before; see {log.name}",
         )
     return [found[case] for case in cases]
+
+
+def _reply(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{text}\n")
+    process.stdin.flush()
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from campaigns.interop.master_slave import ENGINES, FLUSHES, MODES, ROLES, Roles
+from campaigns.interop.master_slave import GROUPS as OWN_TESTS
 from campaigns.interop.matrix import Matrix
 from campaigns.interop.programs import java_command, run_program, suite_command
 from campaigns.interop.secured import SecuredTarget
@@ -43,6 +45,7 @@ GROUPS = {
     ),
     "rocketmq": ("rocketmq", "rocketmq-acl", "rocketmq-tls"),
 }
+ROLE_CLIENTS = tuple(JAVA_CLIENTS)  # whose programs say themselves what happens to the brokers
 CASES_AT_ONCE = 8
 
 
@@ -68,8 +71,12 @@ def client_program(client: str, tools: Toolchain, home: Path) -> list[str]:
 
 def serves(target: str, client: str) -> bool:
     """Whether the client is for that target: some are for their own alone."""
-    if target == "ledgermq-groups" or client == SUITE:
-        return target == "ledgermq-groups" and client == SUITE
+    mode = MODES.get(target)
+    is_for_suite = target == "ledgermq-groups" or (mode is not None and mode.kind == OWN_TESTS)
+    if is_for_suite or client == SUITE:
+        return is_for_suite and client == SUITE
+    if mode is not None and mode.kind == ROLES:
+        return client in ROLE_CLIENTS
     return target.startswith("ledgermq-proxy") == (client == GRPC)
 
 
@@ -102,17 +109,32 @@ def run_client(
     except MissingToolError as missing:
         matrix.skip(client, target.name, str(missing))
         return matrix
+    roles = target if isinstance(target, Roles) else None
+    if roles is not None:
+        *command, main = program
+        program = [*command, "-Dinterop.cases=interop.RoleCases", main]
     listed = subprocess.run([*program, "list"], capture_output=True, text=True, check=True)
     cases = chosen(listed.stdout.split(), arguments.only)
     if not cases:
         return matrix
     say(f"== {client} on {target.name}: {len(cases)} cases")
     mode = "faults" if target.breaks else "steady"
-    command = [*program, ";".join(target.name_servers), str(arguments.at_once), mode, *cases]
+    at_once = 1 if roles is not None else arguments.at_once
+    command = [*program, ";".join(target.name_servers), str(at_once), mode, *cases]
     if isinstance(target, Ledgermq) and target.proxy is not None:
         command.insert(1, f"-Dinterop.proxy={target.proxy}")
     log = directory / f"{client}.log"
-    matrix.add(run_program(command, client=client, target=target, cases=cases, log=log, say=say))
+    carry_out = None if roles is None else roles.carry_out
+    outcomes = run_program(
+        command,
+        client=client,
+        target=target,
+        cases=cases,
+        log=log,
+        say=say,
+        carry_out=carry_out,
+    )
+    matrix.add(outcomes)
     return matrix
 
 
@@ -127,13 +149,24 @@ def keep(figures: Path, matrix: Matrix) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--target", nargs="+", default=["ledgermq"], help=", ".join(TARGETS))
+    parser.add_argument("--engine", default="raft", choices=("raft", *ENGINES))
+    parser.add_argument("--flush", choices=FLUSHES, help="of the engines async and sync; both")
     parser.add_argument("--client", nargs="+", default=list(CLIENTS), choices=CLIENTS)
     parser.add_argument("--only", nargs="+", default=[], help="cases, with * and ?")
     parser.add_argument("--at-once", type=int, default=CASES_AT_ONCE)
     parser.add_argument("--directory", type=Path, help="kept; a new one in runs/interop otherwise")
     parser.add_argument("--output", type=Path, help="figures; what it holds of other cells stays")
     arguments = parser.parse_args()
-    named = [name for each in arguments.target for name in GROUPS.get(each, (each,))]
+    groups = GROUPS
+    if arguments.engine != "raft":
+        flushes = [arguments.flush] if arguments.flush else FLUSHES
+        modes = [
+            name
+            for name, mode in MODES.items()
+            if mode.engine == arguments.engine and mode.flush in flushes
+        ]
+        groups = {"ledgermq": tuple(modes)}
+    named = [name for each in arguments.target for name in groups.get(each, (each,))]
     targets = list(dict.fromkeys(named))
     unknown = sorted(set(targets) - set(TARGETS))
     if unknown:

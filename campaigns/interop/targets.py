@@ -6,6 +6,7 @@
     ledgermq-proxy  a group of three behind RocketMQ's proxy; ledgermq-proxy-kill (`grpc_proxy.py`)
     ledgermq-groups three groups of one broker, for RocketMQ's own integration tests (`groups.py`)
     rocketmq        a name server and a broker from RocketMQ's Maven jars
+    ledgermq-ENGINE-FLUSH...  on the engines async and sync (`master_slave.py`)
     ...-acl, -tls   behind accounts, and behind accounts and TLS (`secured.py`)
 
 All of it are real processes on loopback, in a directory of their own, ended with the target.
@@ -22,6 +23,17 @@ from typing import Protocol
 
 from campaigns.interop.groups import three_groups
 from campaigns.interop.grpc_proxy import proxy
+from campaigns.interop.master_slave import (
+    GROUPS,
+    IN_MEMORY_SIZE,
+    KILL,
+    MASTER_SLAVE_TARGETS,
+    MODES,
+    REPLICAS,
+    ROLES,
+    Mode,
+    Roles,
+)
 from campaigns.interop.rocketmq import Rocketmq
 from campaigns.interop.secured import SECURED_TARGETS, secured
 from campaigns.interop.toolchain import Toolchain
@@ -39,6 +51,7 @@ TARGETS = (
     "ledgermq-proxy",
     "ledgermq-proxy-kill",
     "ledgermq-groups",
+    *MASTER_SLAVE_TARGETS,
 )
 RESTART_AFTER_S = 3.0
 WHOLE_TIMEOUT_S = 60.0
@@ -110,6 +123,10 @@ def started(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
         with three_groups(name, directory) as groups:
             yield groups
         return
+    if name in MODES:
+        with _master_slave(MODES[name], directory) as target:
+            yield target
+        return
     if name == "rocketmq":
         real = Rocketmq(directory, tools)
         try:
@@ -131,3 +148,32 @@ def started(name: str, directory: Path, tools: Toolchain) -> Iterator[Target]:
             yield Ledgermq(name, group)
         # A broker that is to come back does so before all of them are stopped.
         time.sleep(RESTART_AFTER_S if name.endswith("kill") else 0)
+
+
+@contextlib.contextmanager
+def _master_slave(mode: Mode, directory: Path) -> Iterator[Target]:
+    if mode.kind == GROUPS:
+        with three_groups(mode.target, directory, engine=mode.engine, flush=mode.flush) as groups:
+            yield groups
+        return
+    settings: dict[str, int | bool | str] = {"trace_topic_enable": True, "flush": mode.flush}
+    if mode.kind == ROLES:
+        settings["in_memory_size_bytes_max"] = IN_MEMORY_SIZE
+    with Processes(
+        directory,
+        replicas=REPLICAS,
+        engine=mode.engine,
+        broker_settings=settings,
+        failpoints=mode.kind == ROLES,
+    ) as group:
+        group.start()
+        if mode.kind == ROLES:
+            roles = Roles(mode, group)
+            try:
+                yield roles
+            finally:
+                roles.resume()  # what is stopped would not end
+        else:
+            yield Ledgermq(mode.target, group)
+        # A broker that is to come back does so before all of them are stopped.
+        time.sleep(RESTART_AFTER_S if mode.kind == KILL else 0)

@@ -203,8 +203,10 @@ class Processes:
         *,
         replicas: int = 3,
         name_servers: int = 1,
-        broker_settings: Mapping[str, int | bool] | None = None,
+        engine: str = "raft",
+        broker_settings: Mapping[str, int | bool | str] | None = None,
         raft_settings: Mapping[str, int] | None = None,
+        failpoints: bool = False,
     ) -> None:
         self.directory = directory
         ports = cluster.plan_ports(
@@ -215,10 +217,11 @@ class Processes:
             replicas=replicas,
             name_servers=name_servers,
             ports=ports,
+            engine=engine,
             broker_settings=broker_settings,
             raft_settings=raft_settings,
         )
-        cluster.write_directory(directory, self.layout)
+        cluster.write_directory(directory, self.layout, failpoints=failpoints)
         self.table = ProcessTable(directory)
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from campaigns.interop.matrix import Matrix, MidpointReached, Outcome, parse_line
+from campaigns.interop.matrix import Asked, Matrix, MidpointReached, Outcome, parse_line
 from campaigns.interop.matrix_document import (
     BEGIN,
     DOCUMENT,
@@ -33,6 +33,8 @@ def test_lines_tell_outcomes_and_midpoints_and_nothing_else():
         case="send", client="java", target="one", outcome="pass", took_ms=12, detail='"20" 中'
     )
     assert isinstance(parse_line('@@{"event":"midpoint"}', "java", "one"), MidpointReached)
+    asked = parse_line('@@{"event":"ask","what":"slave kill"}', "java", "one")
+    assert asked == Asked(what="slave kill")
     assert parse_line("a warning", "java", "one") is None
 
 
@@ -79,8 +81,12 @@ def test_clients_meet_the_targets_that_are_for_them():
     assert [client for client in CLIENTS if serves("ledgermq-groups", client)] == ["suite-5.5.0"]
     assert [client for client in CLIENTS if serves("ledgermq-proxy-kill", client)] == ["grpc-5.2.0"]
     others = [client for client in CLIENTS if client not in {"suite-5.5.0", "grpc-5.2.0"}]
-    for target in ("ledgermq-kill", "rocketmq", "ledgermq-tls"):
+    for target in ("ledgermq-kill", "rocketmq", "ledgermq-tls", "ledgermq-sync-sync-kill"):
         assert [client for client in CLIENTS if serves(target, client)] == others
+    own_tests = [client for client in CLIENTS if serves("ledgermq-async-sync-groups", client)]
+    assert own_tests == ["suite-5.5.0"]
+    roles = [client for client in CLIENTS if serves("ledgermq-sync-sync-roles", client)]
+    assert roles == ["java-5.5.0", "java-5.3.3", "java-4.9.8"]
 
 
 def test_figures_of_a_later_run_replace_its_own_cells_only():

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.failpoints.catalogue import DISK_POINTS, POINTS
+from broker.failpoints.catalogue import DISK_POINTS, points_of
 from broker.failpoints.installation import Installation, resolve
 from broker.failpoints.orders import Action, Arming, Order, OrderError, decode_order
 from broker.failpoints.points import ALWAYS, FailPoint, Point, When
 from campaigns.rig.waiting import await_until, turns, until
+from chaos.nemesis.failpoint.armed_points import COMMON_POINTS
 
 THIS = "tests.broker.failpoints.places:"
 
@@ -42,10 +43,12 @@ def fired(fail: FailPoint, passes: int, label: str = "") -> list[int]:
     return found
 
 
-def test_there_are_many_and_each_has_a_place_of_its_own():
-    names = [row.name for row in (*POINTS, *DISK_POINTS)]
+@pytest.mark.parametrize("engine", ["raft", "pysyncobj", "async", "sync"])
+def test_there_are_many_and_each_has_a_place_of_its_own(engine: str):
+    rows = (*points_of(engine), *DISK_POINTS)
+    names = [row.name for row in rows]
     assert len(names) == len(set(names)) >= 30
-    for row in (*POINTS, *DISK_POINTS):
+    for row in rows:
         resolve(row.place)
         assert row.summary
 
@@ -166,3 +169,14 @@ def test_what_is_no_order_is_named(body: bytes, why: str):
     with pytest.raises(OrderError, match=why):
         decode_order(body)
     assert decode_order(b"") == Order()
+
+
+def test_what_a_loaded_group_passes_is_there_on_engines_without_elections():
+    known = {row.name for row in points_of("sync")}
+    assert set(COMMON_POINTS) - known == {
+        "commit.before",
+        "peer.send.before",
+        "peer.receive.before",
+    }
+    assert {row.name for row in points_of("async")} == known
+    assert not any(row.place.startswith(("raft.node", "raft.log.")) for row in points_of("sync"))

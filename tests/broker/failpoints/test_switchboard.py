@@ -6,18 +6,19 @@ import time
 
 import pytest
 
-from broker.failpoints.catalogue import POINTS
+from broker.failpoints.catalogue import points_of
 from broker.failpoints.installation import resolve
 from broker.failpoints.orders import Action, Arming, Order, OrderError
 from broker.failpoints.switchboard import Switchboard
 
 
-def test_installed_and_removed_leaves_every_function_as_it_was():
-    places = [resolve(row.place) for row in POINTS]
+@pytest.mark.parametrize("engine", ["raft", "sync"])
+def test_installed_and_removed_leaves_every_function_as_it_was(engine: str):
+    places = [resolve(row.place) for row in points_of(engine)]
     before = [vars(owner)[name] for owner, name in places]
     clocks = time.time, time.time_ns
-    switchboard = Switchboard()
-    switchboard.install("raft")
+    switchboard = Switchboard(engine)
+    switchboard.install()
     try:
         assert not any(vars(o)[n] is f for (o, n), f in zip(places, before, strict=True))
     finally:

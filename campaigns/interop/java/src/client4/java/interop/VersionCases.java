@@ -8,10 +8,16 @@ import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
 
 /** What only the 4.9 client has, or has under other names. */
 final class VersionCases {
+    static final boolean POPS = false;
+
     private VersionCases() {}
 
     static void addTo(Catalogue all) {
         // 4.9 can nothing that 5.3 can't.
+    }
+
+    static Object popGoesOn(Rig rig) {
+        throw new AssertionError("4.9 knows no pop");
     }
 
     static MessageModel broadcasting() {

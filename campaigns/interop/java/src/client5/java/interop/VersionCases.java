@@ -18,6 +18,8 @@ import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfi
 
 /** What only the 5.3 client has, or has under other names. */
 final class VersionCases {
+    static final boolean POPS = true;
+
     private VersionCases() {}
 
     static void addTo(Catalogue all) {
@@ -185,6 +187,21 @@ final class VersionCases {
         String mark = seen.message("p7").getProperty("POP_CK");
         Check.that(mark != null, "popped, not pulled");
         return "60 popped";
+    }
+
+    /** What is popped is locked in the log, which is the master's. */
+    static Object popGoesOn(Rig rig) throws Exception {
+        String topic = rig.topic();
+        Seen seen = popConsumer(rig, popGroup(rig, topic), topic);
+        rig.sendAll(topic, "A", "p", 0, 20);
+        rig.awaitSeen(60, seen, Seen.keys("p", 0, 20));
+        seen.consumer().suspend();
+        rig.sendAll(topic, "A", "p", 20, 200);
+        rig.order("slave level");
+        rig.order("master kill");
+        seen.consumer().resume();
+        rig.awaitSeen(60 + Rig.PATIENCE_SECONDS, seen, Seen.keys("p", 0, 200));
+        return "200 popped";
     }
 
     private static Object popRetry(Rig rig) throws Exception {

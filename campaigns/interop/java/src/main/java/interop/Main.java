@@ -134,7 +134,7 @@ public final class Main {
 
     private String told(Case each, Rig.Middle middle) {
         String detail;
-        try (Rig rig = new Rig(place, each.name(), middle)) {
+        try (Rig rig = new Rig(place, each.name(), middle, this::ask)) {
             detail = "PASS " + each.body().run(rig);
         } catch (Skipped e) {
             detail = "SKIP " + e.getMessage();
@@ -160,13 +160,23 @@ public final class Main {
     }
 
     private void askForMidpoint() {
+        ask("{\"event\":\"midpoint\"}", "a midpoint");
+    }
+
+    private String ask(String what) {
+        return ask("{\"event\":\"ask\",\"what\":" + quoted(what) + "}", what);
+    }
+
+    private String ask(String line, String what) {
         synchronized (out) {
-            out.println("@@{\"event\":\"midpoint\"}");
+            out.println("@@" + line);
         }
         try {
-            if (in.readLine() == null) {
-                throw new IllegalStateException("standard input ended at a midpoint");
+            String answer = in.readLine();
+            if (answer == null) {
+                throw new IllegalStateException("standard input ended at " + what);
             }
+            return answer;
         } catch (java.io.IOException e) {
             throw new java.io.UncheckedIOException(e);
         }

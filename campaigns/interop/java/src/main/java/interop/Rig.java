@@ -49,24 +49,46 @@ final class Rig implements AutoCloseable {
      */
     static final int PATIENCE_SECONDS = 45;
 
+    /** Whoever started this program, and does what a case wants done to the brokers. */
+    @FunctionalInterface
+    interface Operator {
+        String carryOut(String what);
+    }
+
     private static final AtomicInteger NUMBERS = new AtomicInteger();
 
     private final Place place;
     private final String name;
     private final Middle middle;
+    private final Operator operator;
     private final Deque<Runnable> toClose = new ArrayDeque<>();
     private DefaultMQAdminExt admin;
     private DefaultMQProducer producer;
 
+    /** Nobody does anything to the brokers. */
     Rig(Place place, String name, Middle middle) {
+        this(place, name, middle, what -> {
+            throw new AssertionError("nobody is there for: " + what);
+        });
+    }
+
+    Rig(Place place, String name, Middle middle, Operator operator) {
         this.place = place;
         this.name = name;
         this.middle = middle;
+        this.operator = operator;
     }
 
     /** The middle of the case: here the leader dies where one is to die. */
     void midpoint() throws InterruptedException {
         middle.reached();
+    }
+
+    /** Done when it returns; returns what the operator answers. */
+    String order(String what) {
+        String answer = operator.carryOut(what);
+        Check.that(!answer.startsWith("failed"), what + ": " + answer);
+        return answer;
     }
 
     boolean faults() {
@@ -195,13 +217,19 @@ final class Rig implements AutoCloseable {
 
     /**
      * A send that must succeed. While leaders die the same message is sent again, as an application
-     * would; a message has its UNIQ_KEY from its first attempt on.
+     * would that wants more than its master to have it; a message has its UNIQ_KEY from its first
+     * attempt on.
      */
     SendResult send(Callable<SendResult> attempt) throws Exception {
         long deadline = System.currentTimeMillis() + 60_000;
         while (true) {
             try {
                 SendResult result = attempt.call();
+                if (place.faults() && System.currentTimeMillis() < deadline
+                        && result.getSendStatus() != SendStatus.SEND_OK) {
+                    Thread.sleep(200); // stored, where a slave or a disk is slow
+                    continue;
+                }
                 Check.equal("send status", SendStatus.SEND_OK, result.getSendStatus());
                 return result;
             } catch (MQClientException | MQBrokerException | RemotingException e) {
