@@ -111,6 +111,7 @@ class SimulatedHost:
             options.client_slots,
             self._site.tcp,
             process_state=system.processes.state,
+            layout_now=lambda: system.layout,
         )
         return World("sim", system, links, options.client_slots)
 

@@ -47,11 +47,13 @@ class SimulatedLinks:
         tcp: SimTcp,
         *,
         process_state: Callable[[str], str],
+        layout_now: Callable[[], ClusterLayout],
     ) -> None:
         self._tcp = tcp
         self._slots = tuple(client_slots)
         self._process_state = process_state
-        self._pairs = in_use(plan_proxies(layout, client_slots), layout)
+        self._layout_now = layout_now
+        self._pairs = plan_proxies(layout, client_slots)
         self._addresses: dict[str, str] = {}  # by pair
         self._cut: dict[str, list[Link]] = {}  # by tag
         self._slowed: dict[str, tuple[LinkShape, list[Link]]] = {}  # by tag
@@ -105,14 +107,15 @@ class SimulatedLinks:
         return None  # simulated links carry bytes, not packets
 
     async def open(self, link: Link) -> OpenLink:
-        return await open_link(link, self._pairs, self._addresses, timeout_s=_OPEN_TIMEOUT_S)
+        pairs = in_use(self._pairs, self._layout_now())
+        return await open_link(link, pairs, self._addresses, timeout_s=_OPEN_TIMEOUT_S)
 
     async def probe(
         self, links: Sequence[Link], *, timeout_s: float = 0.6, until_closed: bool = False
     ) -> list[LinkProbe]:
         return await probe_links(
             links,
-            self._pairs,
+            in_use(self._pairs, self._layout_now()),
             self._addresses,
             self._process_state,
             timeout_s=timeout_s,

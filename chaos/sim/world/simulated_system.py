@@ -31,7 +31,10 @@ from chaos.sim.machine.disk import SimDisk, Survival, fail_power
 from chaos.sim.machine.virtual_host import VirtualProcess
 from chaos.sim.world.settable_clock import SettableClock
 from chaos.sim.world.simulated_disks import DiskPoints, SimulatedFailpoints, WorldDisk
-from chaos.systems.base import Part, SystemFailedError
+from chaos.sim.world.simulated_replacements import SimulatedReplacements
+from chaos.systems.base import Part, Replacements, SystemFailedError
+from chaos.systems.ledgermq_parts import SharedLayout, on_this_host
+from chaos.systems.ledgermq_replacements import ReplacedMasters
 from raft.messages import NodeId, Term
 from raft.replicated_log import CommittedEntry
 from raft.store.trace import RaftTrace
@@ -52,18 +55,25 @@ class SimulatedSystem:
     name: Final = "ledgermq"
     dedupes: Final = True
     all_parts: Final = frozenset(
-        {Part.PROCESSES, Part.STORES, Part.POWER, Part.CLOCKS, Part.DISKS, Part.REPAIRS}
+        {
+            Part.PROCESSES,
+            Part.STORES,
+            Part.POWER,
+            Part.CLOCKS,
+            Part.DISKS,
+            Part.REPAIRS,
+            Part.REPLACEMENTS,
+        }
     )
     members: Final = None
-    replacements: Final = None
     settings: Final = None
     releases: Final = None
 
     def __init__(self, run: Path, layout: ClusterLayout, site: Site) -> None:
         self.run: Final = run
-        self.layout: Final = layout
         self.version: Final = importlib.metadata.version("ledgermq")
         self.parts: Final = self.all_parts - ({Part.REPAIRS} if layout.has_masters else set())
+        self._shared = SharedLayout(run, layout, traces=True, inside=on_this_host)
         self._site = site
         self._brokers: dict[str, _Broker] = {}
         self._name_servers: dict[str, Machine] = {}
@@ -71,7 +81,17 @@ class SimulatedSystem:
         self.stores: Final = _Stores(self._brokers, site)
         self.clocks: Final = _Clocks(self._brokers)
         self.failpoints: Final = SimulatedFailpoints(self._brokers)
+        self.replacements: Final[Replacements] = (
+            ReplacedMasters(self._shared, self.processes)
+            if layout.has_masters
+            else SimulatedReplacements(lambda: self.layout, self._brokers.__getitem__)
+        )
         self._statuses: RemotingClient | None = None
+
+    @property
+    def layout(self) -> ClusterLayout:
+        """The layout with the masters that groups have now."""
+        return self._shared.now
 
     @property
     def machines(self) -> list[Machine]:
@@ -86,15 +106,26 @@ class SimulatedSystem:
 
     async def start(self, dial: Mapping[str, Mapping[str, str]]) -> None:
         write_directory(self.run, self.layout, dial)
+        self._shared.dial = dial
         self._statuses = access_of(self.layout).client()
         for server in self.layout.name_servers:
             self._name_servers[server.name] = _name_server(self._site, server, self.run)
         for place in self.layout.brokers:
-            text = (self.run / "config" / f"{place.name}.toml").read_text(encoding="utf-8")
-            self._brokers[place.name] = _Broker(self._site, place, parse_config(text), self.run)
+            config = self._config(place.name)
+            self._brokers[place.name] = _Broker(self._site, place, config, self.run)
         for machine in self.machines:
             machine.start()
         await self._await_ready()
+
+    def restart(self, node: str) -> None:
+        """Start a machine, a broker's with what its configuration says by now."""
+        machine = self.machine(node)
+        if isinstance(machine, BrokerMachine):
+            machine.config = self._config(node)
+        machine.start()
+
+    def _config(self, node: str) -> BrokerConfig:
+        return parse_config((self.run / "config" / f"{node}.toml").read_text(encoding="utf-8"))
 
     async def stop(self) -> None:
         brokers = list(self._brokers.values())
@@ -161,7 +192,7 @@ class _Processes:
         machine = self._system.machine(node)
         if machine.alive:
             raise SystemFailedError(f"{node} already runs")
-        machine.start()
+        self._system.restart(node)
 
     async def pause(self, node: str) -> None:
         self._alive(node).pause()
