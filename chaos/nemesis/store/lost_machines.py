@@ -51,15 +51,25 @@ class LostMachine(WipedStore):
         words = {True: "was", False: "was not", None: "may have been"}
         self._alone = f"it {words[observed.seen]} cut off from its peers before"
         await super().inject()
-        await context.links.heal(context.tag)
+        if context.replacements.starts_empty:
+            await context.links.heal(context.tag)
 
     async def probe(self) -> Observation:
         observed = await super().probe()
         return Observation(seen=observed.seen, evidence=f"{observed.evidence}; {self._alone}")
 
     async def heal(self) -> None:
-        await self._context.links.heal(self._context.tag)
-        await super().heal()
+        """Let the node be replaced. Where that ends its slaves' connections to it, the links pass
+        only then: what it had sent into them is lost with it."""
+        links, tag = self._context.links, self._context.tag
+        if self._context.replacements.starts_empty:
+            await links.heal(tag)
+            await super().heal()
+            return
+        try:
+            await super().heal()
+        finally:
+            await links.heal(tag)
 
 
 SPECS: Final[tuple[FaultSpec, ...]] = (
