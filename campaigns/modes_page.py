@@ -1,8 +1,9 @@
 """The tables of docs/MODES.md: what each engine loses under each fault, and how long it is away.
 
-    python -m campaigns.modes_page DIR [docs/MODES.md]     the folder of `campaigns/modes.toml`
+    python -m campaigns.modes_page DIR... [--document docs/MODES.md]
 
-With a document the tables replace what stands between its markers; without one they are printed.
+DIR: the folder of `campaigns/modes.toml`, or of `campaigns/modes-local.toml`. With a document the
+tables replace what stands between its markers; without one they are printed.
 
 A cell counts over the seeds of one scenario and engine: messages lost of those acknowledged, stored
 twice, consumer offsets that went back; then the time without an acknowledged write and without an
@@ -25,17 +26,22 @@ __all__ = ["cell_text", "replaced", "tables"]
 
 BEGIN: Final = "<!-- tables made by campaigns/modes_page.py -->"
 END: Final = "<!-- end of the tables -->"
+SIMULATED: Final = "sim"  # where rates and latencies are virtual
 ENGINES: Final = ("raft", "sync-flush", "sync", "async-flush", "async", "pysyncobj")
 
 Run = Mapping[str, Any]
 
 
 def tables(index: Mapping[str, Any]) -> str:
-    """Return both tables. `index`: a campaign's index.json."""
+    """Return the tables of a campaign. `index`: its index.json."""
     runs: Sequence[Run] = index["runs"]
+    worlds = sorted({run["world"] for run in runs})
+    seeds = len({run["seed"] for run in runs})
     engines = [name for name in ENGINES if any(run["engine"] == name for run in runs)]
     scenarios = list(dict.fromkeys(run["scenario"] for run in runs))
     lines = [
+        f"World {', '.join(worlds)}, {seeds} seeds a cell, {len(runs)} runs:",
+        "",
         f"| fault | {' | '.join(engines)} |",
         f"|---|{'---|' * len(engines)}",
     ]
@@ -45,7 +51,9 @@ def tables(index: Mapping[str, Any]) -> str:
             for engine in engines
         ]
         lines.append(f"| {scenario} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_before(runs, engines)]) + "\n"
+    if SIMULATED not in worlds:
+        lines += ["", *_before(runs, engines)]
+    return "\n".join(lines) + "\n"
 
 
 def cell_text(runs: Sequence[Run]) -> str:
@@ -121,10 +129,13 @@ def replaced(document: str, text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("document", type=Path, nargs="?")
+    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR")
+    parser.add_argument("--document", type=Path)
     options = parser.parse_args()
-    text = tables(json.loads((options.directory / "index.json").read_text(encoding="utf-8")))
+    text = "\n".join(
+        tables(json.loads((directory / "index.json").read_text(encoding="utf-8")))
+        for directory in options.directories
+    )
     if options.document is None:
         sys.stdout.write(text)
         return 0

@@ -14,6 +14,8 @@ def run(engine: str = "raft", scenario: str = "killed", **more: Any) -> dict[str
     return {
         "engine": engine,
         "scenario": scenario,
+        "world": more.pop("world", "local"),
+        "seed": 1,
         "counts": {**counts, **more.pop("counts", {})},
         "acknowledged": 1_000,
         "faults": {"kill": {"taken": 1}},
@@ -42,10 +44,12 @@ def test_a_cell_sums_over_its_seeds() -> None:
 def test_tables_have_a_row_per_fault_and_a_column_per_engine() -> None:
     index = {"runs": [run("async", "cut-off"), run("raft", "killed"), run("raft", "cut-off")]}
     lines = tables(index).splitlines()
-    assert lines[0] == "| fault | raft | async |"
-    assert [line.split("|")[1].strip() for line in lines[2:4]] == ["cut-off", "killed"]
-    assert "not tried" in lines[3]
+    assert lines[0] == "World local, 1 seeds a cell, 3 runs:"
+    assert lines[2] == "| fault | raft | async |"
+    assert [line.split("|")[1].strip() for line in lines[4:6]] == ["cut-off", "killed"]
+    assert "not tried" in lines[5]
     assert "| raft | 2 | 200 | 3.0 ms | 9.0 ms |" in lines
+    assert "200" not in tables({"runs": [run(world="sim")]}), "virtual time has no rates"
 
 
 def test_only_what_stands_between_the_markers_is_replaced() -> None:
