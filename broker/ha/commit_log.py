@@ -39,6 +39,7 @@ from broker.ha.framing import (
 )
 from broker.ha.log_files import LogFiles
 from raft.log.durable_mark import DurableMark, Mark
+from raft.log.durable_record import settle
 from raft.log.log_format import CorruptLogError
 from raft.messages import LogBase
 from raft.storage import Disk, DiskFile, write_fully
@@ -104,7 +105,9 @@ class CommitLog:
             files.check(begin)
         place, defect = self._last_begin, "the file is missing"
         while (begin := files.begin_of(place.position)) in files.begins():
-            files.at(begin).sync()  # what a killed process wrote may be in the page cache alone
+            # What a killed process wrote may be in the page cache alone, and where its fsync failed
+            # it is in no other place.
+            settle(files.at(begin))
             place, defect = self._scan(place)
             if files.begin_of(place.position) == begin:
                 break

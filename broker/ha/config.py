@@ -12,7 +12,7 @@ from raft.messages import NodeId
 
 __all__ = ["HaConfig"]
 
-_FILE_SIZE_MIN: Final = 1 << 16
+_FILE_SIZE_MIN: Final = 1 << 12  # small ones are for tries: no entry is larger than its file
 _FILE_SIZE_MAX: Final = 1 << 30  # RocketMQ's mappedFileSizeCommitLog
 
 

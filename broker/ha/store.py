@@ -2,13 +2,15 @@
 
 Place in the data path: `broker.ha.engine` opens it, on a thread, before anything else.
 
-Invariants: one process at a time; a store of another engine, group or node is refused.
+Invariants: one process at a time; a store of another engine, group or node is refused; all but the
+lock goes through the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from typing import Final
 
 from broker.ha.commit_log import CommitLog
 from broker.ha.config import HaConfig
@@ -22,6 +24,9 @@ from raft.store.trace import RaftTrace, last_incarnation
 
 __all__ = ["HaStore"]
 
+_OTHER_ENGINES: Final = frozenset({"hard_state", "pysyncobj"})
+"""What their stores have at the top."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -29,8 +34,10 @@ class HaStore:
     """Raises OSError (StoreLockedError, WrongStoreError among them) and CorruptLogError at
     construction, with nothing left open."""
 
-    def __init__(self, config: HaConfig) -> None:
+    def __init__(self, config: HaConfig, disk: Disk | None = None) -> None:
+        """Open the store in `disk`, or in the directory of `config`."""
         self._config = config
+        self.disk = OsDisk(config.store) if disk is None else disk
         with contextlib.ExitStack() as files:
             self._open(files)
             self._files = files.pop_all()
@@ -39,10 +46,9 @@ class HaStore:
         config = self._config
         make_durable_directory(config.store)
         files.callback(StoreLock(config.store).release)
-        if (config.store / "hard_state").exists() or (config.store / "pysyncobj").exists():
-            raise WrongStoreError(f"{config.store} was written by another engine")
-        self.disk: Disk = OsDisk(config.store)
         files.callback(self.disk.close_syncs)
+        if not _OTHER_ENGINES.isdisjoint(self.disk.list("")):
+            raise WrongStoreError(f"{config.store} was written by another engine")
         found = read_checkpoint(
             self.disk, store=config.store, group=config.group, node=config.node_id
         )
@@ -53,6 +59,7 @@ class HaStore:
             self.trace = RaftTrace(trace_directory, self._incarnation)
             files.callback(self.trace.close)
         self.disk.make_directory("ha")
+        self.disk.sync_directory("")
         self.log = CommitLog(self.disk, "ha/commitlog", file_size=config.segment_size_bytes_max)
         files.callback(self.log.close)
         self.snapshots = SnapshotFiles(self.disk, "ha/snapshots")
