@@ -367,7 +367,7 @@ def sim(
     seeds: Annotated[str, typer.Option(metavar="A..B", help="Both included.")] = "1..200",
     nodes: Annotated[int | None, typer.Option(min=1, max=7, help="Default: 3 and 5.")] = None,
     kind: Annotated[
-        str | None, typer.Option(help="core or group. Default: one seed in four a whole group.")
+        str | None, typer.Option(help="core, group or ha. Default: one seed in four a whole group.")
     ] = None,
     replay: Annotated[int | None, typer.Option(metavar="SEED", help="Print its trace.")] = None,
     schedule: Annotated[

@@ -35,7 +35,7 @@ def test_without_rates_nothing_is_drawn() -> None:
     assert draw_faults({}, unit_us=1, until_us=1_000, rng=random.Random(1)) == ()
 
 
-@pytest.mark.parametrize("kind", ["core", "group"])
+@pytest.mark.parametrize("kind", ["core", "group", "ha"])
 def test_the_same_seed_has_the_same_schedule(kind: str) -> None:
     assert make_run(11, kind=kind).schedule == make_run(11, kind=kind).schedule
     assert make_run(11, kind=kind).schedule != make_run(12, kind=kind).schedule

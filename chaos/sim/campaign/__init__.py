@@ -4,6 +4,6 @@
 sources, `shrink` takes faults away while the same rule still breaks, `rotten_group` damages every
 page of a store in turn.
 
-May import: `chaos.cluster`, `chaos.sim.cores`, `chaos.sim.groups`, `chaos.sim.machine`,
-  `chaos.sim.seed`, `raft`.
+May import: `chaos.cluster`, `chaos.sim.cores`, `chaos.sim.groups`, `chaos.sim.ha`,
+  `chaos.sim.machine`, `chaos.sim.seed`, `raft`.
 """

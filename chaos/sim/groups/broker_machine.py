@@ -28,7 +28,13 @@ from raft.log.damage import Damage, DamagedLogError
 from raft.log.segment_files import segment_path, segment_positions
 from raft.log.segment_log import SegmentLog
 from raft.messages import Index, NodeId, Term
-from raft.replicated_log import CommittedEntry, LogStatus, NotLeaderError, Phase
+from raft.replicated_log import (
+    CommittedEntry,
+    LogStatus,
+    NotLeaderError,
+    Phase,
+    StateDivergedError,
+)
 from raft.storage import OnSynced
 
 __all__ = ["BrokerMachine", "MachineDisk", "Witness"]
@@ -367,7 +373,16 @@ class BrokerMachine(Machine):
 
     async def _run(self) -> None:
         """Run the broker as broker.process.server.run_broker does."""
-        self.broker = broker = Broker(load_settings(self.config))
+        while True:
+            self.broker = broker = Broker(load_settings(self.config))
+            try:
+                await self._run_once(broker)
+            except* StateDivergedError:
+                self.counts["states_diverged"] += 1  # the same process begins anew
+            else:
+                return
+
+    async def _run_once(self, broker: Broker) -> None:
         try:
             await broker.start()
             await broker.serve()

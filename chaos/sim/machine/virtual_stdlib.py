@@ -14,6 +14,7 @@ Source: madsim replaces libc's clock and randomness in the same way.
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 import mmap
@@ -54,6 +55,10 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 _FILE_UNITS = 32
 _PACKAGES = ("raft", "remoting", "broker", "client", "namesrv")
+_IMPORTED_LATE = ("broker.process.ha_entries",)
+"""Modules, with those under them, that the product imports where it needs them: one that came while
+the substitutes are in place would get none.
+"""
 
 
 class _Module(ModuleType):
@@ -330,6 +335,8 @@ def substituted(
     `parts`: the product's parts for which a test has a substitute with a bug. `rooms`: what of the
     laboratory runs in simulated processes too, with real files.
     """
+    for late in _IMPORTED_LATE:
+        importlib.import_module(late)
     small = _SMALL_FILES if small_files else ()
     of_all = dict(_by_identity(_OF_ALL_PROGRAMS))
     of_the_product = of_all | _by_identity((*_OF_THE_PRODUCT, *small, *parts))

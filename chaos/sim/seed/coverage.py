@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping
 
 from chaos.sim.seed.core_options import FAULTS
 from chaos.sim.seed.group_options import GROUP_FAULTS
+from chaos.sim.seed.ha_options import HA_FAULTS
 
-__all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "Coverage"]
+__all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "HA_COUNTERS", "Coverage"]
 
 RARE_COUNTERS: tuple[str, ...] = (
     "resets_ended_by_late_pulls",
@@ -185,8 +186,35 @@ GROUP_COUNTERS: tuple[str, ...] = (
 )
 """Counters of seeds that run whole groups."""
 
-_OF_KIND = {"core": (*CORE_COUNTERS,), "group": (*GROUP_COUNTERS,)}
-_FAULTS_OF_KIND = {"core": FAULTS, "group": GROUP_FAULTS}
+HA_COUNTERS: tuple[str, ...] = (
+    "seeds_of_masters",
+    "states_diverged",
+    "entries_of_masters",
+    "entries_lost_by_masters",
+    "entries_dropped_by_slaves",
+    "messages_lost_after_an_answer",
+    "slaves_wiped",
+    "slaves_given_a_copy",
+    "logs_begun_late",
+    "openings_troubled",
+    "clean_stops",
+    "derived_files_lost",
+    "sends",
+    "sends_again",
+    "sends_unknown",
+    "told_SEND_OK",
+    "told_FLUSH_DISK_TIMEOUT",
+    "told_FLUSH_SLAVE_TIMEOUT",
+    "told_SLAVE_NOT_AVAILABLE",
+    "messages_read",
+    "reads_failed",
+    "offsets_moved",
+    "serve_ms",
+)
+"""Counters of seeds that run a master and its slaves."""
+
+_OF_KIND = {"core": (*CORE_COUNTERS,), "group": (*GROUP_COUNTERS,), "ha": (*HA_COUNTERS,)}
+_FAULTS_OF_KIND = {"core": FAULTS, "group": GROUP_FAULTS, "ha": HA_FAULTS}
 
 
 class Coverage:
@@ -195,9 +223,10 @@ class Coverage:
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        names = (*COMMON_COUNTERS, *CORE_COUNTERS, *GROUP_COUNTERS, *RARE_COUNTERS)
+        counters = (COMMON_COUNTERS, CORE_COUNTERS, GROUP_COUNTERS, HA_COUNTERS, RARE_COUNTERS)
+        names = [name for of_kind in counters for name in of_kind]
         self.counts: dict[str, int] = dict.fromkeys(names, 0)
-        self.counts.update((f"fault:{name}", 0) for name in (*FAULTS, *GROUP_FAULTS))
+        self.counts.update((f"fault:{name}", 0) for name in (*FAULTS, *GROUP_FAULTS, *HA_FAULTS))
 
     def add(self, counts: Mapping[str, int]) -> None:
         for name, count in counts.items():

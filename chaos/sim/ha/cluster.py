@@ -1,0 +1,396 @@
+"""One seed of a master and its slaves from beginning to end.
+
+Place in the data path: `chaos.sim.campaign.campaign` makes one per seed and calls `run`.
+
+Phases, on virtual time:
+1. faults; `log_book` judges each step as it is noted;
+2. all is healed, every node runs: within SETTLE_MS the slaves follow their master at the end of its
+   log, and within SERVE_MS more a send is told SEND_OK;
+3. quiet: no send that begins now is told anything but SEND_OK, for the time that the seed draws;
+4. senders rest; the nodes' logs, queues and states are compared.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from broker.config.config import BrokerConfig
+from broker.state.state_image import StateImage
+from chaos.sim.groups.broker_machine import BrokerMachine
+from chaos.sim.groups.machine import Machine, Site
+from chaos.sim.groups.models.stored import Stored
+from chaos.sim.groups.models.trace_rules import TraceRules
+from chaos.sim.groups.operator import GroupOperator
+from chaos.sim.groups.programs.settings import GROUP, NameServerProgram, memory_directory
+from chaos.sim.groups.replicas import check_alike, check_queue
+from chaos.sim.groups.wall_clocks import WallClocks
+from chaos.sim.ha.ha_machine import HaMachine
+from chaos.sim.ha.log_book import LogBook
+from chaos.sim.ha.nemesis import HaNemesis
+from chaos.sim.ha.programs import Consumer, HaDesk, Sender
+from chaos.sim.machine.current_process import enter, leave
+from chaos.sim.machine.disk import Survival
+from chaos.sim.machine.scheduler import Scheduler
+from chaos.sim.machine.tcp import SimTcp
+from chaos.sim.machine.trace import Trace
+from chaos.sim.machine.violation import Violation
+from chaos.sim.machine.virtual_stdlib import substituted
+from chaos.sim.seed.coverage import Coverage
+from chaos.sim.seed.ha_options import HaOptions, ha_schedule
+from chaos.sim.seed.schedule import Schedule, options_of
+from raft.messages import NodeId, Term
+from raft.replicated_log import CommittedEntry
+
+__all__ = ["SERVE_MS", "SETTLE_MS", "HaCluster"]
+
+SETTLE_MS: Final = 60_000
+"""Time until slaves follow, and have all: a silent connection is noticed after 20 s."""
+SERVE_MS: Final = 20_000
+"""Time to a SEND_OK then: clients' attempts, registrations, a connection given up."""
+_COPIES_MAX: Final = 3
+_POLL_US: Final = 50_000
+_REGISTRATION_INTERVAL_MS: Final = 5_000
+_KERNEL_RATE: Final = 0.7
+
+
+def _is_behind(slave: HaMachine, master: HaMachine) -> bool:
+    end, status = slave.end, master.status
+    assert end is not None
+    assert status is not None
+    return end.position < status.begin_position
+
+
+class HaCluster:
+    """The group of one seed; implements `chaos.sim.groups.broker_machine.Witness`."""
+
+    def __init__(
+        self, options: HaOptions, *, schedule: Schedule | None = None, traced: bool
+    ) -> None:
+        if schedule is not None:
+            options = options_of(schedule, options)
+        self.options = options
+        self.schedule = schedule or ha_schedule(options)
+        self.scheduler = Scheduler()
+        self.coverage = Coverage()
+        self.counts = self.coverage.counts
+        self.trace = Trace(self.scheduler, on=traced)
+        key = f"ha/{options.seed}/{options.node_count}"
+        self._site = Site(
+            key=key,
+            scheduler=self.scheduler,
+            tcp=SimTcp(
+                self.scheduler,
+                random.Random(f"network/{key}"),
+                self.counts,
+                self.trace,
+                delay_us_min=options.link_delay_us_min,
+                delay_us_max=options.link_delay_us_max,
+                held_survive_rate=options.held_survive_rate,
+            ),
+            coverage=self.coverage,
+            trace=self.trace,
+            clock_rate_spread=options.clock_rate_spread,
+            wall_clock_spread_ms=0,
+            timer_lateness_us_max=options.timer_lateness_us_max,
+        )
+        self._names = [NodeId(f"n{number}") for number in range(options.node_count)]
+        self.book = LogBook(
+            self.counts,
+            self._names[0],
+            waits_for_slaves=options.waits_for_slaves,
+            waits_for_disk=options.waits_for_disk,
+            in_sync_replicas=options.in_sync_replicas,
+        )
+        self.brokers: list[HaMachine] = []
+        self._others: list[Machine] = []  # name server and clients
+        self._held_down: BrokerMachine | None = None  # by the operator
+
+    def describe(self) -> list[str]:
+        return self.options.describe()
+
+    def run(self) -> None:
+        """Run the four phases. Raises Violation."""
+        with ExitStack() as undo:
+            root = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
+            undo.callback(shutil.rmtree, root, ignore_errors=True)
+            undo.enter_context(substituted())
+            undo.callback(self._bury)
+            self._build(root)
+            self._run_phases()
+            self.counts["seeds_of_masters"] += 1
+            self.counts["virtual_ms"] += self.scheduler.now_us // 1000
+
+    # --- building ------------------------------------------------------------------------------
+
+    def _build(self, root: Path) -> None:
+        options, site = self.options, self._site
+        server = "10.0.2.1"
+        program = NameServerProgram(f"{server}:9876")
+        name_server = Machine(site, "ns0", server, program.run)
+        hosts = {name: f"10.0.1.{at}" for at, name in enumerate(self._names, start=1)}
+        for name in self._names:
+            machine = HaMachine(
+                site,
+                self._config(root, name, hosts, f"{server}:9876"),
+                self,
+                self.book,
+                short_write_rate=options.short_write_rate,
+                garbage_rate=options.garbage_rate,
+                sync_us=(options.sync_us_min, options.sync_us_max),
+            )
+            self.brokers.append(machine)
+        self.desk = HaDesk(
+            options=options,
+            book=self.book,
+            counts=self.counts,
+            name_servers=(f"{server}:9876",),
+            judge=self._judge,
+            now_us=lambda: self.scheduler.now_us,
+        )
+        programs = [Sender(self.desk, f"P{at}").run for at in range(options.producer_count)]
+        programs += [Consumer(self.desk, f"C{at}").run for at in range(options.consumer_count)]
+        clients = [
+            Machine(site, f"c{at}", f"10.0.3.{at + 1}", run) for at, run in enumerate(programs)
+        ]
+        self._others = [name_server, *clients]
+        self._nemesis = HaNemesis(
+            book=self.book,
+            may_wipe=not options.log_size_bytes_max,
+            operator=self._operator(),
+            wall_clocks=WallClocks(self.brokers),
+            opening_failure_rate=options.opening_failure_rate,
+            clients=clients,
+            name_servers=[name_server],
+            times=options,
+            schedule=self.schedule,
+            nodes=self.brokers,
+            scheduler=self.scheduler,
+            network=site.tcp,
+            coverage=self.coverage,
+            trace=self.trace,
+        )
+
+    def _operator(self) -> GroupOperator:
+        """Return one that has nothing to do: no member is replaced, no file rots."""
+        brokers: list[BrokerMachine] = [*self.brokers]
+        return GroupOperator(
+            brokers,
+            TraceRules(lambda: self.scheduler.now_us),
+            self.scheduler,
+            self.counts,
+            interval_us=1_000_000,
+            find_disk=lambda _machine, _disk: None,
+        )
+
+    def _config(
+        self, root: Path, node: NodeId, hosts: dict[NodeId, str], name_server: str
+    ) -> BrokerConfig:
+        options = self.options
+        by_kernel = random.Random(f"fsync/{options.seed}/{node}").random() < _KERNEL_RATE
+        return BrokerConfig(
+            group=GROUP,
+            node=node,
+            listen=f"{hosts[node]}:10911",
+            raft_listen=f"{hosts[node]}:10915",
+            store=root / node,
+            name_servers=(name_server,),
+            peers={name: f"{ip}:10915" for name, ip in hosts.items()},
+            brokers={name: f"{ip}:10911" for name, ip in hosts.items()},
+            engine=options.engine,
+            flush=options.flush,
+            in_sync_replicas=options.in_sync_replicas,
+            slave_timeout_ms=options.slave_timeout_ms,
+            sync_flush_timeout_ms=options.sync_flush_timeout_ms,
+            fsync_by="kernel" if by_kernel else "thread",
+            segment_size_bytes_max=options.segment_size_bytes_max,
+            log_size_bytes_max=options.log_size_bytes_max,
+            snapshot_interval_size_bytes=options.snapshot_interval_size_bytes,
+            message_index_enable=False,  # not in the data path, and its files are not simulated
+            registration_interval_ms=_REGISTRATION_INTERVAL_MS,
+        )
+
+    # --- reports -------------------------------------------------------------------------------
+
+    def _judge(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Violation as violation:
+            self._site.failures.append(violation)
+
+    def on_trace(
+        self, node: NodeId, incarnation: int, event: str, term: Term, fields: dict[str, Any]
+    ) -> None:
+        """Do nothing: these engines write no trace."""
+
+    def on_apply(self, node: NodeId, entries: Sequence[CommittedEntry]) -> None:
+        for entry in entries:
+            self._judge(partial(self.book.on_applied, node, entry.index, entry.chain))
+
+    def on_death(self, machine: BrokerMachine) -> None:
+        self._nemesis.on_death(machine)
+        # A stop, or an error, was under way when the faults ended.
+        if not self._nemesis.running and machine is not self._held_down:
+            self.scheduler.after(1, partial(self._come_back, machine))
+
+    @staticmethod
+    def _come_back(machine: BrokerMachine) -> None:
+        if not machine.alive:
+            machine.start()
+
+    # --- phases --------------------------------------------------------------------------------
+
+    def _run_phases(self) -> None:
+        options, desk = self.options, self.desk
+        machines = (*self._others, *self.brokers)
+        for machine in machines:
+            machine.start()
+        self._nemesis.start()
+        self._run_until(options.fault_time_us)
+        self._nemesis.stop()
+        self.trace.add("sim", "faults end")
+        self._heal(machines)
+        self._lead_slaves_back()
+        begun_us = self.scheduler.now_us
+        self._await("no send is told SEND_OK", SERVE_MS, self._is_served(begun_us))
+        self.counts["serve_ms"] += (self.scheduler.now_us - begun_us) // 1000
+        desk.is_judged_calm = True
+        self._run_until(self.scheduler.now_us + options.quiet_ms * 1000)
+        if not self._is_linked():
+            raise Violation("liveness", f"a slave has lost its master: {self._states()}")
+        desk.sending = False
+        self._await("the logs do not become alike", SETTLE_MS, self._is_alike)
+        self._check_replicas()
+
+    def _heal(self, machines: Sequence[Machine]) -> None:
+        self._site.tcp.calm(delay_us_max=5_000)
+        for broker in self.brokers:
+            broker.calm()
+        for machine in machines:
+            if machine.alive and machine.paused:
+                machine.resume()
+            elif not machine.alive:
+                machine.start()
+
+    def _lead_slaves_back(self) -> None:
+        """Wait until the slaves follow. As an operator does, give those a copy of the master's log
+        that lack what retention has taken from it; it may take more meanwhile."""
+        master, *slaves = self.brokers
+        for _ in range(_COPIES_MAX):
+            self._await("a log is not opened", SERVE_MS, self._are_open)
+            if self._run_until(self.scheduler.now_us + SETTLE_MS * 1000, self._is_linked):
+                return
+            behind = [slave for slave in slaves if _is_behind(slave, master)]
+            if behind:
+                self._copy_store(master, behind)
+        self._await("a slave does not follow", SETTLE_MS, self._is_linked)
+
+    def _copy_store(self, master: HaMachine, slaves: Sequence[HaMachine]) -> None:
+        self._held_down = master
+        master.stop_cleanly()
+        self._await("the master does not stop", SERVE_MS, lambda: not master.alive)
+        self._held_down = None
+        for slave in slaves:
+            slave.crash(power=False, survival=Survival.ALL)
+            slave.take_copy_of(master)
+            slave.start()
+            self.counts["slaves_given_a_copy"] += 1
+        master.start()
+
+    def _are_open(self) -> bool:
+        return all(broker.status is not None and broker.end for broker in self.brokers)
+
+    def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
+        """Run to the time, or until `done`, which is polled; a violation ends it at once."""
+        failures = self._site.failures
+        while self.scheduler.now_us < time_us:
+            step_us = min(time_us, self.scheduler.now_us + _POLL_US)
+            if self.scheduler.run_until(step_us, stop=failures.__len__):
+                raise failures[0]
+            if done is not None and done():
+                return True
+        return False
+
+    def _await(self, what: str, within_ms: int, done: Callable[[], bool]) -> None:
+        if not self._run_until(self.scheduler.now_us + within_ms * 1000, done):
+            raise Violation("liveness", f"{what} within {within_ms} ms: {self._states()}")
+
+    def _is_served(self, since_us: int) -> Callable[[], bool]:
+        return lambda: bool(self.desk.begun_us) and self.desk.begun_us[-1] >= since_us
+
+    def _is_linked(self) -> bool:
+        return all(broker.is_linked for broker in self.brokers)
+
+    def _is_alike(self) -> bool:
+        ends = [broker.end for broker in self.brokers]
+        statuses = [broker.status for broker in self.brokers]
+        applied = {None if status is None else status.applied_index for status in statuses}
+        return (
+            None not in ends
+            and ends.count(ends[0]) == len(ends)
+            and applied == {len(self.book.entries)}
+        )
+
+    def _check_replicas(self) -> None:
+        """Check each node's queues against the book, and the states against one another."""
+        images: dict[NodeId, StateImage] = {}
+        queues = self.book.queues()
+        for machine in self.brokers:
+            broker, process = machine.broker, machine.process
+            assert broker is not None
+            assert process is not None
+            before = enter(process)  # reading may open files
+            try:
+                images[machine.name] = broker.replica.state.capture()
+                for (topic, queue_id), messages in queues.items():
+                    stored = [
+                        Stored(
+                            topic=topic,
+                            queue_id=queue_id,
+                            queue_offset=one.queue_offset,
+                            index=0,
+                            position=one.position,
+                            uniq_key="",
+                            value=one.value,
+                            store_ms=0,
+                        )
+                        for one in messages
+                    ]
+                    check_queue(machine.name, broker.replica, topic, queue_id, stored)
+            finally:
+                leave(before)
+            status = machine.status
+            assert status is not None
+            self.counts["logs_begun_late"] += status.first_index > 1
+        check_alike(images)
+
+    def _states(self) -> str:
+        states = []
+        for machine in self.brokers:
+            status = machine.status
+            if status is None:
+                states.append(f"{machine.name} {'starts' if machine.alive else 'down'}")
+            else:
+                role = "master" if machine.name == self.book.master else "slave"
+                linked = "" if machine.is_linked else ", not linked"
+                states.append(
+                    f"{machine.name} {role} applied {status.applied_index}/{status.last_index}"
+                    f"{linked}"
+                )
+        return ", ".join(states)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def _bury(self) -> None:
+        """End every process, and silence what their coroutines still raise."""
+        for machine in (*self.brokers, *self._others):
+            if machine.process is not None:
+                machine.process.kill()
+        self.scheduler.run_until(self.scheduler.now_us)
+        self._site.bury()

@@ -1,0 +1,273 @@
+"""A machine that runs a broker of a master-slave engine, and notes in the book what its log does.
+
+Place in the data path: `cluster` makes one per node. The engine is watched from outside: what is
+proposed and answered, what a start has found, when the log is cut. The broker knows nothing of it.
+
+Invariant: what is read of the log for the book counts as no operation of the disk, and never fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from broker.config.config import BrokerConfig
+from broker.entry.payload import UNIT, decode_payload
+from broker.ha.commit_log import CommitLog, Standing
+from broker.ha.engine import HaLog
+from broker.process.server import Broker
+from chaos.sim.groups.broker_machine import BrokerMachine, MachineDisk, Witness
+from chaos.sim.groups.machine import Site
+from chaos.sim.groups.models.stored import value_of
+from chaos.sim.ha.log_book import Entry, LogBook, Message, Opened
+from chaos.sim.machine.violation import Violation
+from raft.messages import LogBase
+from raft.replicated_log import ProposalResult, Slot
+from raft.storage import write_fully
+from remoting.records.message import decode_record
+
+__all__ = ["HaMachine"]
+
+_FOLDER: Final = "ha/commitlog"
+
+
+class HaDisk(MachineDisk):
+    """Knows whether a fsync has failed since its process began: what it was to write is lost."""
+
+    sync_has_failed = False
+    _is_of_operator = False
+
+    def sync(self, inode: Any, upto: int | None = None) -> None:
+        try:
+            super().sync(inode, upto)
+        except OSError:
+            self.sync_has_failed = True
+            raise
+
+    @contextlib.contextmanager
+    def of_operator(self) -> Iterator[None]:
+        """Let a person, not a process of the machine, use the disk within the block."""
+        self._is_of_operator = True
+        try:
+            yield
+        finally:
+            self._is_of_operator = False
+
+    def _before(self, operation: str) -> None:
+        if not self._is_of_operator:
+            super()._before(operation)
+
+    @contextlib.contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Neither fail nor crash within the block."""
+        fault, fuse, self.fault, self.fuse = self.fault, self.fuse, None, 0
+        try:
+            yield
+        finally:
+            self.fault, self.fuse = fault, fuse
+
+
+class HaMachine(BrokerMachine):
+    disk_class = HaDisk
+    disk: HaDisk
+
+    def __init__(
+        self,
+        site: Site,
+        config: BrokerConfig,
+        witness: Witness,
+        book: LogBook,
+        *,
+        short_write_rate: float,
+        garbage_rate: float,
+        sync_us: tuple[int, int],
+    ) -> None:
+        super().__init__(
+            site,
+            config,
+            witness,
+            short_write_rate=short_write_rate,
+            garbage_rate=garbage_rate,
+            sync_us=sync_us,
+            apply_us_max=0,
+        )
+        self._book = book
+        self._opened_log: CommitLog | None = None  # of this life
+
+    # --- the log, from outside -----------------------------------------------------------------
+
+    @property
+    def end(self) -> LogBase | None:
+        """The place behind the log's last entry; None before it is open."""
+        return None if self._opened_log is None else self._opened_log.end
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether this slave, as it says itself, follows its master at its end."""
+        status = self.status
+        return status is not None and status.leader_id is not None
+
+    def is_on_disk(self, end: int) -> bool:
+        """Return whether the log up to the position `end` survives any power failure."""
+        size_max = self.config.segment_size_bytes_max
+        for path in self.disk.paths():
+            folder, _, name = path.rpartition("/")
+            if folder == _FOLDER and int(name) < end:
+                size = min(size_max, end - int(name))
+                if not self.disk.is_durable(path, size):
+                    return False
+        return True
+
+    async def _run_once(self, broker: Broker) -> None:
+        log = broker.log
+        assert isinstance(log, HaLog)
+        start, propose = log.start, log.propose
+
+        async def watched_start() -> None:
+            self._opened_log = None
+            with self._judged():
+                self._book.on_starting(self.name)
+            await start()
+            self._note_opened(log)
+
+        def watched_propose(fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
+            return self._proposed(propose, fill)
+
+        log.start = watched_start  # type: ignore[method-assign]
+        log.propose = watched_propose  # type: ignore[method-assign]
+        await super()._run_once(broker)
+
+    @contextlib.contextmanager
+    def _judged(self) -> Iterator[None]:
+        """Let the seed end by a violation, not the process."""
+        try:
+            yield
+        except Violation as violation:
+            self.site.failures.append(violation)
+
+    def _note_opened(self, engine: HaLog) -> None:
+        assert engine._store is not None
+        self._opened_log = log = engine._store.log
+        truncate = log.truncate
+
+        def watched_truncate(place: LogBase) -> None:
+            if place.position < log.end.position:
+                with self._judged():
+                    self._book.on_cut(self.name)
+            truncate(place)
+
+        log.truncate = watched_truncate  # type: ignore[method-assign]
+        with self._judged(), self.disk.unwatched():
+            standings = list(log.entries_behind(log.begin))
+            found = Opened(first=log.begin.index + 1, chains=[one.after.chain for one in standings])
+            self._book.on_opened(self.name, found, [_entry_of(one) for one in standings[-64:]])
+        self.disk.sync_has_failed = False
+
+    def _proposed(
+        self,
+        propose: Callable[[Callable[[Slot], bytes]], asyncio.Future[ProposalResult]],
+        fill: Callable[[Slot], bytes],
+    ) -> asyncio.Future[ProposalResult]:
+        payload = b""
+
+        def kept_fill(slot: Slot) -> bytes:
+            nonlocal payload
+            payload = fill(slot)
+            return payload
+
+        future = propose(kept_fill)
+        log = self._opened_log
+        if future.done() or log is None:
+            return future  # its write has failed
+        begun_s = self.clock.monotonic()
+        after = log.end
+        with self._judged():
+            entry = self._book.on_appended(
+                after.index,
+                after.chain,
+                after.position,
+                _messages(payload, after.position - len(payload)),
+            )
+            future.add_done_callback(lambda done: self._answered(entry, begun_s, done))
+        return future
+
+    def _answered(
+        self, entry: Entry, begun_s: float, future: asyncio.Future[ProposalResult]
+    ) -> None:
+        config = self.config
+        with self._judged():
+            self._book.on_answered(
+                entry,
+                future.result().status,
+                waited_ms=round((self.clock.monotonic() - begun_s) * 1000),
+                timeouts_ms=(config.sync_flush_timeout_ms, config.slave_timeout_ms),
+                is_on_disk=self.is_on_disk(entry.end),
+            )
+
+    # --- its disk ------------------------------------------------------------------------------
+
+    def wipe(self) -> None:
+        """Lose the disk of this dead node, with what is derived from its log."""
+        assert not self.alive
+        shutil.rmtree(self.config.store, ignore_errors=True)
+        self.new_disk()
+        self._book.on_wiped(self.name)
+
+    def take_copy_of(self, master: HaMachine) -> None:
+        """Replace the store of this dead slave by a copy of the dead master's folder `ha`."""
+        assert not master.alive
+        self.wipe()
+        disk = self.disk
+        with disk.of_operator():
+            for path in master.disk.paths():
+                folder = path.rpartition("/")[0]
+                if path.startswith("ha/"):
+                    disk.make_directory(folder)
+                    file = disk.open(path, create=True)
+                    write_fully(file, master.disk.content(path), 0)
+                    file.sync()
+                    disk.sync_directory(folder)
+            disk.sync_directory("ha")
+            disk.sync_directory("")
+
+    # --- death ---------------------------------------------------------------------------------
+
+    def die(self, *, power: bool) -> None:
+        if self.alive:
+            if self._opened_log is not None:
+                self._book.on_claimed(self.name, self._opened_log.durable.index)
+                self._opened_log = None
+            if power or self.disk.sync_has_failed:
+                self._book.on_disk_failed(self.name)
+        super().die(power=power)
+
+
+def _entry_of(standing: Standing) -> Entry:
+    after, payload = standing.after, standing.payload
+    return Entry(
+        index=after.index,
+        chain=after.chain,
+        end=after.position,
+        messages=_messages(payload, after.position - len(payload)),
+    )
+
+
+def _messages(payload: bytes, begin: int) -> tuple[Message, ...]:
+    """Return the messages of a payload that stands at `begin`."""
+    found = []
+    for run in decode_payload(payload).runs:
+        for number, (position, size, _) in enumerate(UNIT.iter_unpack(run.units)):
+            record = decode_record(payload[position - begin : position - begin + size])
+            found.append(
+                Message(
+                    topic=run.topic,
+                    queue_id=run.queue_id,
+                    queue_offset=run.first_queue_offset + number,
+                    position=position,
+                    value=value_of(record.body),
+                )
+            )
+    return tuple(found)

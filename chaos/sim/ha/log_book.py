@@ -1,0 +1,330 @@
+"""A dumb model of a master's log, its copies, and what was answered about it.
+
+Place in the data path: `ha_machine` notes here what the master appends, what each node applies, how
+a node died and what its next start finds; `programs` what clients were told and read.
+
+What it holds, by the promises of the engines (docs/decisions/0028):
+- H1: a log that is opened has all that its node had, unless its disk lost power or an fsync failed:
+  then all that was claimed durable. Nothing in it is of no master. What a slave lacks beyond that,
+  it has cut, and said so (StateDivergedError);
+- H2: a slave applies what the master appended, at its place, in order, and nothing else;
+- H3: an entry that is answered COMMITTED, or a message SEND_OK, is on the master's disk whatever
+  happens (flush sync), and `in_sync_replicas` nodes have it (engine sync);
+- H4: a status that tells of a timeout comes when its time is over;
+- H5: what a consumer reads stands, or stood, at that place of a master's log.
+
+It knows nothing of files, framing, marks, connections or snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from chaos.sim.machine.violation import Violation
+from raft.messages import Index, NodeId
+from raft.replicated_log import ProposalStatus
+
+__all__ = ["Entry", "LogBook", "Message", "Opened"]
+
+QueueKey: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One record of an entry: its place in its queue and in the log, and its name."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    position: int
+    value: str
+
+    @property
+    def queue(self) -> QueueKey:
+        return self.topic, self.queue_id
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """One entry that some master appended. `end`: the position behind it."""
+
+    index: Index
+    chain: int
+    end: int
+    messages: tuple[Message, ...]
+    had_by: set[NodeId] = field(default_factory=set)  # once, whatever became of it there
+    on_disk: bool = False  # of the master, durably: shown when it was answered
+    is_told: bool = False  # a client was told SEND_OK of a message in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a start has found: the entries behind `first`-1, by their chains."""
+
+    first: Index
+    chains: Sequence[int]
+
+    @property
+    def last(self) -> Index:
+        return self.first + len(self.chains) - 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    """What a node is known to have: `chains[i]` is that of entry i+1, None of one below its log's
+    beginning that was never seen there."""
+
+    chains: list[int | None] = field(default_factory=list)
+    claimed: Index = 0  # durable, as it said
+    may_lose: bool = False  # its disk lost power, or failed a fsync, since it was last opened
+    is_cut: bool = False  # it has cut its log, and said so, or was about to
+    next_index: Index | None = None  # that it applies next, in this life
+
+    def at(self, index: Index) -> int | None:
+        return self.chains[index - 1] if index <= len(self.chains) else None
+
+
+class LogBook:
+    """Every method raises Violation."""
+
+    def __init__(
+        self,
+        counts: dict[str, int],
+        master: NodeId,
+        *,
+        waits_for_slaves: bool,
+        waits_for_disk: bool,
+        in_sync_replicas: int,
+    ) -> None:
+        self.counts = counts
+        self.master = master
+        self.entries: list[Entry] = []  # of the master's log, as it is now
+        self._waits_for_slaves = waits_for_slaves and in_sync_replicas > 1
+        self._waits_for_disk = waits_for_disk
+        self._in_sync_replicas = in_sync_replicas
+        self._ever: dict[tuple[Index, int], Entry] = {}
+        self._by_value: dict[str, list[Entry]] = {}
+        self._values_at: dict[tuple[str, int, int], set[str]] = {}
+        self._nodes: dict[NodeId, _Node] = {}
+
+    # --- the master ----------------------------------------------------------------------------
+
+    def on_appended(
+        self, index: Index, chain: int, end: int, messages: tuple[Message, ...]
+    ) -> Entry:
+        """The master has appended an entry."""
+        if index != len(self.entries) + 1:
+            raise Violation(
+                "H2", f"{self.master} appends entry {index} behind {len(self.entries)} others"
+            )
+        entry = self._ever.get((index, chain))
+        if entry is None:
+            entry = self._ever[index, chain] = Entry(
+                index=index, chain=chain, end=end, messages=messages
+            )
+        self.entries.append(entry)
+        entry.had_by.add(self.master)
+        self._has(self.master, entry)
+        self.counts["entries_of_masters"] += 1
+        for message in messages:
+            self._by_value.setdefault(message.value, []).append(entry)
+            at = (message.topic, message.queue_id, message.queue_offset)
+            self._values_at.setdefault(at, set()).add(message.value)
+        return entry
+
+    def on_answered(
+        self,
+        entry: Entry,
+        status: ProposalStatus,
+        *,
+        waited_ms: int,
+        timeouts_ms: tuple[int, int],
+        is_on_disk: bool,
+    ) -> None:
+        """The master has answered the proposal. `timeouts_ms`: for the disk, for slaves;
+        `is_on_disk`: whether no failure of power takes it now."""
+        entry.on_disk = entry.on_disk or is_on_disk
+        what = f"entry {entry.index} is answered {status.value}"
+        match status:
+            case ProposalStatus.COMMITTED:
+                if self._waits_for_disk and not entry.on_disk:
+                    raise Violation("H3", f"{what}, and a failure of power may take it")
+                if self._waits_for_slaves and entry.messages:
+                    self._require_copies(entry, what)
+            case ProposalStatus.FLUSH_DISK_TIMEOUT:
+                if not self._waits_for_disk or waited_ms < timeouts_ms[0] - 1:
+                    raise Violation("H4", f"{what} after {waited_ms} ms")
+            case ProposalStatus.FLUSH_SLAVE_TIMEOUT:
+                if not self._waits_for_slaves or waited_ms < timeouts_ms[1] - 1:
+                    raise Violation("H4", f"{what} after {waited_ms} ms")
+            case ProposalStatus.SLAVE_NOT_AVAILABLE:
+                if not self._waits_for_slaves:
+                    raise Violation("H4", f"{what}, and no slave is waited for")
+            case _:
+                return
+
+    def _require_copies(self, entry: Entry, what: str) -> None:
+        if len(entry.had_by) < self._in_sync_replicas:
+            had_by = ", ".join(sorted(entry.had_by))
+            raise Violation(
+                "H3", f"{what}, and {had_by} alone had it, not {self._in_sync_replicas} nodes"
+            )
+
+    # --- all nodes -----------------------------------------------------------------------------
+
+    def on_starting(self, node: NodeId) -> None:
+        """A node begins anew, with an empty state machine."""
+        self._node(node).next_index = None
+
+    def on_applied(self, node: NodeId, index: Index, chain: int) -> None:
+        known = self._node(node)
+        if known.next_index is not None and index != known.next_index:
+            raise Violation("H2", f"{node} applies entry {index}, not {known.next_index}")
+        known.next_index = index + 1
+        entry = self._ever.get((index, chain))
+        if entry is None:
+            if node != self.master:
+                raise Violation("H2", f"{node} applies entry {index}, which no master appended")
+            return  # `on_opened` takes it in, or says what is wrong
+        entry.had_by.add(node)
+        self._has(node, entry)
+
+    def _has(self, node: NodeId, entry: Entry) -> None:
+        chains = self._node(node).chains
+        chains += [None] * (entry.index - len(chains))
+        chains[entry.index - 1] = entry.chain
+
+    def on_claimed(self, node: NodeId, index: Index) -> None:
+        """The node dies, or cuts its log, and has said last that it is durable up to `index`."""
+        known = self._node(node)
+        if index < known.claimed:
+            known.is_cut = True
+        known.claimed = index
+
+    def on_cut(self, node: NodeId) -> None:
+        """The node has said that it cuts its log."""
+        if node == self.master:
+            raise Violation("H1", f"{node} is the master, and cuts its log")
+        self._node(node).is_cut = True
+
+    def on_disk_failed(self, node: NodeId) -> None:
+        """The node's disk lost power, or failed a fsync."""
+        self._node(node).may_lose = True
+
+    def on_wiped(self, node: NodeId) -> None:
+        self._nodes[node] = _Node()
+
+    def on_opened(self, node: NodeId, opened: Opened, extra: Sequence[Entry]) -> None:
+        """A start has found its log. `extra`: entries of it, made from it, for those that the
+        master appended when it died."""
+        known = self._node(node)
+        if node == self.master:
+            for entry in extra:
+                if (entry.index, entry.chain) not in self._ever:
+                    self.on_appended(entry.index, entry.chain, entry.end, entry.messages)
+        self._compare(node, known, opened)
+        had = len(known.chains)
+        if opened.last < had:
+            self._allow_loss(node, known, opened.last, had)
+            del known.chains[opened.last :]
+            if node == self.master:
+                self._lose(opened.last)
+            else:
+                self.counts["entries_dropped_by_slaves"] += had - opened.last
+        for entry_index, chain in enumerate(opened.chains, opened.first):
+            self._ever[entry_index, chain].had_by.add(node)
+            self._has(node, self._ever[entry_index, chain])
+        known.may_lose = known.is_cut = False
+        known.claimed = min(known.claimed, opened.last)
+
+    def _compare(self, node: NodeId, known: _Node, opened: Opened) -> None:
+        for index, chain in enumerate(opened.chains, opened.first):
+            if (index, chain) not in self._ever:
+                raise Violation("H1", f"{node} has found an entry {index} that is of no master")
+            if node == self.master:
+                if chain != self.entries[index - 1].chain:
+                    raise Violation("H1", f"{node} has found another entry {index} than it had")
+            elif not known.is_cut and known.at(index) not in {None, chain}:
+                raise Violation("H1", f"{node} has found another entry {index} than it had")
+
+    def _allow_loss(self, node: NodeId, known: _Node, last: Index, had: Index) -> None:
+        if known.is_cut:
+            return
+        what = f"{node} has found entries up to {last}, had {had}"
+        if not known.may_lose:
+            raise Violation("H1", f"{what}, and neither lost power nor cut its log")
+        if last < known.claimed:
+            raise Violation("H1", f"{what}, and claimed {known.claimed} durable")
+
+    def _lose(self, last: Index) -> None:
+        """The master's disk has lost all behind `last`."""
+        lost = self.entries[last:]
+        del self.entries[last:]
+        self.counts["entries_lost_by_masters"] += len(lost)
+        for entry in lost:
+            self.counts["messages_lost_after_an_answer"] += entry.is_told
+            if entry.on_disk and self._waits_for_disk:
+                raise Violation("H3", f"entry {entry.index} was on the master's disk, and is lost")
+            if entry.is_told and self._waits_for_disk:
+                raise Violation("H3", f"entry {entry.index} was told SEND_OK, and is lost")
+
+    def _node(self, node: NodeId) -> _Node:
+        return self._nodes.setdefault(node, _Node())
+
+    # --- clients -------------------------------------------------------------------------------
+
+    def on_told(self, value: str, queue: QueueKey, offset: int, *, is_ok: bool) -> None:
+        """A producer was told where its message is stored; `is_ok`: SEND_OK."""
+        place = f"{queue[0]}/{queue[1]}/{offset}"
+        entries = [
+            entry
+            for entry in self._by_value.get(value, ())
+            for message in entry.messages
+            if (message.value, message.queue, message.queue_offset) == (value, queue, offset)
+        ]
+        if not entries:
+            raise Violation("H3", f"{value} is told to stand at {place}, where no master had it")
+        if not is_ok:
+            return
+        entry = entries[-1]
+        entry.is_told = True
+        if self._waits_for_slaves:
+            self._require_copies(entry, f"{value} is told SEND_OK, in entry {entry.index} which")
+
+    def told_entry(self, value: str) -> Entry | None:
+        """Return the newest entry that holds the message; None: nobody has."""
+        entries = self._by_value.get(value)
+        return entries[-1] if entries else None
+
+    def on_read(self, queue: QueueKey, offset: int, value: str) -> None:
+        if value not in self._values_at.get((*queue, offset), ()):
+            raise Violation(
+                "H5", f"{value} is read at {queue[0]}/{queue[1]}/{offset}, not its place"
+            )
+
+    def on_pulled(self, queue: QueueKey, offset: int, found: Sequence[int], to: int) -> None:
+        """A pull from `offset` has found messages, and goes on at `to`."""
+        if list(found) != list(range(offset, offset + len(found))) or to != offset + len(found):
+            raise Violation(
+                "H5", f"a pull of {queue[0]}/{queue[1]} from {offset} finds {found}, then {to}"
+            )
+
+    def on_bad_status_when_calm(self, status: str) -> None:
+        """A send that began in the calm end was told this, not SEND_OK."""
+        raise Violation("H4", f"a send is told {status}, and nothing is wrong any more")
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def queues(self) -> dict[QueueKey, list[Message]]:
+        """Return the messages of each queue of the master's log. Raises Violation where the
+        offsets of one are not 0, 1, 2 and so on."""
+        found: dict[QueueKey, list[Message]] = {}
+        for entry in self.entries:
+            for message in entry.messages:
+                messages = found.setdefault(message.queue, [])
+                if message.queue_offset != len(messages):
+                    raise Violation("G3", f"{message} is number {len(messages)} of its queue")
+                messages.append(message)
+        return found

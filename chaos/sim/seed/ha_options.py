@@ -1,0 +1,175 @@
+"""Everything that the seed of a master and its slaves decides before it starts.
+
+Place in the data path: `chaos.sim.ha.cluster` draws one `HaOptions` per seed and gives its parts to
+machines, network, nemesis and clients. A replay prints every field. Faults and times are those of
+whole groups (`group_options`), whose unit is an election timeout: nobody is elected here, and it is
+no more than a unit.
+
+Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.seed.core_options`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from chaos.sim.seed.group_options import GROUP_FAULTS
+from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.seed_options import SeedOptions
+
+__all__ = ["HA_CALMABLE", "HA_FAULTS", "HaOptions", "draw_ha_options", "ha_schedule"]
+
+_OF_GROUPS: Final = (
+    "crash_process",
+    "crash_power",
+    "crash_leader",
+    "crash_all",
+    "crash_at_step",
+    "crash_at_disk_operation",
+    "stop_cleanly",
+    "stop_midway",
+    "pause",
+    "pause_leader",
+    "isolate",
+    "isolate_leader",
+    "one_way",
+    "one_way_leader",
+    "reset_link",
+    "reset_node",
+    "slow_link",
+    "slow_disk",
+    "disk_error",
+    "fill_disk",
+    "no_room",
+    "cut_client",
+    "crash_client",
+    "cut_name_server",
+)
+HA_FAULTS: dict[str, tuple[float, float]] = {
+    **{name: GROUP_FAULTS[name] for name in _OF_GROUPS},
+    "wipe_slave": (0.3, 0.4),
+}
+"""Weight with which each fault is drawn into a seed, and its highest rate per 10 units of time."""
+
+HA_CALMABLE = (
+    "held_survive_rate",
+    "opening_failure_rate",
+    "short_write_rate",
+    "garbage_rate",
+    "clock_rate_spread",
+    "timer_lateness_us_max",
+)
+"""Permanent faults, as far as drawn, which can be switched off while shrinking."""
+
+_FOCUSED_EVERY: Final = 3  # of so many seeds, one has few kinds of faults, each often
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaOptions(SeedOptions):
+    """The options of one seed. Times have their unit in their names."""
+
+    waits_for_slaves: bool
+    """Engine sync; else async."""
+    waits_for_disk: bool
+    """Flush sync; else async."""
+    in_sync_replicas: int
+    slave_timeout_ms: int
+    sync_flush_timeout_ms: int
+    log_size_bytes_max: int
+    """Size of the log above which the oldest files are deleted; 0: it is kept whole."""
+    snapshot_interval_size_bytes: int
+    producer_count: int
+    consumer_count: int
+    send_interval_ms: int
+    body_size_max: int
+    again_rate: float
+    """Share of sends without SEND_OK that are sent again with their UNIQ_KEY."""
+    quiet_ms: int
+    """How long the group is left alone at the end."""
+
+    @property
+    def engine(self) -> str:
+        return "sync" if self.waits_for_slaves else "async"
+
+    @property
+    def flush(self) -> str:
+        return "sync" if self.waits_for_disk else "async"
+
+
+def draw_ha_options(seed: int, node_count: int) -> HaOptions:
+    """Draw the options; the same seed and number of nodes give the same options."""
+    rng = random.Random(f"ha options/{seed}/{node_count}")
+    unit_ms = rng.choice((300, 600, 1_200))
+    delay_max_us = int(unit_ms * 1000 * rng.choice((0.002, 0.01, 0.05)))
+    sync_max_us = int(unit_ms * 1000 * rng.choice((0.005, 0.02, 0.2)))
+    return HaOptions(
+        seed=seed,
+        node_count=node_count,
+        fault_time_us=int(unit_ms * 1000 * rng.uniform(20, 40)),
+        fault_rates=_draw_rates(rng, seed),
+        heartbeat_ms=unit_ms // 4,
+        election_timeout_ms_min=unit_ms,
+        election_timeout_ms_max=2 * unit_ms,
+        segment_size_bytes_max=rng.choice((8_192, 8_192, 32_768, 1 << 20)),
+        log_size_bytes_max=rng.choice((0, 0, 40_000)),
+        snapshot_interval_size_bytes=rng.choice((6_000, 20_000, 1 << 30)),
+        link_delay_us_min=rng.choice((50, delay_max_us // 2)),
+        link_delay_us_max=max(200, delay_max_us),
+        held_survive_rate=rng.choice((0.0, 0.5, 1.0)),
+        sync_us_min=rng.choice((20, 200, sync_max_us // 2)),
+        sync_us_max=max(300, sync_max_us),
+        short_write_rate=rng.choice((0.0, 0.0, 0.05)),
+        garbage_rate=rng.choice((0.0, 0.0, 0.3)),
+        clock_rate_spread=rng.choice((0.0, 0.01, 0.05)),
+        timer_lateness_us_max=rng.choice((0, 1_000, 10_000)),
+        restart_us_max=int(unit_ms * 1000 * rng.choice((0.1, 1.0, 4.0))),
+        opening_failure_rate=rng.choice((0.1, 0.1, 0.5)),
+        fault_duration_us_max=int(unit_ms * 1000 * rng.choice((2.0, 5.0, 8.0, 20.0))),
+        waits_for_slaves=rng.random() < 0.6,
+        waits_for_disk=rng.random() < 0.5,
+        in_sync_replicas=rng.randint(2, max(2, node_count)),
+        slave_timeout_ms=rng.choice((100, 3_000, 12_000)),
+        sync_flush_timeout_ms=rng.choice((50, 200, 5_000)),
+        producer_count=rng.choice((1, 2)),
+        consumer_count=rng.choice((1, 2)),
+        send_interval_ms=int(unit_ms * rng.choice((0.1, 0.25, 1.0))),
+        body_size_max=rng.choice((20, 200, 1_500)),
+        again_rate=rng.choice((0.3, 0.9)),
+        quiet_ms=rng.choice((6_000, 6_000, 30_000)),
+    )
+
+
+def _draw_rates(rng: random.Random, seed: int) -> dict[str, float]:
+    if rng.random() < 0.03:
+        return {}  # a calm seed: nothing may go wrong without a reason either
+    names = list(HA_FAULTS)
+    if seed % _FOCUSED_EVERY == 0:
+        first = names[seed // _FOCUSED_EVERY % len(names)]
+        chosen = [first, *rng.sample(names, rng.choice((0, 1, 2)))]
+        return {name: rng.choice((2.0, 4.0, 6.0)) for name in chosen}
+    intensity = rng.choice((0.5, 1.0, 2.0))
+    rates = {
+        name: rate_max * intensity * (0.2 + 0.8 * rng.random())
+        for name, (weight, rate_max) in HA_FAULTS.items()
+        if rng.random() < weight
+    }
+    total, total_max = sum(rates.values()) or 1.0, rng.choice((2.0, 4.0, 8.0))
+    return {name: rate * min(1.0, total_max / total) for name, rate in rates.items()}
+
+
+def ha_schedule(options: HaOptions) -> Schedule:
+    """Draw the faults of a seed; rates are per 10 units of time."""
+    faults = draw_faults(
+        options.fault_rates,
+        unit_us=10_000 * options.election_timeout_ms_min,
+        until_us=options.fault_time_us,
+        rng=random.Random(f"ha schedule/{options.seed}/{options.node_count}"),
+    )
+    return Schedule(
+        seed=options.seed,
+        kind="ha",
+        node_count=options.node_count,
+        faults=faults,
+        options=asdict(options),
+    )

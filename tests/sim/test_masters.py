@@ -1,0 +1,225 @@
+"""Seeds of a master and its slaves: some pass, planted bugs don't, and each rule can say no."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import pytest
+
+from broker.ha import commit_log
+from broker.ha.engine import HaLog
+from broker.ha.master_link import MasterLink
+from broker.ha.slaves import Slaves
+from chaos.sim.campaign.campaign import replay, run_seed
+from chaos.sim.campaign.seeds import make_run
+from chaos.sim.ha.log_book import Entry, LogBook, Message, Opened
+from chaos.sim.machine.violation import Violation
+from raft.messages import NodeId
+from raft.replicated_log import ProposalStatus as Status
+
+MASTER, SLAVE = NodeId("n0"), NodeId("n1")
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_seed_passes(seed: int) -> None:
+    failure, counts = run_seed(seed, None, kind="ha")
+    assert failure is None, str(failure)
+    assert counts["entries_of_masters"] > 0
+
+
+def test_a_replay_is_the_same_course() -> None:
+    first, second = replay(3, None, kind="ha"), replay(3, None, kind="ha")
+    assert first.digest == second.digest
+    assert first.schedule == make_run(3, kind="ha").schedule
+
+
+# --- planted bugs ------------------------------------------------------------------------------
+
+
+@contextmanager
+def page_cache_believed() -> Iterator[None]:
+    with patch.object(commit_log, "settle", lambda file: file.sync()):
+        yield
+
+
+@contextmanager
+def repeated_send_believed() -> Iterator[None]:
+    with patch.object(HaLog, "confirm", lambda log, on_done: on_done(Status.COMMITTED)):
+        yield
+
+
+@contextmanager
+def silent_cut() -> Iterator[None]:
+    """A slave that takes what its master pushes for what it has, without a look."""
+    with patch.object(MasterLink, "_comparison_begin", lambda link: link._log.end):
+        yield
+
+
+@contextmanager
+def one_slave_is_enough() -> Iterator[None]:
+    real = Slaves.replicated_position
+    with patch.object(Slaves, "replicated_position", lambda slaves, count: real(slaves, 1)):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("planted", "seed", "rule"),
+    [
+        (page_cache_believed, 10, "H3"),
+        (repeated_send_believed, 2, "H3"),
+        (silent_cut, 7, "liveness"),
+        (one_slave_is_enough, 3, "H3"),
+    ],
+)
+def test_a_planted_bug_is_seen(planted: Callable[[], object], seed: int, rule: str) -> None:
+    with planted():  # type: ignore[attr-defined]
+        failure, _ = run_seed(seed, None, kind="ha")
+    assert failure is not None
+    assert failure.rule == rule
+
+
+# --- the book ----------------------------------------------------------------------------------
+
+
+def book(*, slaves: bool = False, disk: bool = False) -> LogBook:
+    return LogBook(
+        Counter(), MASTER, waits_for_slaves=slaves, waits_for_disk=disk, in_sync_replicas=2
+    )
+
+
+def filled(log: LogBook, count: int = 3) -> list[Entry]:
+    return [log.on_appended(n, 100 + n, 10 * n, (message(n),)) for n in range(1, count + 1)]
+
+
+def message(number: int) -> Message:
+    return Message(
+        topic="T", queue_id=0, queue_offset=number - 1, position=10 * number, value=f"v{number}"
+    )
+
+
+def opened(last: int, first: int = 1) -> Opened:
+    return Opened(first=first, chains=[100 + n for n in range(first, last + 1)])
+
+
+def answer(log: LogBook, entry: Entry, status: Status, **values: object) -> None:
+    known = {"waited_ms": 0, "timeouts_ms": (50, 30), "is_on_disk": False}
+    log.on_answered(entry, status, **{**known, **values})  # type: ignore[arg-type]
+
+
+def test_a_log_is_found_as_it_was() -> None:
+    log = book()
+    filled(log)
+    log.on_opened(MASTER, opened(3), ())
+    with pytest.raises(Violation, match="neither lost power nor cut"):
+        log.on_opened(MASTER, opened(2), ())
+
+
+def test_what_was_claimed_is_found_after_a_failure_of_power() -> None:
+    log = book()
+    filled(log)
+    log.on_claimed(MASTER, 2)
+    log.on_disk_failed(MASTER)
+    log.on_opened(MASTER, opened(2), ())
+    assert [entry.index for entry in log.entries] == [1, 2]
+    log.on_disk_failed(MASTER)
+    with pytest.raises(Violation, match="claimed 2 durable"):
+        log.on_opened(MASTER, opened(1), ())
+
+
+def test_what_was_told_with_flush_sync_is_never_lost() -> None:
+    log = book(disk=True)
+    entries = filled(log)
+    answer(log, entries[2], Status.COMMITTED, is_on_disk=True)
+    with pytest.raises(Violation, match="a failure of power may take it"):
+        answer(log, entries[1], Status.COMMITTED)
+    log.on_disk_failed(MASTER)
+    with pytest.raises(Violation, match="entry 3 was on the master's disk, and is lost"):
+        log.on_opened(MASTER, opened(2), ())
+
+
+def test_a_log_has_nothing_of_no_master() -> None:
+    log = book()
+    filled(log)
+    for node in (MASTER, SLAVE):
+        with pytest.raises(Violation, match="of no master"):
+            log.on_opened(node, Opened(first=1, chains=[101, 102, 103, 9]), ())
+
+
+def test_an_entry_of_the_masters_last_moment_is_found_by_its_start() -> None:
+    log = book()
+    filled(log)
+    last = Entry(index=4, chain=104, end=40, messages=())
+    log.on_opened(MASTER, opened(4), [last])
+    assert len(log.entries) == 4
+
+
+def test_a_slave_applies_what_its_master_appended_in_order() -> None:
+    log = book()
+    filled(log)
+    log.on_applied(SLAVE, 1, 101)
+    with pytest.raises(Violation, match="not 2"):
+        log.on_applied(SLAVE, 3, 103)
+    log.on_starting(SLAVE)
+    with pytest.raises(Violation, match="which no master appended"):
+        log.on_applied(SLAVE, 2, 999)
+
+
+def test_a_slave_drops_what_it_had_only_where_it_says_so() -> None:
+    log = book()
+    filled(log)
+    log.on_opened(SLAVE, opened(3), ())
+    with pytest.raises(Violation, match="nor cut its log"):
+        log.on_opened(SLAVE, opened(1), ())
+    log.on_cut(SLAVE)
+    log.on_opened(SLAVE, opened(1), ())
+    with pytest.raises(Violation, match="is the master"):
+        log.on_cut(MASTER)
+
+
+def test_sync_is_answered_once_the_nodes_have_it() -> None:
+    log = book(slaves=True)
+    entry, *_ = filled(log)
+    with pytest.raises(Violation, match="n0 alone had it"):
+        answer(log, entry, Status.COMMITTED)
+    log.on_applied(SLAVE, 1, 101)
+    answer(log, entry, Status.COMMITTED)
+    log.on_told("v1", ("T", 0), 0, is_ok=True)
+    log.on_told("v2", ("T", 0), 1, is_ok=False)
+    with pytest.raises(Violation, match="v2 is told SEND_OK"):
+        log.on_told("v2", ("T", 0), 1, is_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "waited_ms"),
+    [(Status.FLUSH_DISK_TIMEOUT, 50), (Status.FLUSH_SLAVE_TIMEOUT, 30)],
+)
+def test_a_timeout_takes_its_time(status: Status, waited_ms: int) -> None:
+    log = book(slaves=True, disk=True)
+    (entry, *_) = filled(log)
+    answer(log, entry, status, waited_ms=waited_ms)
+    with pytest.raises(Violation, match=f"after {waited_ms - 2} ms"):
+        answer(log, entry, status, waited_ms=waited_ms - 2)
+    with pytest.raises(Violation):
+        answer(book(), entry, status, waited_ms=waited_ms)
+    with pytest.raises(Violation, match="no slave is waited for"):
+        answer(book(), entry, Status.SLAVE_NOT_AVAILABLE)
+
+
+def test_what_is_read_and_told_stands_at_its_place() -> None:
+    log = book()
+    filled(log)
+    log.on_read(("T", 0), 1, "v2")
+    log.on_pulled(("T", 0), 1, [1, 2], 3)
+    with pytest.raises(Violation, match="not its place"):
+        log.on_read(("T", 0), 0, "v2")
+    with pytest.raises(Violation, match="no master had it"):
+        log.on_told("v2", ("T", 0), 0, is_ok=False)
+    for found, to in (([2], 3), ([1, 3], 3), ([1], 3)):
+        with pytest.raises(Violation, match="a pull"):
+            log.on_pulled(("T", 0), 1, found, to)
+    with pytest.raises(Violation, match="nothing is wrong any more"):
+        log.on_bad_status_when_calm("FLUSH_SLAVE_TIMEOUT")
+    assert [one.value for one in log.queues()["T", 0]] == ["v1", "v2", "v3"]
