@@ -47,7 +47,7 @@ def page_cache_believed() -> Iterator[None]:
 
 @contextmanager
 def repeated_send_believed() -> Iterator[None]:
-    with patch.object(HaLog, "confirm", lambda log, position: None):
+    with patch.object(HaLog, "confirm", lambda log, on_done: on_done(Status.COMMITTED)):
         yield
 
 
