@@ -189,6 +189,14 @@ class BrokerConfig:
         return self.master or min(self.peers)
 
     @property
+    def broker_id(self) -> int:
+        """Return the id of this node in routes on such an engine: 0 is the master, slaves have 1
+        and up, by their names. Where a leader is elected it changes with the leader; 0 here."""
+        if not self.is_master_slave or self.node == self.master_node:
+            return 0
+        return 1 + sorted(set(self.peers) - {self.master_node}).index(self.node)
+
+    @property
     def in_memory_size(self) -> int:
         """Return how much of the log's end counts as in memory."""
         pages: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

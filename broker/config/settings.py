@@ -196,7 +196,7 @@ _LIST: Final = (
         "0 to 100",
     ),
     _shown("brokerName", lambda config: config.group),
-    _shown("brokerId", lambda _: 0),
+    _shown("brokerId", lambda config: config.broker_id),
     _shown("brokerClusterName", lambda config: config.cluster),
     _shown("brokerIP1", lambda config: config.advertised.rpartition(":")[0]),
     _shown("listenPort", lambda config: int(config.listen.rpartition(":")[2])),

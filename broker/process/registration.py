@@ -155,13 +155,13 @@ class Registration:
 
     def _identity(self) -> dict[str, str]:
         config, status = self._replica.config, self._replica.log.status()
-        members = sorted({*status.voters, *status.learners, config.node})
         if config.is_master_slave:
-            members.remove(config.master_node)
-            leads = config.node == config.master_node
+            broker_id = config.broker_id
+        elif self._leadership.ready:
+            broker_id = MASTER_ID
         else:
-            leads = self._leadership.ready
-        broker_id = MASTER_ID if leads else 1 + members.index(config.node)
+            members = sorted({*status.voters, *status.learners, config.node})
+            broker_id = 1 + members.index(config.node)
         return {
             "brokerName": config.group,
             "brokerAddr": config.advertised,

@@ -4,6 +4,11 @@ Place in the data path: the send processor checks before it proposes; the answer
 the first place (promise G2). Windows hold hashes of keys, so a place is named only after the record
 itself has shown its key.
 
+A half whose transaction was rolled back, or discarded, is no place to name: its sender would run
+its local transaction once more and commit what can't be committed, of which RocketMQ's clients,
+whose decisions are oneway, hear nothing. They roll back themselves where a half is answered with a
+status but SEND_OK, and applications send the same message again.
+
 Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
 A key of the other kind is refused, since the two are no attempts of one send.
 
@@ -14,7 +19,9 @@ once; after 1, 2 or 14 they would send the message to another group, which knows
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from broker.entry.record import PendingRecord
 from broker.entry.topics import HALF_TOPIC
@@ -26,7 +33,16 @@ from remoting.protocol.codes import ResponseCode
 from remoting.records.message import decode_record
 from remoting.records.property_names import PropertyName
 
-__all__ = ["Place", "are_surely_new", "is_surely_new", "maybe_stored", "stored_place"]
+__all__ = [
+    "Place",
+    "are_surely_new",
+    "is_surely_new",
+    "maybe_stored",
+    "require_open_half",
+    "stored_place",
+]
+
+_ENDED: Final[Mapping[str, str]] = {"rollback": "rolled back", "discard": "discarded"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,20 @@ def stored_place(replica: Replica, record: PendingRecord, key: str) -> Place | N
             )
         case Verdict.NEW:
             return None
+
+
+def require_open_half(replica: Replica, leadership: Leadership, key: str, half: Place) -> None:
+    """Raise RefusedError where the transaction of this stored half has ended, but by a commit, or
+    is about to end."""
+    offset = half.queue_offset
+    ended = _ENDED.get(replica.state.halves.decision(offset) or "")
+    if ended is not None:
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the transaction of UNIQ_KEY {key} was {ended} already: send the message with another",
+        )
+    if leadership.proposer.in_flight_decision(offset) is not None:
+        raise maybe_stored(f"the transaction of UNIQ_KEY {key} is about to end")
 
 
 def _place_of(replica: Replica, window: DedupeWindow, key: str) -> Place:

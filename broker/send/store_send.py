@@ -22,7 +22,13 @@ from broker.request.leadership import Leadership
 from broker.request.proposal_answers import refused_of, store_code_of
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
-from broker.send.duplicates import Place, are_surely_new, maybe_stored, stored_place
+from broker.send.duplicates import (
+    Place,
+    are_surely_new,
+    maybe_stored,
+    require_open_half,
+    stored_place,
+)
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 
@@ -82,6 +88,8 @@ class StoreSend:
                     continue
                 place = stored_place(self._replica, record, key)
                 if place is not None:
+                    if record.topic == HALF_TOPIC:
+                        require_open_half(self._replica, self._leadership, key, place)
                     duplicates.append(place)
                 elif in_flight is None and proposer.in_flight_key(key) is not None:
                     in_flight = key

@@ -18,7 +18,7 @@ from client.consume.pop_consumer import PopConsumer
 from client.consume.pull_consumer import PullConsumer
 from client.consume.queue_requests import PullStatus
 from client.errors import ClientError
-from client.message import DeliveredMessage, Message
+from client.message import DeliveredMessage, Message, SendStatus
 from client.produce.producer import Producer, ProducerSettings
 from client.produce.transaction_producer import Decision, HalfMessage, TransactionProducer
 
@@ -264,6 +264,19 @@ class Decisions:
         return Decision.COMMIT if half.keys[0].startswith("uc") else Decision.ROLLBACK
 
 
+async def _in_transaction(rig: Rig, producer: TransactionProducer, topic: str, key: str) -> None:
+    """Send until a half is stored as it should be: else the client has rolled it back, and another
+    one is sent."""
+    until = time.monotonic() + 60
+    while True:
+        done = await producer.send_in_transaction(message(topic, "T", key), 30_000)
+        if done.send.status is SendStatus.SEND_OK:
+            return
+        assert rig.faults, done
+        assert time.monotonic() < until, done
+        await asyncio.sleep(0.2)
+
+
 async def transactions(rig: Rig) -> str:
     topic = await rig.topic()
     decisions = Decisions()
@@ -273,8 +286,7 @@ async def transactions(rig: Rig) -> str:
     ):
         for number in range(5):
             for kind in ("c", "r", "uc", "ur"):
-                sent = message(topic, "T", f"{kind}{number}")
-                await producer.send_in_transaction(sent, 30_000)
+                await _in_transaction(rig, producer, topic, f"{kind}{number}")
             if number == 2:
                 await rig.midpoint()
         await rig.seen_all(seen, keys("c", 0, 5))

@@ -122,14 +122,15 @@ class Rig:
     async def topic(self, queues: int = 4) -> str:
         name = self.unique("t")
         async with Admin(self.servers) as admin:
-            await admin.create_topic(name, queues=queues)
+            await self.ask(lambda: admin.create_topic(name, queues=queues))
         return name
 
     async def producer(self) -> Producer:
         return await self.stack.enter_async_context(Producer(self.unique("p"), self.servers))
 
     async def send(self, producer: Producer, sent: Message) -> SendResult:
-        """Must succeed; while leaders die the same message is sent again."""
+        """Must succeed; while leaders die the same message is sent again, also where it is stored
+        and a slave or a disk is slow."""
         until = time.monotonic() + 60
         while True:
             try:
@@ -137,10 +138,12 @@ class Rig:
             except ClientError:
                 if not self.faults or time.monotonic() > until:
                     raise
-                await asyncio.sleep(0.2)
             else:
-                assert result.status is SendStatus.SEND_OK, result
-                return result
+                if result.status is SendStatus.SEND_OK:
+                    return result
+                assert self.faults, result
+                assert time.monotonic() < until, result
+            await asyncio.sleep(0.2)
 
     async def ask(self, call: Callable[[], Awaitable[_T]], *, patient: bool = False) -> _T:
         """A request that must succeed, likewise; if `patient`, not at once."""

@@ -121,6 +121,8 @@ def run_client(
     mode = "faults" if target.breaks else "steady"
     at_once = 1 if roles is not None else arguments.at_once
     command = [*program, ";".join(target.name_servers), str(at_once), mode, *cases]
+    if isinstance(target, Ledgermq):
+        target.await_whole()
     if isinstance(target, Ledgermq) and target.proxy is not None:
         command.insert(1, f"-Dinterop.proxy={target.proxy}")
     log = directory / f"{client}.log"

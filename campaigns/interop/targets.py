@@ -92,8 +92,13 @@ class Ledgermq:
 
     def break_something(self) -> None:
         """Kill whoever leads, once nobody misses: without a majority no client could go on."""
-        await_until(self._is_whole, "who was killed is back", WHOLE_TIMEOUT_S)
+        self.await_whole()
         self.kill_leader()
+
+    def await_whole(self) -> None:
+        """Wait until whoever was killed is back. A Java client that asks for the default topic
+        while no broker may be sent to takes that for an answer, and finds no new topic any more."""
+        await_until(self._is_whole, "who was killed is back", WHOLE_TIMEOUT_S)
 
     def kill_leader(self) -> None:
         leader = self.group.leader()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config.config import ConfigError, load_config
+from broker.config.config import BrokerConfig, ConfigError, load_config
+from broker.config.settings import SETTINGS
 
 GOOD = """
 group = "broker-a"
@@ -94,3 +95,13 @@ clean_file_forcibly_enable = false
     assert policy.log_size_bytes_max == 1000
     assert load_config(path).snapshot_interval == 250, "retention stays behind the older of two"
     assert not policy.clean_file_forcibly_enable
+
+
+@pytest.mark.parametrize(
+    ("node", "master", "shown"), [("n1", "n1", 0), ("n0", "n1", 1), ("n2", "n1", 2), ("n0", "", 0)]
+)
+def test_a_slaves_id_is_told_as_it_is_in_routes(node: str, master: str, shown: int) -> None:
+    peers = dict.fromkeys(("n0", "n1", "n2"), "127.0.0.1:1")
+    config = BrokerConfig(group="g", node=node, peers=peers, engine="async", master=master)
+    assert SETTINGS["brokerId"].show(config) == shown
+    assert SETTINGS["brokerRole"].show(config) == ("SLAVE" if shown else "ASYNC_MASTER")

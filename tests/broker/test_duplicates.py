@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from broker.send.send import SendProcessor
 from broker.state import dedupe
 from broker.transaction.end_transaction import EndTransactionProcessor
+from campaigns.rig.waiting import until
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import BatchItem, encode_batch_body, parse_offset_msg_id
@@ -29,7 +32,7 @@ async def send(rig: Rig, key: str | None, **properties: str) -> RemotingCommand:
     return await rig.ask(rig.make(SendProcessor).handle, SEND, fields, b"body")
 
 
-async def commit(rig: Rig, half: RemotingCommand, key: str) -> RemotingCommand:
+async def commit(rig: Rig, half: RemotingCommand, key: str, decision: str = "8") -> RemotingCommand:
     _, _, position = parse_offset_msg_id(half.ext_fields["msgId"])
     return await rig.ask(
         rig.make(EndTransactionProcessor, rig.tasks).handle,
@@ -38,7 +41,7 @@ async def commit(rig: Rig, half: RemotingCommand, key: str) -> RemotingCommand:
             "producerGroup": "PG",
             "tranStateTableOffset": half.ext_fields["queueOffset"],
             "commitLogOffset": str(position),
-            "commitOrRollback": "8",
+            "commitOrRollback": decision,
             "msgId": key,
         },
     )
@@ -56,6 +59,33 @@ async def test_a_key_of_a_transaction_is_none_for_a_message(rig):
     assert rig.state.next_offset("T", 0) == 1
     retried = await send(rig, "K", **HALF)
     assert retried.ext_fields["msgId"] == half.ext_fields["msgId"]
+
+
+ROLLBACK = "12"
+
+
+async def test_a_half_that_was_rolled_back_is_refused_when_it_is_sent_again(rig):
+    half = await send(rig, "K", **HALF)
+    again = await send(rig, "K", **HALF)
+    assert again.ext_fields["msgId"] == half.ext_fields["msgId"], "undecided: a retry"
+    assert (await commit(rig, half, "K", ROLLBACK)).code == ResponseCode.SUCCESS
+    refused = await send(rig, "K", **HALF)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "K was rolled back already" in (refused.remark or "")
+    assert "outcome unknown" not in (refused.remark or "")
+    assert (await send(rig, "K2", **HALF)).code == ResponseCode.SUCCESS
+
+
+async def test_a_half_whose_decision_is_on_its_way_may_be_either(rig):
+    half = await send(rig, "K", **HALF)
+    rig.log.auto_commit = False
+    ending = asyncio.ensure_future(commit(rig, half, "K", ROLLBACK))
+    await until(lambda: rig.log.open, "the decision is on its way")
+    refused = await send(rig, "K", **HALF)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "outcome unknown" in (refused.remark or "")
+    rig.log.commit()
+    assert (await ending).code == ResponseCode.SUCCESS
 
 
 async def test_a_key_of_a_message_is_none_for_a_transaction(rig):

@@ -40,6 +40,13 @@ def test_what_cannot_hold_is_no_failure_and_fails_where_it_holds() -> None:
     assert matrix.red == []
 
 
+def test_what_may_hold_by_luck_is_as_it_is() -> None:
+    target = "ledgermq-async-async-kill"
+    assert judged(outcome("trace-of-sends", "pass", target)).outcome == "pass"
+    assert judged(outcome("trace-of-sends", "fail", target)).outcome == IMPOSSIBLE
+    assert judged(outcome("trace-of-sends", "fail", "ledgermq-async-async")).outcome == "fail"
+
+
 def test_other_targets_have_no_limits() -> None:
     others = set(TARGETS) - set(MASTER_SLAVE_TARGETS)
     assert not any(limit_of(limit.case, target) for limit in LIMITS for target in others)

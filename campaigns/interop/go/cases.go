@@ -227,9 +227,13 @@ func (r *Rig) sendHalf(by rocketmq.TransactionProducer, topic, key string) {
 	until := time.Now().Add(time.Minute)
 	sent := message(topic, "T", key)
 	for {
-		_, err := by.SendMessageInTransaction(context.Background(), sent)
-		if err == nil {
+		result, err := by.SendMessageInTransaction(context.Background(), sent)
+		if err == nil && result.Status == primitive.SendOK {
 			return
+		}
+		if err == nil {
+			err = fmt.Errorf("send status %d", result.Status)
+			sent = message(topic, "T", key) // the client has rolled it back
 		}
 		if !r.place.faults || time.Now().After(until) {
 			must(err)

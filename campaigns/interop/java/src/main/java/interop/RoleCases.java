@@ -42,6 +42,7 @@ final class RoleCases {
         all.add("status-flush-disk-timeout", 200,
                 rig -> status(rig, SendStatus.FLUSH_DISK_TIMEOUT, "disk hold", "disk release"));
         all.add("slave-goes-on", 300, RoleCases::goesOn);
+        all.add("slave-behind", 300, RoleCases::behind);
         all.add("slave-offset-rewound", 300, RoleCases::rewound);
         all.add("slave-reads", 200, RoleCases::slaveReads);
         all.add("slave-orderly-goes-on", 250, RoleCases::orderlyGoesOn);
@@ -140,6 +141,46 @@ final class RoleCases {
             return before + " before the master died, " + (400 - before)
                     + " at the slave, 100 after its return, none twice";
         });
+    }
+
+    /**
+     * A slave that lacks messages which the consumer has read sets it back nowhere: it waits there
+     * for what comes behind them, and the master's return brings it.
+     */
+    private static Object behind(Rig given) throws Exception {
+        return mended(given, rig -> {
+            String topic = rig.topic();
+            String slave = rig.order("slave address");
+            Seen seen = rig.consume(rig.unique("g"), topic, "*");
+            rig.sendAll(topic, "A", "m", 0, 100);
+            rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 100));
+            rig.order("slave level");
+            rig.order("slave pause");
+            byte[] body = new byte[128 << 10];
+            new Random(7).nextBytes(body);
+            for (int i = 100; i < 300; i++) { // more than the connection to the slave takes
+                rig.producer().sendOneway(new Message(topic, "A", "m" + i, body));
+            }
+            rig.awaitSeen(Rig.PATIENCE_SECONDS, seen, Seen.keys("m", 0, 300));
+            rig.order("master kill");
+            rig.order("slave resume");
+            rig.await(ROUTE_SECONDS + Rig.PATIENCE_SECONDS, "pulls at the slave",
+                    () -> misses(rig, slave) > 0);
+            rig.order("master start");
+            for (int i = 300; i < 350; i++) {
+                sendUntilTaken(rig, Rig.message(topic, "A", "m" + i));
+            }
+            rig.awaitSeen(ROUTE_SECONDS, seen, Seen.keys("m", 0, 350));
+            Check.equal("read twice", Map.of(), seen.repeated());
+            return "350 read, none twice";
+        });
+    }
+
+    /** Pulls per second, of the last ten, that a broker had nothing for. */
+    private static double misses(Rig rig, String address) throws Exception {
+        String rates =
+                rig.admin().fetchBrokerRuntimeStats(address).getTable().get("getMissTps");
+        return Double.parseDouble(rates.split(" ")[0]);
     }
 
     private static void sendUntilTaken(Rig rig, Message message) throws Exception {

@@ -4,6 +4,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
@@ -52,8 +53,14 @@ final class TransactionCases {
 
     private static void send(Rig rig, TransactionMQProducer producer, String topic, String key)
             throws Exception {
-        Message message = Rig.message(topic, "T", key);
-        rig.send(() -> producer.sendMessageInTransaction(message, null));
+        Message[] message = {Rig.message(topic, "T", key)};
+        rig.send(() -> {
+            TransactionSendResult sent = producer.sendMessageInTransaction(message[0], null);
+            if (sent.getSendStatus() != SendStatus.SEND_OK) {
+                message[0] = Rig.message(topic, "T", key); // the client has rolled it back
+            }
+            return sent;
+        });
     }
 
     private static Object decided(Rig rig) throws Exception {
