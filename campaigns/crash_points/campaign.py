@@ -1,11 +1,13 @@
 """Two crashes of one node's store, at every pair of disk operations, in every way to die.
 
-    python -m campaigns.crash_points.campaign [--seeds A..B] [--one-in N] [--output FILE]
+    python -m campaigns.crash_points.campaign [--seeds A..B] [--one-in N] [--of raft|ha]
+        [--output FILE]
 
 Runs every script of `store_scripts`, and one for each seed, over the real store (`exploration`). A
 drawn script's first crash lives on only every so often: the pairs of the written ones are tried
 all. Each written script runs a second time, and every other drawn one runs, with the kernel
-carrying out what wants the log alone (`StoreLife`). Not part of `make test` (an hour of processor
+carrying out what wants the log alone (`StoreLife`). The store of a master or slave has scripts of
+its own (`ha_life`). Not part of `make test` (an hour of processor
 time); `make crash-points` runs it on both cores.
 """
 
@@ -22,19 +24,22 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from campaigns.crash_points.exploration import Exploration, explore
+from campaigns.crash_points.ha_life import HA_SCRIPTS, drawn_ha_script
 from campaigns.crash_points.store_scripts import SCRIPTS, Script, drawn_script
 
 DRAWN_ONE_IN = 20
 
 
-_Task = tuple[Script, int, bool]  # the last: with the kernel's fsyncs
+_Task = tuple[Script, int, bool, bool]  # with the kernel's fsyncs; of a master or slave
 
 
-def _run(script: Script, one_in: int, in_kernel: bool) -> tuple[str, Exploration, float]:
+def _run(
+    script: Script, one_in: int, in_kernel: bool, is_ha: bool
+) -> tuple[str, Exploration, float]:
     logging.disable(logging.CRITICAL)
     began = time.process_time()
     with tempfile.TemporaryDirectory() as directory:
-        done = explore(script, Path(directory), one_in=one_in, in_kernel=in_kernel)
+        done = explore(script, Path(directory), one_in=one_in, in_kernel=in_kernel, is_ha=is_ha)
     return (
         f"{script.name}, in the kernel" if in_kernel else script.name,
         done,
@@ -78,14 +83,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="crash a store twice, everywhere")
     parser.add_argument("--seeds", default="1..100", help="of drawn scripts, both included")
     parser.add_argument("--one-in", type=int, default=1, help="first crashes that live on")
+    parser.add_argument("--of", choices=("all", "raft", "ha"), default="all", help="whose store")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     first, last = map(int, options.seeds.split(".."))
-    tasks: list[_Task] = [(script, options.one_in, False) for script in SCRIPTS]
-    tasks += [(script, 2 * options.one_in, True) for script in SCRIPTS]
+    seeds = range(first, last + 1)
     one_in = max(DRAWN_ONE_IN, options.one_in)
-    tasks += [(drawn_script(seed), one_in, seed % 2 == 0) for seed in range(first, last + 1)]
+    tasks: list[_Task] = []
+    if options.of in {"all", "raft"}:
+        tasks += [(script, options.one_in, False, False) for script in SCRIPTS]
+        tasks += [(script, 2 * options.one_in, True, False) for script in SCRIPTS]
+        tasks += [(drawn_script(seed), one_in, seed % 2 == 0, False) for seed in seeds]
+    if options.of in {"all", "ha"}:
+        tasks += [(script, options.one_in, False, True) for script in HA_SCRIPTS]
+        tasks += [(drawn_ha_script(seed), one_in, False, True) for seed in seeds]
     result = campaign(tasks, options.jobs)
     if options.output is not None:
         options.output.write_text(json.dumps(result, indent=2) + "\n")

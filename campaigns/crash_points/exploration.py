@@ -16,7 +16,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from campaigns.crash_points.ha_life import HA_AFTERLIFE, HaLife, HaPromise
 from campaigns.crash_points.store_life import BrokenPromiseError, Promise, StoreLife
 from campaigns.crash_points.store_scripts import AFTERLIFE, Script
 from chaos.sim.machine.disk import SimDisk, Survival, _Inode
@@ -242,13 +244,16 @@ def explore(
     doing: str | None = None,
     findings_max: int = 5,
     in_kernel: bool = False,
+    is_ha: bool = False,
 ) -> Exploration:
     """Run `script` with two crashes at each pair of operations. `directory` is for locks alone.
 
     `one_in`: of the images that the first crash leaves, only every so many live on. `doing`: the
-    first crash is within such an action. `in_kernel`: see `StoreLife`.
+    first crash is within such an action. `in_kernel`: see `StoreLife`. `is_ha`: the store is that
+    of a master or slave (`HaLife`).
     """
     explorer = _Explorer(script, directory, (how, how_again), one_in, doing, findings_max)
+    explorer.is_ha = is_ha
     explorer.in_kernel = in_kernel
     return explorer.run()
 
@@ -270,6 +275,7 @@ class _Explorer:
         self._doing = doing
         self._findings_max = findings_max
         self.in_kernel = False
+        self.is_ha = False
         self._done = Exploration()
         self._seen: tuple[set[tuple[bytes, object]], ...] = (set(), set())
         self._numbers: list[int] = [0, 0]
@@ -278,15 +284,18 @@ class _Explorer:
 
     def run(self) -> Exploration:
         disk = CrashDisk(random.Random(f"{self._script.name}"))
-        self._live(0, disk, Promise())
+        self._live(0, disk, HaPromise() if self.is_ha else Promise())
         return self._done
 
-    def _live(self, level: int, disk: CrashDisk, past: Promise) -> None:
+    def _life(self, disk: CrashDisk, folder: str, past: Any, name: str, in_kernel: bool) -> Any:
+        kind = HaLife if self.is_ha else StoreLife
+        return kind(disk, self._directory / folder, past, name=name, in_kernel=in_kernel)
+
+    def _live(self, level: int, disk: CrashDisk, past: Promise | HaPromise) -> None:
         """A life that dies at each operation in turn, in images of its disk, and goes on itself."""
-        script = self._script if level == 0 else AFTERLIFE
-        life = StoreLife(
-            disk, self._directory / str(level), past, name=script.name, in_kernel=self.in_kernel
-        )
+        afterlife = HA_AFTERLIFE if self.is_ha else AFTERLIFE
+        script = self._script if level == 0 else afterlife
+        life = self._life(disk, str(level), past, script.name, self.in_kernel)
         self._numbers[level] = 0
         disk.watch = lambda operation: self._crash(level, life, operation)
         disk.guard = life.guard
@@ -298,7 +307,7 @@ class _Explorer:
         if level == 0:
             self._done.actions += life.actions
 
-    def _crash(self, level: int, life: StoreLife, operation: str) -> None:
+    def _crash(self, level: int, life: StoreLife | HaLife, operation: str) -> None:
         if len(self._done.findings) >= self._findings_max:
             return
         life.before_operation()
@@ -324,7 +333,7 @@ class _Explorer:
             self._path.pop()
         life.disk.is_changed = False
 
-    def _after(self, level: int, image: SimDisk, promise: Promise, how: str) -> None:
+    def _after(self, level: int, image: SimDisk, promise: Promise | HaPromise, how: str) -> None:
         self._done.starts += 1
         self._done.kinds[how.partition(" ")[0]] += 1
         disk = CrashDisk.of(image, f"{self._path}")
@@ -333,7 +342,7 @@ class _Explorer:
             if self._images % self._one_in == 0:
                 self._live(1, disk, promise)
                 return
-        life = StoreLife(disk, self._directory / "last", promise, name="last")
+        life = self._life(disk, "last", promise, "last", False)
         disk.guard = life.guard
         with self._telling():
             life.start()
