@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from client.connection.heartbeat import ALL_TAGS, ExpressionType
+from client.connection.instance import ClientInstance
 from client.connection.lifecycle import Lifecycle
 from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
@@ -90,6 +91,10 @@ class LitePullConsumer(Lifecycle):
     @property
     def client_id(self) -> str:
         return self._consumer.client_id
+
+    @property
+    def instance(self) -> ClientInstance:
+        return self._consumer.instance
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:

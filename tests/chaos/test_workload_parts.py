@@ -16,6 +16,7 @@ import pytest
 from campaigns.rig.waiting import until
 from chaos.cluster.layout import NameServerPlace
 from chaos.experiment.load import part_manifest, part_topics, slot_names
+from chaos.links.none import NoLinks
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.part_sections import PART_SECTIONS
 from chaos.scenario.scenario import ScenarioError, parse_scenario
@@ -26,6 +27,8 @@ from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.part import PartKit, WorkloadPart
 from chaos.worlds.world import World
+from client.consume.local_offsets import LocalOffsets
+from client.consume.process_queue import ProcessQueue
 from client.consume.push_consumer import PushConsumer
 from client.message import MessageQueue
 from client.trace import tracer
@@ -130,6 +133,7 @@ async def _part_at_work(
             name_servers=(NameServerPlace(name="ns", address=broker.name_server.address),),
             name_server_addresses=tuple(broker.name_servers),
             broker_settings={},
+            brokers=(place,),
         )
         world = cast(
             World,
@@ -137,6 +141,7 @@ async def _part_at_work(
                 layout=layout,
                 dial_table=lambda slot: {},
                 system=SimpleNamespace(status=status, processes=None),
+                links=NoLinks(),
             ),
         )
         with HistoryWriter(tmp_path / "history", started_ns=0) as history:
@@ -341,6 +346,8 @@ async def test_clients_of_applications_are_served_as_is_expected(tmp_path: Path)
             "begins at the end",
             "polled behind a seek",
         ),
+        *("the newest", "trace messages that are found by", "successor of a member"),
+        *("holds that has consumed all", "queue which it has lost", "is said to subscribe"),
     ):
         assert words in _asked(tmp_path)
 
@@ -351,13 +358,20 @@ async def test_mistakes_of_clients_are_not_what_applications_expect(
 ) -> None:
     monkeypatch.setattr(PushConsumer, "suspend", lambda *_: None)
     monkeypatch.setattr(tracer, "record_text", lambda _: "")
+    monkeypatch.setattr(ProcessQueue, "has_room", True)
+    monkeypatch.setattr(LocalOffsets, "flush", _do_nothing)
     async with _part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
         pass
     otherwise = "\n".join(_otherwise(tmp_path))
     for words in (
         *("suspended before its start", "suspended before a member left", "without a trace"),
+        *("whether a member holds more than it may", "how a broadcasting member ends"),
     ):
         assert words in otherwise
+
+
+async def _do_nothing(_: object) -> None:
+    return
 
 
 def _otherwise(folder: Path) -> set[str]:

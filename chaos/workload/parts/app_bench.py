@@ -15,12 +15,15 @@ Source: docs/CLIENT.md (defaults); rule M12.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import itertools
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
+from chaos.links.base import Link, both_ways
 from chaos.workload.context import Slot
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.drill import UNLISTED
@@ -30,12 +33,18 @@ from client.administer.admin import Admin, AdminSettings
 from client.connection.heartbeat import ConsumeFrom
 from client.connection.instance import ClientInstance, InstanceSettings
 from client.consume.listener import ConsumeListener, ConsumerObserver, PushConsumerSettings
-from client.consume.pop_consumer import PopConsumerSettings
+from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.consume.pop_consumer import PopConsumer, PopConsumerSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer, ProducerSettings
+from client.produce.transaction_producer import (
+    TransactionListener,
+    TransactionProducer,
+    TransactionSettings,
+)
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
@@ -75,21 +84,25 @@ class Bench:
         self.began_ns = time.monotonic_ns()
         servers, dial = self.kit.context.name_servers, self.slot.dial
         self.admin = Admin(
-            servers, dial, settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=self._own())
+            servers, dial, settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=self.own())
         )
         self.reader = PullConsumer(GROUP, servers, dial, settings=self.tool_settings())
 
     # Clients -----------------------------------------------------------------------------------
 
-    def _own(self) -> InstanceSettings:
+    def own(self, namespace: str = "") -> InstanceSettings:
+        """Return the settings of a client's own instance."""
         # Clients that begin at one instant of virtual time are told apart by their addresses.
         own = ".".join(str(self.rng.randrange(256)) for _ in range(3))
         return InstanceSettings(
-            ip=f"127.{own}", seed=self.rng.getrandbits(32), signer=self.slot.signer
+            ip=f"127.{own}",
+            seed=self.rng.getrandbits(32),
+            signer=self.slot.signer,
+            namespace=namespace,
         )
 
     def producer_settings(self, **settings: Any) -> ProducerSettings:
-        return ProducerSettings(timeout_ms=TIMEOUT_MS, instance=self._own(), **settings)
+        return ProducerSettings(**{"timeout_ms": TIMEOUT_MS, "instance": self.own(), **settings})
 
     def producer(self, **settings: Any) -> Producer:
         return Producer(
@@ -99,17 +112,56 @@ class Bench:
             settings=self.producer_settings(**settings),
         )
 
+    def transactions(
+        self, listener: TransactionListener, *, group: str | None = None, **settings: Any
+    ) -> TransactionProducer:
+        return TransactionProducer(
+            group or f"{self.name}-producers",
+            self.kit.context.name_servers,
+            listener,
+            self.slot.dial,
+            settings=TransactionSettings(producer=self.producer_settings(**settings)),
+        )
+
     def tool_settings(self) -> PullConsumerSettings:
         """Return the settings of a client that reads, or commits, and is no member."""
-        return PullConsumerSettings(timeout_ms=TIMEOUT_MS, register=False, instance=self._own())
+        return PullConsumerSettings(timeout_ms=TIMEOUT_MS, register=False, instance=self.own())
 
-    def pop_settings(self) -> PopConsumerSettings:
-        return PopConsumerSettings(timeout_ms=TIMEOUT_MS, instance=self._own())
+    def tool(self, group: str) -> PullConsumer:
+        """Return a client that reads and commits for a group, and is no member of it."""
+        servers = self.kit.context.name_servers
+        return PullConsumer(group, servers, self.slot.dial, settings=self.tool_settings())
+
+    def popper(self, group: str, **settings: Any) -> PopConsumer:
+        common = PopConsumerSettings(timeout_ms=TIMEOUT_MS, instance=self.own())
+        return PopConsumer(
+            group,
+            self.kit.context.name_servers,
+            self.slot.dial,
+            settings=dataclasses.replace(common, **settings),
+        )
+
+    def poller(
+        self,
+        group: str,
+        observer: ConsumerObserver | None = None,
+        *,
+        lite: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> LitePullConsumer:
+        """Return a member that polls; `lite`: settings of its own, `settings`: of any consumer."""
+        return LitePullConsumer(
+            group,
+            self.kit.context.name_servers,
+            self.slot.dial,
+            settings=LitePullSettings(consumer=self.consumer_settings(**settings), **(lite or {})),
+            observer=observer,
+        )
 
     def consumer_settings(self, **settings: Any) -> PushConsumerSettings:
         """Return the settings of a member that starts at the beginning and shares queues soon."""
         common = {"consume_from": ConsumeFrom.FIRST, "rebalance_interval_ms": REBALANCE_MS}
-        return PushConsumerSettings(**{**common, "instance": self._own(), **settings})
+        return PushConsumerSettings(**{**common, "instance": self.own(), **settings})
 
     def consumer(
         self,
@@ -162,12 +214,46 @@ class Bench:
                 dropped += 1
         return dropped
 
+    @contextlib.asynccontextmanager
+    async def unheard(self, *, both: bool = False) -> AsyncIterator[None]:
+        """Lose what brokers send to the drill's clients; with `both` these are cut off from all.
+
+        It is no fault of the run, since it is of this slot alone. Raises LinksError where links
+        can't be cut.
+        """
+        world, slot = self.kit.context.world, self.slot.name
+        brokers = [place.name for place in world.layout.brokers]
+        servers = [server.name for server in world.layout.name_servers]
+        links = [Link(who=broker, whom=slot) for broker in brokers]
+        if both:
+            links = both_ways([slot], [*brokers, *servers])
+        await world.links.cut(links, self.name)
+        try:
+            yield
+        finally:
+            await world.links.heal(self.name)
+
     @staticmethod
     async def pause() -> None:
         """Wait a moment, between two looks at what is to change."""
         await asyncio.sleep(POLL_S)
 
     # Expectations ------------------------------------------------------------------------------
+
+    async def comes(
+        self,
+        question: str,
+        probe: Callable[[], Awaitable[object]],
+        *,
+        expected: object,
+        within_s: float,
+    ) -> None:
+        """Ask until the answer is what is expected, and hold what it is at last."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        while (shown := await probe()) != expected and loop.time() < end_s:
+            await self.pause()
+        self.hold(f"{question}, within {within_s:g} s", expected=expected, answered=shown)
 
     def hold(
         self, question: str, *, expected: object, answered: object, is_calm: bool = True

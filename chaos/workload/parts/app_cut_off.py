@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.links.base import both_ways
 from chaos.scenario.part_sections import part_settings
 from chaos.workload.parts.app_bench import Bench
 from client.consume.listener import ConsumeStatus
@@ -63,19 +62,16 @@ class CutOffMember:
         async with self._producer, member:
             seen = await self._send(FIRST)
             await self._is_given("a member that holds the locks", member, seen)
-            await self._cut_off()
-            try:
-                async with other:
-                    # Some that the first one has, and what came since.
-                    more = await self._send(FIRST)
-                    await self._is_given(
-                        "a member whose group's other one is cut off",
-                        other,
-                        more,
-                        within_s=GIVEN_S + 2 * self._lease_ms / 1000,
-                    )
-            finally:
-                await self._bench.kit.context.world.links.heal(self._bench.name)
+            await asyncio.sleep(COMMIT_MS * 2 / 1000)  # what it consumed is committed
+            async with self._bench.unheard(both=True), other:
+                # Some that the first one has, and what came since.
+                more = await self._send(FIRST)
+                await self._is_given(
+                    "a member whose group's other one is cut off",
+                    other,
+                    more,
+                    within_s=GIVEN_S + 2 * self._lease_ms / 1000,
+                )
             had = len(self._given[member])
             last = await self._send(1)
             await self._is_given(
@@ -93,14 +89,6 @@ class CutOffMember:
                 answered=len(again),
             )
         await self._hold_committed()
-
-    async def _cut_off(self) -> None:
-        """Cut the member off, and wait until its locks are over. Raises LinksError."""
-        world = self._bench.kit.context.world
-        places = [place.name for place in world.layout.brokers]
-        places += [server.name for server in world.layout.name_servers]
-        await asyncio.sleep(COMMIT_MS * 2 / 1000)  # what it consumed is committed
-        await world.links.cut(both_ways([self._bench.slot.name], places), self._bench.name)
 
     def _member(self, bench: Bench) -> PushConsumer:
         given: list[tuple[MessageQueue, bytes]] = []

@@ -15,8 +15,6 @@ import asyncio
 from typing import Final
 
 from chaos.workload.parts.app_bench import Bench
-from client.consume.pop_consumer import PopConsumer
-from client.consume.pull_consumer import PullConsumer
 from client.message import DeliveredMessage, MessageQueue
 from client.produce.producer import Producer
 
@@ -133,13 +131,7 @@ class FoundPlaces:
     async def _commit_by_the_way(self, queue: MessageQueue) -> None:
         """Commit with a pull; the group's offset is that, or was not stored, which is allowed."""
         bench = self._bench
-        group = PullConsumer(
-            f"{bench.name}-readers",
-            bench.kit.context.name_servers,
-            bench.slot.dial,
-            settings=bench.tool_settings(),
-        )
-        async with group:
+        async with bench.tool(f"{bench.name}-readers") as group:
             offset = bench.rng.randint(1, MESSAGES)
             await group.commit_offset(queue, offset)
             bench.hold(
@@ -158,13 +150,7 @@ class FoundPlaces:
 
     async def _pop_from_end(self) -> list[bytes]:
         bench = self._bench
-        popper = PopConsumer(
-            f"{bench.name}-poppers",
-            bench.kit.context.name_servers,
-            bench.slot.dial,
-            settings=bench.pop_settings(),
-        )
-        async with popper:
+        async with bench.popper(f"{bench.name}-poppers") as popper:
             found = await popper.pop(
                 bench.topic, invisible_ms=INVISIBLE_MS, poll_ms=HELD_MS, from_end=True
             )

@@ -17,12 +17,7 @@ from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.app_bench import Bench
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, SendStatus
-from client.produce.transaction_producer import (
-    Decision,
-    HalfMessage,
-    TransactionProducer,
-    TransactionSettings,
-)
+from client.produce.transaction_producer import Decision, HalfMessage
 
 __all__ = ["GoneProducers"]
 
@@ -45,7 +40,7 @@ class GoneProducers:
 
     async def send(self, stop: asyncio.Event) -> None:
         """Send the halves, repeating what is refused, and be gone."""
-        producer = self._producer()
+        producer = self._bench.transactions(self)
         await producer.start()
         try:
             while len(self._halves) < HALVES and not stop.is_set():
@@ -74,7 +69,7 @@ class GoneProducers:
         if not self._halves or wait_s > WAIT_S_MAX:
             return
         await asyncio.sleep(max(0.0, wait_s))
-        async with self._producer() as producer:
+        async with self._bench.transactions(self) as producer:
             await producer.queues(bench.topic)
             await bench.becomes(
                 f"halves that nobody is asked for, whose producers are back after {gone_s:g} s",
@@ -94,16 +89,6 @@ class GoneProducers:
             "halves that were committed when their producers were back, and are not there",
             expected=0,
             answered=len(set(self._halves.values()) - shown),
-        )
-
-    def _producer(self) -> TransactionProducer:
-        bench = self._bench
-        return TransactionProducer(
-            f"{bench.name}-producers",
-            bench.kit.context.name_servers,
-            self,
-            bench.slot.dial,
-            settings=TransactionSettings(producer=bench.producer_settings()),
         )
 
     async def execute_local(self, message: Message, half: HalfMessage) -> Decision:

@@ -19,7 +19,6 @@ from typing import Final
 
 from chaos.workload.parts.app_bench import Bench
 from client.consume.listener import ConsumeStatus
-from client.consume.pop_consumer import PopConsumer
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message
 from client.produce.request_reply import NoReplyError
@@ -27,7 +26,6 @@ from client.produce.transaction_producer import (
     Decision,
     HalfMessage,
     TransactionProducer,
-    TransactionSettings,
 )
 from remoting.protocol.codes import RequestCode
 from remoting.records.property_names import PropertyName
@@ -60,24 +58,9 @@ class LostConnections:
         self._replier = bench.producer()
         self._responder = bench.consumer(self._answer)
         self._responder.subscribe(bench.topic)
-        self._popper, self._holder = (
-            PopConsumer(
-                f"{bench.name}-{group}",
-                bench.kit.context.name_servers,
-                bench.slot.dial,
-                settings=bench.pop_settings(),
-            )
-            for group in ("poppers", "poppers")
-        )
+        self._popper, self._holder = (bench.popper(f"{bench.name}-poppers") for _ in range(2))
         self._producer, self._twin = (
-            TransactionProducer(
-                f"{bench.name}-{group}",
-                bench.kit.context.name_servers,
-                self,
-                bench.slot.dial,
-                settings=TransactionSettings(producer=bench.producer_settings()),
-            )
-            for group in ("askers", "askers")
+            bench.transactions(self, group=f"{bench.name}-askers") for _ in range(2)
         )
 
     async def run(self) -> None:

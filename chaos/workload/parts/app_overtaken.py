@@ -20,9 +20,6 @@ from typing import Final
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.app_bench import Bench
 from client.consume.listener import ConsumeStatus
-from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
-from client.consume.pop_consumer import PopConsumer
-from client.consume.pull_consumer import PullConsumer
 from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
 
@@ -74,11 +71,11 @@ class OvertakenGroups:
         for way in self._ways.keys() - self._begun:
             group = self._group(way)
             if way == "pop":
-                async with self._popper(group) as popper:
+                async with self._bench.popper(group) as popper:
                     for each in await popper.pop(bench.topic, invisible_ms=INVISIBLE_MS):
                         await popper.ack(each)
             else:
-                async with self._tool(group) as tool:
+                async with self._bench.tool(group) as tool:
                     for queue in self._queues:
                         await tool.commit_offset(queue, BEGUN)
             self._begun.add(way)
@@ -139,14 +136,6 @@ class OvertakenGroups:
     def _group(self, way: str) -> str:
         return f"{self._bench.name}-{way}"
 
-    def _tool(self, group: str) -> PullConsumer:
-        return PullConsumer(
-            group,
-            self._bench.kit.context.name_servers,
-            self._bench.slot.dial,
-            settings=self._bench.tool_settings(),
-        )
-
     # Ways to come back ---------------------------------------------------------------------------
 
     def _is_left(self, given: Given) -> int:
@@ -180,30 +169,17 @@ class OvertakenGroups:
     async def _poll(self, way: str, given: Given) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + GIVEN_S
-        consumer = LitePullConsumer(
-            self._group(way),
-            self._bench.kit.context.name_servers,
-            self._bench.slot.dial,
-            settings=LitePullSettings(consumer=self._bench.consumer_settings(suspend_ms=1_000)),
-        )
+        consumer = self._bench.poller(self._group(way), suspend_ms=1_000)
         consumer.subscribe(self._bench.topic)
         async with consumer:
             while self._is_left(given) and loop.time() < end_s:
                 for message in await consumer.poll(200):
                     given[message.queue.queue_id].append(message.queue_offset)
 
-    def _popper(self, group: str) -> PopConsumer:
-        return PopConsumer(
-            group,
-            self._bench.kit.context.name_servers,
-            self._bench.slot.dial,
-            settings=self._bench.pop_settings(),
-        )
-
     async def _pop(self, way: str, given: Given) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + GIVEN_S
-        async with self._popper(self._group(way)) as popper:
+        async with self._bench.popper(self._group(way)) as popper:
             while self._is_left(given) and loop.time() < end_s:
                 popped = await popper.pop(
                     self._bench.topic, count_max=32, invisible_ms=INVISIBLE_MS, poll_ms=200

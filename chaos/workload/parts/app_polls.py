@@ -17,7 +17,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from chaos.workload.parts.app_bench import Bench
-from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
+from client.consume.lite_pull_consumer import LitePullConsumer
 from client.consume.pull_consumer import PullConsumer
 from client.message import DeliveredMessage, MessageQueue
 
@@ -48,12 +48,7 @@ class PollingMember:
         """Poll, commit, crash, seek and pause. Raises ClientError."""
         bench = self._bench
         self._queues = await bench.make_topic(QUEUES)
-        tool = PullConsumer(
-            self._group,
-            bench.kit.context.name_servers,
-            bench.slot.dial,
-            settings=bench.tool_settings(),
-        )
+        tool = bench.tool(self._group)
         async with bench.producer() as self._producer, tool:
             await self._send(MESSAGES)
             await self._crash_behind_a_poll(tool)
@@ -69,12 +64,12 @@ class PollingMember:
     def _member(self, **settings: Any) -> LitePullConsumer:
         bench = self._bench
         self._batch_max = bench.rng.choice(BATCHES)
-        inner = bench.consumer_settings(suspend_ms=500, commit_interval_ms=COMMIT_MS, **settings)
-        member = LitePullConsumer(
+        member = bench.poller(
             self._group,
-            bench.kit.context.name_servers,
-            bench.slot.dial,
-            settings=LitePullSettings(poll_batch_max=self._batch_max, consumer=inner),
+            lite={"poll_batch_max": self._batch_max},
+            suspend_ms=500,
+            commit_interval_ms=COMMIT_MS,
+            **settings,
         )
         member.subscribe(bench.topic)
         return member

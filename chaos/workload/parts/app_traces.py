@@ -5,14 +5,16 @@ and many keys within the time for which records wait to be sent together, and tr
 delayed messages; a traced member consumes, fails and raises. All trace into a topic of their own.
 
 Invariant: what is in the topic is read as the dashboard reads it, by `trace_records`, and is what
-was sent and consumed; nothing of it comes from `client.trace`.
+was sent and consumed; nothing of it comes from `client.trace`. It is looked for as mqadmin does,
+too: by a message's id, and by its keys.
 
 Source: RocketMQ AsyncTraceDispatcher (limits of a trace message), TraceDataEncoder,
-ConsumeMessageTraceHookImpl, EndTransactionTraceHookImpl.
+ConsumeMessageTraceHookImpl, EndTransactionTraceHookImpl; QueryMsgTraceByIdSubCommand.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,12 +23,7 @@ from chaos.workload.parts.drill import UNLISTED
 from chaos.workload.parts.trace_records import Trace, traces_of
 from client.consume.listener import ConsumeStatus
 from client.message import DeliveredMessage, Message
-from client.produce.transaction_producer import (
-    Decision,
-    HalfMessage,
-    TransactionProducer,
-    TransactionSettings,
-)
+from client.produce.transaction_producer import Decision, HalfMessage
 from client.trace.tracer import TraceSettings
 
 __all__ = ["FullTraces"]
@@ -44,6 +41,9 @@ DELAY_TYPE: Final = 3
 RAISED: Final = 2  # RocketMQ's code of a listener that raised; 4: one that asks for it later
 CODES: Final = {"consumed": 0, "raises": RAISED, "fails": 4}  # by tag
 CONSUMED_S: Final = 6.0
+ASKED: Final = 24  # ids and keys by which traces are looked for
+COUNT_MAX: Final = 32
+NAME_SIZE: Final = 80
 _STATES: Final = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE"}
 _COMPARED: Final = {
     "Pub": ("group", "topic", "msg_id", "tags", "keys", "body_size", "type", "success"),
@@ -61,6 +61,8 @@ class FullTraces:
         self._topic = f"{UNLISTED}{bench.name}-records"
         self._sent: set[str] = set()
         self._expected: list[str] = []  # records that are to be there, of those compared
+        # By id of a message, and by key: the offsets of the trace messages that tell of it.
+        self._places: dict[str, set[int]] = defaultdict(set)
 
     async def run(self) -> None:
         """Send, stop, and read what was traced. Raises ClientError."""
@@ -82,6 +84,7 @@ class FullTraces:
             expected="none",
             answered=", ".join(sorted(self._sent - traced)) or "none",
         )
+        await self._look_up()
 
     async def _send(self, kind: int) -> None:
         rng = self._bench.rng
@@ -111,14 +114,7 @@ class FullTraces:
     async def _send_others(self) -> None:
         """Send transactions with each end, and delayed messages. Raises ClientError."""
         bench = self._bench
-        settings = bench.producer_settings(trace=self._settings())
-        producer = TransactionProducer(
-            f"{bench.name}-producers",
-            bench.kit.context.name_servers,
-            self,
-            bench.slot.dial,
-            settings=TransactionSettings(producer=settings),
-        )
+        producer = bench.transactions(self, trace=self._settings())
         async with producer:
             for tags, state in _STATES.items():
                 message = bench.message(tags=tags, keys=("one", "other"))
@@ -190,6 +186,9 @@ class FullTraces:
             result = await bench.reader.pull(queue, position)
             for message in result.messages:
                 found = list(traces_of(message.body))
+                for each in found:
+                    for key in (*each.get("msg_id", "").split(","), *each.get("keys", "").split()):
+                        self._places[key].add(message.queue_offset)
                 ids.update(
                     key
                     for trace in found
@@ -206,6 +205,21 @@ class FullTraces:
                 break
             position = result.next_begin_offset
         return ids, records
+
+    async def _look_up(self) -> None:
+        """Look for traces by ids, and by keys, of what they tell of. Raises ClientError."""
+        bench = self._bench
+        names = sorted(self._places.keys() - {"", "null"})
+        for name in bench.rng.sample(names, min(ASKED, len(names))):
+            expected = sorted(self._places[name])
+            if len(expected) > COUNT_MAX:
+                continue
+            found = await bench.admin.query_messages(self._topic, name, count_max=COUNT_MAX)
+            bench.hold(
+                f"trace messages that are found by {name[:NAME_SIZE]}",
+                expected=expected,
+                answered=sorted(message.queue_offset for message in found),
+            )
 
 
 def _compared(trace: Trace) -> str:

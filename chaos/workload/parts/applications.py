@@ -18,17 +18,24 @@ from typing import Final
 
 from chaos.links.base import LinksError
 from chaos.scenario.part_sections import ApplicationsSection
+from chaos.workload.parts.app_answers import LostAnswers
 from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.app_cut_off import CutOffMember
+from chaos.workload.parts.app_files import OffsetFiles
 from chaos.workload.parts.app_found import FoundPlaces
 from chaos.workload.parts.app_gone import GoneProducers
 from chaos.workload.parts.app_ids import hold_ids
+from chaos.workload.parts.app_keys import KeyLookups
 from chaos.workload.parts.app_lost import LostConnections
+from chaos.workload.parts.app_names import NamesOfOthers
 from chaos.workload.parts.app_overtaken import OvertakenGroups
 from chaos.workload.parts.app_polls import PollingMember
+from chaos.workload.parts.app_progress import FailedCommits
 from chaos.workload.parts.app_refusals import RefusedMessages
+from chaos.workload.parts.app_room import HeldMessages
 from chaos.workload.parts.app_senders import BusySenders
 from chaos.workload.parts.app_suspended import SuspendedMember
+from chaos.workload.parts.app_taken import TakenQueues
 from chaos.workload.parts.app_traces import FullTraces
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.errors import ClientError
@@ -39,6 +46,7 @@ NAME: Final = "applications"
 DRILLS: Final = (
     *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
     *("refusals", "found", "polls", "senders"),
+    *("answers", "files", "keys", "names", "progress", "room", "taken"),
 )
 
 Drill = Callable[[Bench], Awaitable[None]]
@@ -76,6 +84,13 @@ class ApplicationsPart:
                 "polls": lambda bench: PollingMember(bench).run(),
                 "found": lambda bench: FoundPlaces(bench).run(),
                 "senders": lambda bench: BusySenders(bench).run(),
+                "answers": lambda bench: LostAnswers(bench).run(),
+                "files": lambda bench: OffsetFiles(bench).run(),
+                "keys": lambda bench: KeyLookups(bench).run(),
+                "names": lambda bench: NamesOfOthers(bench).run(),
+                "progress": lambda bench: FailedCommits(bench).run(),
+                "room": lambda bench: HeldMessages(bench).run(),
+                "taken": lambda bench: TakenQueues(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),
                 "overtaken": lambda _: overtaken.come_back(),
@@ -93,16 +108,15 @@ class ApplicationsPart:
             return
         others.begin()
         async with others.admin, others.reader:
-            try:
-                await drill.run()
-            except LinksError:
-                return  # a world whose links can't be cut
+            await drill.run()
 
     async def _have(self, bench: Bench, drill: Drill) -> None:
         bench.begin()
         try:
             async with bench.admin, bench.reader:
                 await drill(bench)
+        except LinksError:
+            return  # a world whose links can't be cut
         except ClientError as error:
             bench.failed(error)
 
