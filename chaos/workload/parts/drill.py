@@ -48,6 +48,7 @@ __all__ = [
 TIMEOUT_MS: Final = 2_000
 ERROR_SIZE_MAX: Final = 300
 CALM: Final = "calm"
+DRILLS: Final = "drills"  # of a send that is no measure of what is acknowledged
 POLL_S: Final = 0.02
 FOUND_MAX: Final = 64  # messages of one query
 FOREVER_MS: Final = (1 << 62) - 1
@@ -262,7 +263,12 @@ class Drill:
         group, queue = self.queue.broker_name, None if queue_id < 0 else queue_id
         rows = [row_of_message(each, broker_group=group, queue=queue) for each in messages]
         with self._actor.operation(
-            "send", broker_group=group, topic=messages[0].topic, queue=queue, messages=rows
+            "send",
+            broker_group=group,
+            topic=messages[0].topic,
+            queue=queue,
+            messages=rows,
+            ref=DRILLS,
         ) as operation:
             try:
                 answer, address = await ask_leader(
