@@ -39,6 +39,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
+from chaos.workload.parts.drill_brought import draw_brought
 from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
@@ -411,7 +412,9 @@ class _Runner:
             )
 
     def _make(self, producer: Producer) -> Message:
-        return self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
+        message = self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
+        message.properties = {**message.properties, **draw_brought(self._rng)}
+        return message
 
     async def _until_acked(
         self, producer: Producer, message: Message, stop: asyncio.Event
