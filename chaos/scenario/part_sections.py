@@ -99,7 +99,7 @@ class RequestsSection(PartSection):
     asker_restart_s: float = number(3.0, 0, 86_400)
     slow_share: float = number(0.2, 0, 1)
     mute_share: float = number(0.1, 0, 1)
-    refuse_share: float = number(0.03, 0, 1)
+    refuse_share: float = number(0.1, 0, 1)
     think_ms: int = number(20, 0, 10_000)
 
 

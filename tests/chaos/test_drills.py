@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import json
 import random
 from collections.abc import Callable, Mapping
@@ -171,6 +172,13 @@ def test_handles_are_those_that_brokers_read() -> None:
 
 
 def test_acknowledged_offsets_are_bits_from_the_first_on() -> None:
-    body = json.loads(ack_body(QUEUE, "g", [(4, HANDLE), (6, HANDLE), (13, HANDLE)]))
-    (ack,) = body["acks"]
-    assert (ack["so"], base64.b64decode(ack["b"])) == (4, bytes([0b101, 0b10]))
+    body = json.loads(ack_body(QUEUE, "g", [(0, HANDLE), (2, HANDLE), (9, HANDLE), (13, HANDLE)]))
+    told = [(ack["so"], base64.b64decode(ack["b"])) for ack in body["acks"]]
+    assert told == [(0, bytes([0b101, 0b10])), (13, bytes([0b1]))]
+
+
+def test_messages_of_two_pops_are_acknowledged_by_two_entries() -> None:
+    later = dataclasses.replace(HANDLE, pop_ms=18)
+    body = json.loads(ack_body(QUEUE, "g", [(6, HANDLE), (5, later), (4, HANDLE)]))
+    told = [(ack["pt"], ack["so"], base64.b64decode(ack["b"])) for ack in body["acks"]]
+    assert told == [(17, 4, bytes([0b101])), (18, 5, bytes([0b1]))]

@@ -17,7 +17,7 @@ from chaos.cluster.access import (
 )
 from chaos.cluster.layout import ClusterLayout
 from chaos.scenario.scenario import ScenarioError, parse_scenario, route_expiry_ms
-from chaos.workload.parts.account_model import Change, Entry, UserState, next_change
+from chaos.workload.parts.account_model import Change, Entry, Right, UserState, next_change
 from chaos.workload.parts.accounts import change_command, shown_text
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.leader_requests import ask_leader
@@ -77,12 +77,17 @@ def test_pulls_need_the_topic_and_the_group() -> None:
 
     topic = Entry(actions=("Sub",))
     group = Entry(resource="Group:acco*", actions=("All",))
-    assert not of(topic).may_pull
-    assert not of(group).may_pull
-    assert of(topic, group).may_pull
-    assert of(Entry(resource="*", actions=("All",))).may_pull
-    assert not of(topic, group).may_administrate
-    assert of(Entry(resource="Cluster:*", actions=("Update",))).may_administrate
+    assert not of(topic).may(Right.PULL)
+    assert not of(group).may(Right.PULL)
+    assert of(topic).may(Right.VIEW)
+    assert not of(group).may(Right.VIEW)
+    assert of(group).may(Right.JOIN)
+    assert not of(topic).may(Right.JOIN)
+    assert of().may(Right.SIGN)
+    assert of(topic, group).may(Right.PULL)
+    assert of(Entry(resource="*", actions=("All",))).may(Right.PULL)
+    assert not of(topic, group).may(Right.ADMINISTRATE)
+    assert of(Entry(resource="Cluster:*", actions=("Update",))).may(Right.ADMINISTRATE)
 
 
 def test_every_change_names_its_user_and_its_entry() -> None:

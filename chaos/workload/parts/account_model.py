@@ -20,7 +20,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["CLUSTER", "READERS", "TOPIC", "Account", "Change", "Entry", "UserState", "next_change"]
+__all__ = [
+    "CLUSTER",
+    "READERS",
+    "TOPIC",
+    "Account",
+    "Change",
+    "Entry",
+    "Right",
+    "UserState",
+    "next_change",
+]
 
 TOPIC: Final = "accounts"
 READERS: Final = "accounts-readers"  # the group that users pull as
@@ -39,6 +49,16 @@ class Change(enum.StrEnum):
     GRANT = "grant"
     REVOKE = "revoke"
     REMOVE = "remove"
+
+
+class Right(enum.StrEnum):
+    """What a user may; its value is the history's word."""
+
+    SIGN = "sign"  # ask for what anybody may know whose signature is right
+    VIEW = "view"
+    JOIN = "join"
+    PULL = "pull"
+    ADMINISTRATE = "administrate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,17 +151,17 @@ class UserState:
     def may_send(self) -> bool:
         return self.is_known and self.is_granted
 
-    @property
-    def may_pull(self) -> bool:
-        group, topic = (
-            self._allows(f"Group:{READERS}", "Sub"),
-            self._allows(f"Topic:{TOPIC}", "Sub"),
-        )
-        return self.is_known and group and topic
-
-    @property
-    def may_administrate(self) -> bool:
-        return self.is_known and self._allows(f"Cluster:{CLUSTER}", "Update")
+    def may(self, right: Right) -> bool:
+        topic = self._allows(f"Topic:{TOPIC}", "Sub")
+        group = self._allows(f"Group:{READERS}", "Sub")
+        is_granted = {
+            Right.SIGN: True,
+            Right.VIEW: topic,
+            Right.JOIN: group,
+            Right.PULL: topic and group,
+            Right.ADMINISTRATE: self._allows(f"Cluster:{CLUSTER}", "Update"),
+        }[right]
+        return self.is_known and is_granted
 
     def user_text(self) -> str:
         """Return what an answer about the user shows."""

@@ -32,9 +32,12 @@ from chaos.workload.parts.account_model import (
     Account,
     Change,
     Entry,
+    Right,
     UserState,
     next_change,
 )
+from chaos.workload.parts.account_rights import requests_of
+from chaos.workload.parts.drill import records_of
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.part_sender import PartSender
@@ -55,6 +58,7 @@ FILTERED_SHARE: Final = 0.5  # of the questions for all users have an end of the
 ASKED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
+_TRIED: Final = PULL_ANSWERS | {ResponseCode.QUERY_NOT_FOUND.value}
 _REFUSED: Final = ResponseCode.NO_PERMISSION.value
 _FILTERS: Final = {"user": "filter", "acl": "subjectFilter"}
 _LISTS: Final = {"user": RequestCode.AUTH_LIST_USER, "acl": RequestCode.AUTH_LIST_ACL}
@@ -165,6 +169,7 @@ class _User:
         self._name = name
         self._group = group
         self._state = UserState()
+        self._position: int | None = None  # of a message that it may be allowed to look at
         self._own: ClientInstance | None = None  # that signs as the user, once it has started
         self._record = SettingsRecord(
             kit.context, root=f"{name}.record", client=name, client_group=TOOLS
@@ -186,7 +191,7 @@ class _User:
     async def ask_again(self, instance: ClientInstance) -> None:
         """Ask for what the last change has made of the user, which may be long ago."""
         await self._ask(instance)
-        await self._try_rights()
+        await self._try_rights(instance)
 
     async def send(
         self,
@@ -242,8 +247,7 @@ class _User:
                 {
                     self._key("user"): after.user_text(),
                     self._key("acl"): after.entries_text(),
-                    self._key("pull"): "yes" if after.may_pull else "no",
-                    self._key("administrate"): "yes" if after.may_administrate else "no",
+                    **{self._key(right): _word(after.may(right)) for right in Right},
                 },
                 send,
                 how=account.change.value,
@@ -280,27 +284,41 @@ class _User:
 
             await self._record.ask([key], send, how=code.name.lower(), broker_group=self._group)
 
-    async def _try_rights(self) -> None:
-        """Have the user itself pull, and request what only an administrator may."""
+    async def _try_rights(self, instance: ClientInstance) -> None:
+        """Have the user itself ask for what each of its rights is needed for."""
         own = self._own
         if own is None:
             return
-        tried = {
-            "pull": pull_command(TOPIC, READERS),
-            "administrate": _command(RequestCode.CLEAN_UNUSED_TOPIC, None),
-        }
-        for what, command in tried.items():
-            key = self._key(what)
+        if self._position is None:
+            self._position = await self._find_message(instance)
+        for right in Right:
+            command = self._rng.choice(requests_of(right, self._position))
+            key = self._key(right)
 
             async def send(
                 key: str = key, command: RemotingCommand = command
             ) -> tuple[Mapping[str, str], str]:
                 answer, address = await ask_leader(
-                    own, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=PULL_ANSWERS
+                    own, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=_TRIED
                 )
                 return {key: "no" if answer.code == _REFUSED else "yes"}, address
 
-            await self._record.ask([key], send, how=what, broker_group=self._group)
+            how = f"{RequestCode(command.code).name.lower()} {sorted(command.ext_fields)}"
+            await self._record.ask([key], send, how=how, broker_group=self._group)
+
+    async def _find_message(self, instance: ClientInstance) -> int | None:
+        """Return where a message of the topic stands in the log; None: there is none as yet."""
+        try:
+            answer, _ = await ask_leader(
+                instance,
+                self._group,
+                lambda: pull_command(TOPIC, READERS),
+                timeout_ms=TIMEOUT_MS,
+                accept=PULL_ANSWERS,
+            )
+        except ClientError:
+            return None
+        return next((record.physical_offset for record in records_of(answer)), None)
 
     def _key(self, what: str) -> str:
         return f"{what} {self._name} {self._group}"
@@ -374,6 +392,10 @@ def shown_text(body: bytes, user: str, what: str) -> str | None:
         for entry in policy.get("entries", ())
     ]
     return ", ".join(sorted(entries)) or None
+
+
+def _word(may: bool) -> str:
+    return "yes" if may else "no"
 
 
 def _command(code: RequestCode, body: object, **fields: str) -> RemotingCommand:

@@ -27,7 +27,7 @@ from chaos.workload.messages import PROPERTY_VALUE, row_of_message
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.leader_requests import ask_leader
 from client.connection.instance import ClientInstance
-from client.errors import ClientError
+from client.errors import BrokerRefusedError, ClientError
 from client.message import Message, MessageQueue
 from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode
@@ -48,6 +48,7 @@ __all__ = [
 TIMEOUT_MS: Final = 2_000
 ERROR_SIZE_MAX: Final = 300
 CALM: Final = "calm"
+DRILLS: Final = "drills"  # of a send that is no measure of what is acknowledged
 POLL_S: Final = 0.02
 FOUND_MAX: Final = 64  # messages of one query
 FOREVER_MS: Final = (1 << 62) - 1
@@ -57,6 +58,7 @@ UNLISTED: Final = "RMQ_SYS_"
 _NO_ANSWERS: Final = frozenset({1, 2, 11, 14, 215})  # of a broker that can't, or not now
 
 _UNSERVED: Final = frozenset({3})
+_REFUSALS: Final = frozenset({13, 16, 17, 29})  # of a send, whoever leads and whenever it comes
 
 Show: TypeAlias = Callable[[RemotingCommand], str]
 
@@ -254,15 +256,22 @@ class Drill:
         """Send once, as an operation of its own; return the answer of success.
 
         `queue_id` -1: the broker chooses. The operation is `info` all the same: the topic may be
-        one that nobody drains, so that its drill alone says what has to stand there. Raises Unsure
-        where there was no such answer, EndedError.
+        one that nobody drains, so that its drill alone says what has to stand there. Where a broker
+        finds something wrong with the request, that is an answer that was not expected.
+
+        Raises Unsure where there was no answer of success, EndedError.
         """
         if self.ends.is_set():
             raise EndedError
         group, queue = self.queue.broker_name, None if queue_id < 0 else queue_id
         rows = [row_of_message(each, broker_group=group, queue=queue) for each in messages]
         with self._actor.operation(
-            "send", broker_group=group, topic=messages[0].topic, queue=queue, messages=rows
+            "send",
+            broker_group=group,
+            topic=messages[0].topic,
+            queue=queue,
+            messages=rows,
+            ref=DRILLS,
         ) as operation:
             try:
                 answer, address = await ask_leader(
@@ -270,21 +279,30 @@ class Drill:
                 )
             except ClientError as error:
                 operation.failed(error)
-                raise Unsure from error
-            fields = answer.ext_fields
-            queue, first = int(fields.get("queueId", -1)), int(fields.get("queueOffset", -1))
-            stored = [
-                row_of_message(each, broker_group=group, queue=queue, offset=first + place)
-                for place, each in enumerate(messages)
-            ]
-            operation.complete(
-                "info",
-                messages=stored,
-                queue=queue,
-                error="its drill reads it back",
-                node=self._context.node(address),
-            )
-        return answer
+                code = error.code if isinstance(error, BrokerRefusedError) else None
+                if code not in _REFUSALS:
+                    raise Unsure from error
+            else:
+                fields = answer.ext_fields
+                queue, first = int(fields.get("queueId", -1)), int(fields.get("queueOffset", -1))
+                stored = [
+                    row_of_message(each, broker_group=group, queue=queue, offset=first + place)
+                    for place, each in enumerate(messages)
+                ]
+                operation.complete(
+                    "info",
+                    messages=stored,
+                    queue=queue,
+                    error="its drill reads it back",
+                    node=self._context.node(address),
+                )
+                return answer
+        self.record(
+            f"send of {len(messages)} to queue {queue_id} of {messages[0].topic}",
+            expected="0",
+            answered=str(code),
+        )
+        raise Unsure
 
     def record(self, what: str, *, expected: str, answered: str) -> None:
         """Record an answer that is there already. Raises Unsure where another was expected."""

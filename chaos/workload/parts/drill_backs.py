@@ -3,7 +3,7 @@ and from there to the dead letters.
 
 Place in the data path: `drills` makes one with each new group; CONSUMER_SEND_MSG_BACK, and pulls of
 `%RETRY%group` and `%DLQ%group`, whose contents are known beforehand: which message, how often it
-was tried, where it comes from at first.
+was tried, where it comes from at first, what it brings for whoever consumes it.
 
 Source: RocketMQ AbstractSendMessageProcessor.consumerSendMsgBack; C6 to C8 judge push consumers.
 """
@@ -16,6 +16,7 @@ from typing import Final
 
 from chaos.workload.messages import PROPERTY_VALUE
 from chaos.workload.parts.drill import Drill, Stored, Unsure, records_of
+from chaos.workload.parts.drill_brought import brought, brought_by
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.group_topics import DLQ_PREFIX, RETRY_PREFIX
@@ -114,7 +115,10 @@ class BackDrill:
         topic = self.drill.queue.topic
         first = one.offset_msg_id[-16:]
         origin = f"{topic},{first}" if is_dead else "None,None"
-        return f"{offset}:{one.value} tried {tries} of {topic},{first}, dead of {origin}"
+        return (
+            f"{offset}:{one.value} tried {tries} of {topic},{first}, dead of {origin}"
+            f" {brought_by(one)}"
+        )
 
 
 def _position(one: Stored) -> int:
@@ -134,7 +138,7 @@ def _show(answer: RemotingCommand) -> str:
         )
         shown.append(
             f"{record.queue_offset}:{properties.get(PROPERTY_VALUE)} tried {record.reconsume_times}"
-            f" of {first}, dead of {dead}"
+            f" of {first}, dead of {dead} {brought(properties)}"
         )
     return " ".join([str(answer.code), *shown])
 

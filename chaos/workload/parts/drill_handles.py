@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 from client.message import MessageQueue
 from remoting.protocol.command import RemotingCommand
 
 __all__ = ["Handle", "ack_body"]
+
+ENTRY: Final = 10  # offsets that an entry may reach over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +73,22 @@ class Handle:
 
 
 def ack_body(queue: MessageQueue, group: str, pairs: Sequence[tuple[int, Handle]]) -> bytes:
-    """Write the body of an acknowledgement of messages of one pop. `pairs` are not empty."""
-    handle = pairs[0][1]
-    start = min(offset for offset, _ in pairs)
-    bits = sum(1 << (offset - start) for offset, _ in pairs)
+    """Write the body of an acknowledgement of messages, an entry for each pop that they are of, and
+    for each few of its offsets."""
+    entries: dict[tuple[Handle, int], set[int]] = {}
+    for offset, handle in pairs:
+        entries.setdefault((handle, offset // ENTRY), set()).add(offset)
+    acks = [_ack(queue, group, handle, offsets) for (handle, _), offsets in entries.items()]
+    return json.dumps({"brokerName": queue.broker_name, "acks": acks}).encode()
+
+
+def _ack(
+    queue: MessageQueue, group: str, handle: Handle, offsets: Collection[int]
+) -> dict[str, object]:
+    start = min(offsets)
+    bits = sum(1 << (offset - start) for offset in offsets)
     size = (bits.bit_length() + 7) // 8
-    ack = {
+    return {
         "c": group,
         "t": queue.topic,
         "r": "0",
@@ -87,4 +99,3 @@ def ack_body(queue: MessageQueue, group: str, pairs: Sequence[tuple[int, Handle]
         "it": handle.invisible_ms,
         "b": base64.b64encode(bits.to_bytes(size, "little")).decode(),
     }
-    return json.dumps({"brokerName": queue.broker_name, "acks": [ack]}).encode()

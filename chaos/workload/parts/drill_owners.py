@@ -26,7 +26,7 @@ from client.connection.instance import ClientInstance
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["LEASE_MS", "LockDrill", "MemberDrill", "Notices"]
+__all__ = ["LEASE_MS", "LockDrill", "MemberDrill", "Notices", "show_locked"]
 
 BEATS_PER_SILENCE: Final = 5
 PAUSE_S_MIN: Final = 0.2
@@ -302,7 +302,7 @@ class LockDrill:
             {},
             body=self._body(client, queues),
             expected=f"0 {got}",
-            show=_show_locked,
+            show=show_locked,
             changes=True,
         )
         for queue in got:
@@ -324,10 +324,10 @@ class LockDrill:
             RequestCode.LOCK_BATCH_MQ,
             [({}, self._body(client, queues)) for client in clients],
             expected=[f"0 {queues}", "0 []"],
-            show=_show_locked,
+            show=show_locked,
         )
         for client, answer in zip(clients, answers, strict=True):
-            if _show_locked(answer) != "0 []":
+            if show_locked(answer) != "0 []":
                 self._owners |= dict.fromkeys(queues, client)
                 self._locked_s |= dict.fromkeys(queues, begun_s)
 
@@ -361,7 +361,7 @@ def _show_members(answer: RemotingCommand) -> str:
     return " ".join(sorted(names))
 
 
-def _show_locked(answer: RemotingCommand) -> str:
+def show_locked(answer: RemotingCommand) -> str:
     if answer.code != 0:
         return str(answer.code)
     rows = json.loads(answer.body or b"{}").get("lockOKMQSet") or []

@@ -19,6 +19,7 @@ from typing import Final
 
 from chaos.workload.parts.drill import Drill, Stored, Unsure, values_of
 from chaos.workload.parts.drill_handles import Handle, ack_body
+from chaos.workload.parts.drill_pop_answers import pop_ms, show_peek, show_pop
 from chaos.workload.parts.drill_queues import numbered
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -32,6 +33,7 @@ HELD_MS: Final = 50  # for which a question is held that finds nothing
 COUNT_MAX: Final = 5
 STEPS: Final = (4, 12)
 TWICE_SHARE: Final = 0.2
+ALL_SHARE: Final = 0.4
 LAST_SHARE: Final = 0.3  # of the rounds of a group without order end its drill
 _NOTHING: Final = "210"  # POLLING_TIMEOUT
 _HELD_NO_MORE: Final = "208"
@@ -80,6 +82,7 @@ class PopDrill:
             self._ack_twice,
             self._ack_batch,
             self._ack_used,
+            self._ack_used_batch,
             self._change,
             self._peek,
             self._notify,
@@ -130,7 +133,7 @@ class PopDrill:
             RequestCode.POP_MESSAGE,
             self._pop_fields(count, attempt),
             expected=self._found(found, left, counts) if found else _NOTHING,
-            show=_show_pop,
+            show=show_pop,
             changes=True,
             is_calm=is_visible,
         )
@@ -144,7 +147,7 @@ class PopDrill:
         if self._is_order:
             if before is not None:
                 self._used += [
-                    pair for pair in before.held.items() if pair[1].pop_ms != int(_pop_ms(answer))
+                    pair for pair in before.held.items() if pair[1].pop_ms != int(pop_ms(answer))
                 ]
             self._set = _Set(attempt=attempt, held=handles, done=set(), counts=counts)
         else:
@@ -169,10 +172,10 @@ class PopDrill:
             RequestCode.POP_MESSAGE,
             [(self._pop_fields(count, attempt), b"") for attempt in attempts],
             expected=expected,
-            show=_show_pop,
+            show=show_pop,
         )
         for attempt, answer in zip(attempts, answers, strict=True):
-            share = shares[expected.index(_show_pop(answer))]
+            share = shares[expected.index(show_pop(answer))]
             if not share:
                 continue
             handles = {
@@ -237,11 +240,9 @@ class PopDrill:
 
     async def _ack(self) -> None:
         """Acknowledge one."""
-        one = self._one_held()
-        if one is None:
-            return
-        await self._ask_ack(*one, what="ack")
-        self._acked([one])
+        if one := self._one_held():
+            await self._ask_ack(*one, what="ack")
+            self._acked([one])
 
     async def _ack_twice(self) -> None:
         """Acknowledge one by two requests at one time."""
@@ -267,14 +268,15 @@ class PopDrill:
                 self._set = None
 
     async def _ack_batch(self) -> None:
-        """Acknowledge all that one pop gave, in one request."""
+        """Acknowledge all that one pop gave, or all that is held, in one request."""
         one = self._one_held()
         if one is None:
             return
         held = self._held if self._set is None else _left(self._set)
-        pairs = sorted(pair for pair in held.items() if pair[1].pop_ms == one[1].pop_ms)
+        is_all = self._rng.random() < ALL_SHARE
+        pairs = [pair for pair in held.items() if is_all or pair[1].pop_ms == one[1].pop_ms]
         await self.drill.ask(
-            f"ack {[offset for offset, _ in pairs]} of {self._group}",
+            f"ack {sorted(offset for offset, _ in pairs)} of {self._group}",
             RequestCode.BATCH_ACK_MESSAGE,
             {},
             body=ack_body(self.drill.queue, self._group, pairs),
@@ -292,6 +294,7 @@ class PopDrill:
         if offset in held and held[offset].pop_ms == handle.pop_ms:
             return  # popped again in the same millisecond
         await self._ask_ack(offset, handle, what="ack again")
+        await self._hold_held(offset)
         beyond = self.drill.end + 1 + self._rng.randrange(3)
         await self.drill.ask(
             f"ack {beyond} of {self._group}, beyond the end",
@@ -300,6 +303,40 @@ class PopDrill:
             expected=_HELD_NO_MORE,
             changes=True,
         )
+
+    async def _ack_used_batch(self) -> None:
+        """Acknowledge in one request, by a pop time that counts no more, what it was of, and all
+        that is held since another pop or change: it has no effect."""
+        held = self._held if self._set is None else _left(self._set)
+        counting = {handle.pop_ms for handle in held.values()}
+        used = [pair for pair in self._used if pair[1].pop_ms not in counting]
+        if not used:
+            return
+        offset, handle = self._rng.choice(used)
+        others = [at for at in held if at != offset]
+        # Fewer than are held, or more: a broker goes through whichever are less.
+        named, batch = {offset}, [(offset, handle)]
+        if self._rng.random() < 0.5:
+            named |= {*others, *range(self._rng.randint(0, self.drill.end))}
+            batch = [(at, handle) for at in named] + [pair for pair in used if pair[0] not in named]
+        await self.drill.ask(
+            f"ack {sorted(at for at, _ in batch)} of {self._group}, by pops that count no more",
+            RequestCode.BATCH_ACK_MESSAGE,
+            {},
+            body=ack_body(self.drill.queue, self._group, batch),
+            expected="0",
+            changes=True,
+        )
+        for at in sorted(named & held.keys())[:2]:
+            await self._hold_held(at)
+
+    async def _hold_held(self, offset: int) -> None:
+        """Change the time of what is held, if it is: what was acknowledged can't be changed."""
+        handle = self._held.get(offset)
+        if handle is not None and self._set is None:
+            changed = await self._ask_change(offset, handle, INVISIBLE_MS, expected="0")
+            self._held[offset] = Handle.of_change(changed, handle)
+            self._used.append((offset, handle))
 
     async def _ask_ack(self, offset: int, handle: Handle, *, what: str) -> None:
         await self.drill.ask(
@@ -389,7 +426,7 @@ class PopDrill:
             RequestCode.PEEK_MESSAGE,
             self.drill.place(consumerGroup=self._group, maxMsgNums=count),
             expected=expected,
-            show=_show_peek,
+            show=show_peek,
             is_calm=True,
         )
 
@@ -461,39 +498,3 @@ class PopDrill:
 def _left(held: _Set) -> dict[int, Handle]:
     """Return what of a set is not acknowledged."""
     return {offset: handle for offset, handle in held.held.items() if offset not in held.done}
-
-
-def _pop_ms(answer: RemotingCommand) -> str:
-    return answer.ext_fields.get("popTime", "0")
-
-
-def _show_pop(answer: RemotingCommand) -> str:
-    if answer.code != 0:
-        return str(answer.code)
-    field = answer.ext_fields.get
-    text = (
-        f"0 {values_of(answer)} from {field('startOffsetInfo')} at {field('msgOffsetInfo')},"
-        f" {field('restNum')} left, hidden {field('invisibleTime')} in {field('reviveQid')}"
-    )
-    again = sorted(
-        (int(name.partition("%")[2]), count)
-        for _, name, count in (each.split(" ") for each in _parts(field("orderCountInfo")))
-        if name.startswith("qo")
-    )
-    if not again:
-        return text
-    return f"{text}, again {' '.join(f'{at}x{count}' for at, count in again)}"
-
-
-def _parts(text: str | None) -> list[str]:
-    return [each for each in (text or "").split(";") if each.count(" ") == 2]
-
-
-def _show_peek(answer: RemotingCommand) -> str:
-    field = answer.ext_fields.get
-    left = f"{field('restNum')} left"
-    if answer.code != 0:
-        return f"{answer.code} nothing, {left}"
-    return (
-        f"0 {values_of(answer)} from {field('startOffsetInfo')} at {field('msgOffsetInfo')}, {left}"
-    )

@@ -49,9 +49,12 @@ class ProgressDrill:
         self._committed: dict[int, int] = {}
         self._pulled: dict[int, int] = {}
         self._pulled_at: str | None = None  # the node that knows of the pulls
+        self._is_sending = False
 
     async def run(self) -> None:
         """Change something of everything, and ask for all figures. Raises Unsure, EndedError."""
+        if self._is_sending:
+            raise Unsure  # it was ended between a send and the times of what was sent
         await self._change_topic()
         for queue_id in range(self._write):
             if self._rng.random() < 0.6:
@@ -101,6 +104,7 @@ class ProgressDrill:
         count = self._rng.randint(*SENT)
         times = self._stored.setdefault(queue_id, [])
         begin = len(times)
+        self._is_sending = True
         await self.drill.ask(
             f"send {count} messages to queue {queue_id} of {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
@@ -128,6 +132,7 @@ class ProgressDrill:
         if answer is None:
             raise Unsure
         times += [record.store_timestamp_ms for record in records_of(answer)]
+        self._is_sending = False
 
     async def _pull(self, queue_id: int) -> None:
         """Pull as the group, which is then known to be so far."""

@@ -19,6 +19,7 @@ from typing import Final
 from chaos.workload.messages import PROPERTY_VALUE
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure, records_of
+from chaos.workload.parts.drill_brought import brought, brought_by
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.group_topics import DLQ_PREFIX, RETRY_PREFIX
@@ -238,7 +239,7 @@ class SettingsDrill:
         if wait_s > WITHIN_S:
             await self._wait(wait_s - WITHIN_S)
             await self._read_retries()
-        self._retried.append(f"{one.value} tried {tries}")
+        self._retried.append(_expected(one, tries))
         await self._wait(min(wait_s, WITHIN_S) + LATE_S)
         return max(await self._read_retries())  # what was stored last
 
@@ -263,7 +264,7 @@ class SettingsDrill:
         return list(found)
 
     async def _hold_dead(self, one: Stored, tries: int) -> None:
-        self._dead.append(f"{one.value} tried {tries}")
+        self._dead.append(_expected(one, tries))
         await self._read_dead()
         places = enumerate(each.partition(" ")[0] for each in self._dead)
         own = [f"{offset}:{value}" for offset, value in places if value == one.value]
@@ -292,7 +293,7 @@ class SettingsDrill:
         if at is None or at >= self.drill.end:
             return
         one = self.drill.stored[at]
-        await self._pop("*", f"0, {one.value} tried 0")
+        await self._pop("*", f"0, {_expected(one, 0)}")
         self._pops_at = at + 1
         for tries in range(1, TRIES_MAX + 1):
             await self._wait(WITHIN_S)
@@ -301,7 +302,7 @@ class SettingsDrill:
                 return
             await self._read_dead()
             # By a tag that no message has: retries come all the same, and nothing else.
-            await self._pop("none", f"0, {one.value} tried {tries}")
+            await self._pop("none", f"0, {_expected(one, tries)}")
             self._pops_at = None  # the queue's end, which moves
         raise Unsure  # it comes again in the middle of something else
 
@@ -364,7 +365,11 @@ class SettingsDrill:
 
 
 def _described(properties: dict[str, str], tries: int) -> str:
-    return f"{properties.get(PROPERTY_VALUE)} tried {tries}"
+    return f"{properties.get(PROPERTY_VALUE)} tried {tries} {brought(properties)}"
+
+
+def _expected(one: Stored, tries: int) -> str:
+    return f"{one.value} tried {tries} {brought_by(one)}"
 
 
 def _show_described(answer: RemotingCommand) -> str:

@@ -3,9 +3,9 @@ it should answer.
 
 Place in the data path: each runner has a queue to itself, into which it sends; in turns it has
 drills of POP, pulls, offsets, queries, repeated sends, recalls and locks run on (`drill_pops`,
-`drill_queues`, `drill_owners`); beside them there are members of groups that stay for a while. A
-drill goes on with what it knows in a later round, behind whatever faults and restarts there were;
-where it is unsure, another takes its place.
+`drill_queues`, `drill_owners`); beside them there are members of groups that stay for a while, and
+topics that change (`drill_topics`). A drill goes on with what it knows in a later round, behind
+whatever faults and restarts there were; where it is unsure, another takes its place.
 
 Invariants: nobody else sends to the topic, so that a queue holds what its runner had acknowledged;
 a send is repeated until it is acknowledged, before anything else is asked; when a queue holds
@@ -39,6 +39,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
+from chaos.workload.parts.drill_brought import draw_brought
 from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
@@ -56,6 +57,7 @@ from chaos.workload.parts.drill_sends import SendDrill
 from chaos.workload.parts.drill_settings import SettingsDrill
 from chaos.workload.parts.drill_stretches import StretchDrill
 from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
+from chaos.workload.parts.drill_topics import TopicDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.connection.send_codec import prepare_message
@@ -69,6 +71,7 @@ __all__ = ["SPEC"]
 NAME: Final = "drills"
 MEMBERS: Final = f"{NAME}-members"
 SETTINGS: Final = f"{NAME}-settings"
+TOPICS: Final = f"{NAME}-topics"
 PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
@@ -95,6 +98,7 @@ OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have furthe
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
 MEMBERS_PAUSE_S: Final = 0.5
+MORE_PAUSE_S: Final = 0.4
 LAST_S: Final = 10.0  # for which the last questions may take at most
 
 
@@ -130,7 +134,8 @@ class DrillsPart:
                 )
                 runners.append(runner)
                 tasks.create_task(self._count(runner.run(stop)))
-            tasks.create_task(self._have_settings(runners[0], stop, drained))
+            for name, make in ((SETTINGS, SettingsDrill), (TOPICS, TopicDrill)):
+                tasks.create_task(self._have_more(name, make, runners[0], stop, drained))
             tasks.create_task(self._have_members(stop, drained))
 
     async def _count(self, work: Coroutine[None, None, None]) -> None:
@@ -177,12 +182,17 @@ class DrillsPart:
                     if drained.is_set():
                         return
 
-    async def _have_settings(
-        self, runner: _Runner, stop: asyncio.Event, drained: asyncio.Event
+    async def _have_more(
+        self,
+        name: str,
+        make: Callable[[Drill, str], _Kind],
+        runner: _Runner,
+        stop: asyncio.Event,
+        drained: asyncio.Event,
     ) -> None:
-        """Have groups with settings of their own read what a runner has sent, on until
-        `drained`."""
-        slot, context = self._kit.slots[SETTINGS], self._kit.context
+        """Have drills of one kind beside the runners, which may read what one of them has sent, on
+        until `drained`."""
+        slot, context = self._kit.slots[name], self._kit.context
         client = slot.next_client()
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
@@ -203,9 +213,9 @@ class DrillsPart:
                     while not drill.stored:
                         if await sleep_until_set(drained, RETRY_S):
                             return
-                    await SettingsDrill(drill, f"{SETTINGS}-group-{number}").run()
+                    await make(drill, f"{name}-group-{number}").run()
                 except Unsure:
-                    await sleep_until_set(drained, RETRY_S)
+                    await sleep_until_set(drained, MORE_PAUSE_S)
                 except EndedError:
                     if drained.is_set():
                         return
@@ -402,7 +412,9 @@ class _Runner:
             )
 
     def _make(self, producer: Producer) -> Message:
-        return self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
+        message = self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
+        message.properties = {**message.properties, **draw_brought(self._rng)}
+        return message
 
     async def _until_acked(
         self, producer: Producer, message: Message, stop: asyncio.Event
@@ -469,6 +481,7 @@ SPEC: Final = PartSpec(
     slots=lambda section: [
         MEMBERS,
         SETTINGS,
+        TOPICS,
         *(f"{NAME}-{n}" for n in range(int(section.runners))),
     ],
     make=DrillsPart,

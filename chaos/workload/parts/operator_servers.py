@@ -5,10 +5,11 @@ Place in the data path: PUT/GET/DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE,
 UPDATE/GET_NAMESRV_CONFIG, WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER at each name
 server.
 
-Invariants: each entry is asked for by its name and in the list of its namespace; the right to write
-is taken only when everybody else has ended, since all topics of the group lose it; an answer about
-it counts only where the group's topics kept their version all the while, for a changed registration
-gives the right back.
+Invariants: each entry is asked for by its name or in the list of its namespace; some are put once
+and deleted once, and asked for on, behind whatever restarts; the right to write is taken only when
+everybody else has ended, since all topics of the group lose it; an answer about it counts only
+where the group's topics kept their version all the while, for a changed registration gives the
+right back.
 
 Source: RocketMQ KVConfigManager, WipeWritePermSubCommand, RouteInfoManager.wipeWritePermOfBroker.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -37,6 +38,9 @@ __all__ = ["ServerKeeper", "WriteRight"]
 TIMEOUT_MS: Final = 3_000
 _NAMESPACES: Final = ("operator-a", "operator-b")
 _KEYS: Final = ("one", "two")
+_KEPT: Final = "operator-kept"
+KEPT_MAX: Final = 16
+PUT_LAST_SHARE: Final = 0.3
 _CHANGES: Final = 3
 _SETTING: Final = "waitSecondsForService"
 _NOT_FOUND: Final = ResponseCode.QUERY_NOT_FOUND.value
@@ -58,6 +62,8 @@ class ServerKeeper:
         self._place = place
         self._rng = rng
         self._number = 0
+        self._kept: list[str] = []  # keys of entries that were put once
+        self._live: list[str] = []  # those that were not deleted since
 
     async def step(self) -> None:
         """Change the setting and some entries, and ask for them and others after each."""
@@ -66,7 +72,28 @@ class ServerKeeper:
         for _ in range(_CHANGES):
             await self._change_entry(self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS))
             await self._ask_entry(self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS))
-            await self._ask_list(self._rng.choice(_NAMESPACES))
+            await self._ask_list(self._rng.choice(_NAMESPACES), _KEYS)
+        await self._change_kept()
+        if self._kept:
+            await self._ask_list(_KEPT, self._kept)
+
+    async def _change_kept(self) -> None:
+        """Put an entry that is deleted once, and delete one of those: whichever is done last is the
+        last thing that a name server has done before it is asked for the next, or killed."""
+        live, is_put_last = list(self._live), self._rng.random() < PUT_LAST_SHARE
+        if not is_put_last:
+            await self._put_kept()
+        if live:  # without the new one: a rule takes what is done in one moment for concurrent
+            self._live.remove(gone := self._rng.choice(live))
+            await self._store(_KEPT, gone, ABSENT)
+        if is_put_last:
+            await self._put_kept()
+
+    async def _put_kept(self) -> None:
+        if len(self._kept) < KEPT_MAX:
+            self._kept.append(f"kept-{len(self._kept)}")
+            self._live.append(self._kept[-1])
+            await self._store(_KEPT, self._kept[-1], f"value of {self._kept[-1]}")
 
     def _key(self, what: str) -> str:
         return f"{what} {self._place.name}"
@@ -74,6 +101,10 @@ class ServerKeeper:
     async def _change_entry(self, namespace: str, key: str) -> None:
         self._number += 1
         value = ABSENT if self._rng.random() < 0.35 else f"value {self._number}; äöü=1"
+        await self._store(namespace, key, value)
+
+    async def _store(self, namespace: str, key: str, value: str) -> None:
+        """Put an entry, or delete it."""
         fields = {"namespace": namespace, "key": key}
         code = RequestCode.DELETE_KV_CONFIG
         if value != ABSENT:
@@ -116,8 +147,8 @@ class ServerKeeper:
 
         await self._record.ask([name], send, how="entry")
 
-    async def _ask_list(self, namespace: str) -> None:
-        names = {self._key(f"entry {namespace} {key}"): key for key in _KEYS}
+    async def _ask_list(self, namespace: str, keys: Sequence[str]) -> None:
+        names = {self._key(f"entry {namespace} {key}"): key for key in keys}
         command = RemotingCommand(
             code=RequestCode.GET_KVLIST_BY_NAMESPACE, ext_fields={"namespace": namespace}
         )

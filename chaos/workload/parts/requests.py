@@ -43,6 +43,12 @@ from chaos.workload.messages import (
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.request_answers import (
+    WHOLE_REQUEST,
+    body_of_answer,
+    brought_by_request,
+    value_of_answer,
+)
 from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup
 from chaos.workload.same_loop import through_blocking
 from client.blocking.sync_clients import SyncProducer
@@ -81,7 +87,6 @@ REDELIVERY_MS: Final = 500
 EARLY_MS: Final = 50  # by which a loop may count otherwise than the client's clock
 LATE_MS: Final = 200  # beside what the loop itself is late
 SELECTOR_SHARE: Final = 0.3
-_GARBLED_MAX: Final = 100  # bytes that are told of a body that is no answer's
 
 
 class _Asker:
@@ -399,6 +404,9 @@ class _Listener:
         self._responder = responder
         self._client = client
         self._replier = replier
+        self._expectations = Expectations(
+            responder._context.history, client=client, client_group=responder._group.name
+        )
         self._actors: dict[tuple[MessageQueue, str], Actor] = {}
         self._numbers = itertools.count()
 
@@ -427,6 +435,12 @@ class _Listener:
             # Who asked may be gone, or have given up: the request is consumed all the same.
             is_mute = rng.random() < section.mute_share
             error = None if is_mute else await self._reply(message, row.value, answer)
+            self._expectations.hold(
+                f"what a request brings that was tried {message.reconsume_times} times",
+                expected=WHOLE_REQUEST,
+                answered=brought_by_request(message.properties),
+                queue=queue,
+            )
             operation.complete(outcome, error=error)
         now_s = asyncio.get_running_loop().time()
         if outcome == "fail":
@@ -460,20 +474,6 @@ class _Listener:
                 client_group=responder._group.name,
             )
         return actor
-
-
-def body_of_answer(answer: str) -> bytes:
-    """Return the body of the answer with this value; `-of-SIZE` at its end makes it so large."""
-    value, _, size = answer.partition("-of-")
-    text = f"{value}-of-{size}\n".encode() if size else answer.encode()
-    return text + b"=" * (int(size) - len(text)) if size else text
-
-
-def value_of_answer(body: bytes) -> str:
-    """Return the value of the answer with this body; what is no answer's body, as it is."""
-    value = body.partition(b"\n")[0].decode(errors="backslashreplace")
-    whole = "-of-" not in value or body == body_of_answer(value)
-    return value if whole else f"{body[:_GARBLED_MAX]!r}, {len(body)} bytes"
 
 
 def _asker_slots(section: RequestsSection) -> list[str]:

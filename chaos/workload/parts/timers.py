@@ -26,7 +26,6 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from chaos.scenario.part_sections import TimersSection
@@ -42,6 +41,7 @@ from chaos.workload.messages import (
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.timer_delays import LEVELS_S, Delay, odd_delay
 from chaos.workload.parts.timer_queries import DELIVERED_MAX, find_some
 from chaos.workload.pull_reader import PullReader
 from client.connection.instance import ClientInstance
@@ -68,28 +68,15 @@ LOST_MS: Final = 6_000  # below the patience, after which the run goes on withou
 RECALLS_MAX: Final = 256
 RECALL_REPEAT_SHARE: Final = 0.1
 NEAR_MS: Final = 80  # a late recall is begun so much before its time, or as much behind it
-LEVELS_S: Final = (1, 5, 10, 30)
 LOCAL_S_MAX: Final = 1.2  # for which a local transaction works, between half and decision
 LEFT_SHARE: Final = 0.25  # of the halves wait for the broker to ask about them
 NOON_SHARE: Final = 0.6  # of the timers that name a time are sent with others for that very time
+ROW_SHARE: Final = 0.2  # of those of a level are sent in a row
 NOON_MAX: Final = 4
+TOGETHER_S: Final = 0.8  # within which they are sent
 LARGE_SHARE: Final = 0.05  # of the messages, of which brokers deliver few at a time
 LARGE_BYTES: Final = 600_000
 ODD_SHARE: Final = 0.12  # of the delays are none, or several at once
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Delay:
-    """A message's delay as its properties tell it, and the seconds from its send to its time."""
-
-    properties: Mapping[str, str]
-    seconds: float
-
-    @property
-    def time(self) -> int | None:
-        """Return the time told, in Unix milliseconds; None where a delay counts."""
-        told = list(self.properties)
-        return int(self.properties[told[0]]) if told == [PropertyName.TIMER_DELIVER_MS] else None
 
 
 class TimersPart:
@@ -189,32 +176,6 @@ class TimersPart:
             await sender.run(stop)
 
 
-def _odd_delay(rng: random.Random) -> _Delay:
-    """Draw what delays nothing, or several delays, of which the first in RocketMQ's order counts:
-    the level, seconds, milliseconds, the time."""
-    past = str(wall_ms() - rng.choice((0, 1, 1_000, 86_400_000)))
-    nothing: tuple[Mapping[str, str], ...] = (
-        {PropertyName.DELAY: "0"},
-        {PropertyName.TIMER_DELAY_MS: "0"},
-        {PropertyName.TIMER_DELAY_MS: "-500"},
-        {PropertyName.TIMER_DELAY_SEC: "0"},
-        {PropertyName.TIMER_DELIVER_MS: past},
-    )
-    if rng.random() < 0.5:
-        return _Delay(properties=rng.choice(nothing), seconds=0.0)
-    soon = str(wall_ms() + 20)
-    several: tuple[tuple[Mapping[str, str], float], ...] = (
-        ({PropertyName.DELAY: "1", PropertyName.TIMER_DELAY_MS: "20"}, LEVELS_S[0]),
-        ({PropertyName.DELAY: "1", PropertyName.TIMER_DELIVER_MS: soon}, LEVELS_S[0]),
-        ({PropertyName.TIMER_DELAY_SEC: "1", PropertyName.TIMER_DELAY_MS: "20"}, 1.0),
-        ({PropertyName.TIMER_DELAY_SEC: "1", PropertyName.TIMER_DELIVER_MS: soon}, 1.0),
-        ({PropertyName.TIMER_DELAY_MS: "900", PropertyName.TIMER_DELIVER_MS: soon}, 0.9),
-        ({PropertyName.DELAY: "0", PropertyName.TIMER_DELAY_MS: "900"}, 0.9),
-    )
-    properties, seconds = rng.choice(several)
-    return _Delay(properties=properties, seconds=seconds)
-
-
 class _Decided:
     """The halves that are to be committed, by UNIQ_KEY: nobody is told so before."""
 
@@ -252,6 +213,7 @@ class _Sender:
         self._actor = self._new_actor(client)
         self._recallers: list[Actor] = []
         self._recaller_count = 0
+        self._large_kinds: set[bool] = set()  # of which large ones were sent together
         self._maker = MessageMaker(
             prefix=client, body_bytes=self._context.scenario.workload.body_bytes, rng=rng
         )
@@ -266,9 +228,10 @@ class _Sender:
                 await self._part.find_one(self._producer.instance, self._rng)
                 delay = self._next_delay()
                 count = self._draw_count(delay)
+                is_large = self._are_large(delay, count)
                 victim = self._rng.randrange(count)  # one of several for one time is recalled
                 for place in range(count):
-                    message = self._next_message(delay)
+                    message = self._next_message(delay, is_large=is_large)
                     queue = self._rng.choice(self._queues)
                     sent, due_s = await self._send_with_retries(message, queue, delay, stop)
                     if sent is not None and sent.recall_handle is not None and not recalls.locked():
@@ -279,25 +242,34 @@ class _Sender:
                             recall = self._recall_later(recalls, sent, value, begin_s, stop)
                             tasks.create_task(recall)
 
-    def _draw_count(self, delay: _Delay) -> int:
-        """Draw how many messages are sent with this delay: to one time, at noon, there are more."""
-        if delay.time is None or self._rng.random() >= NOON_SHARE:
-            return 1
-        return self._rng.randint(2, NOON_MAX)
+    def _draw_count(self, delay: Delay) -> int:
+        """Draw how many messages are sent with this delay: to one time, at noon, there are more,
+        and now and then a level has some in a row."""
+        share = NOON_SHARE if delay.time is not None else ROW_SHARE * delay.has_level
+        return self._rng.randint(2, NOON_MAX) if self._rng.random() < share else 1
+
+    def _are_large(self, delay: Delay, count: int) -> bool:
+        """Return whether all of `count` messages for one time, or in a row, are large: so are the
+        first ones of either kind that wait until all of them are there, and now and then others."""
+        if count == 1 or delay.seconds < TOGETHER_S:
+            return False
+        is_first = delay.has_level not in self._large_kinds
+        self._large_kinds.add(delay.has_level)
+        return is_first or self._rng.random() < LARGE_SHARE
 
     def _new_actor(self, root: str) -> Actor:
         return Actor(self._context.history, root=root, client=self._client, client_group=PRODUCERS)
 
-    def _next_delay(self) -> _Delay:
+    def _next_delay(self) -> Delay:
         section, rng = self._section, self._rng
         left_s = self._load_end_s - asyncio.get_running_loop().time()
         if rng.random() < ODD_SHARE:
-            return _odd_delay(rng)
+            return odd_delay(rng)
         if rng.random() < section.after_stop_share:
             seconds = max(0.1, left_s) + rng.uniform(0.2, section.after_stop_ms_max / 1000)
         elif rng.random() < section.level_share:
             level = rng.randrange(section.levels)
-            return _Delay(properties={PropertyName.DELAY: str(level + 1)}, seconds=LEVELS_S[level])
+            return Delay(properties={PropertyName.DELAY: str(level + 1)}, seconds=LEVELS_S[level])
         else:
             seconds = rng.uniform(0.02, section.delay_ms_max / 1000)
         kind = rng.choice(
@@ -309,21 +281,21 @@ class _Sender:
         )
         if kind == PropertyName.TIMER_DELAY_SEC:
             seconds = float(max(1, round(seconds)))
-            return _Delay(properties={kind: str(round(seconds))}, seconds=seconds)
+            return Delay(properties={kind: str(round(seconds))}, seconds=seconds)
         millis = max(1, round(seconds * 1000))
         told = millis if kind == PropertyName.TIMER_DELAY_MS else wall_ms() + millis
-        return _Delay(properties={kind: str(told)}, seconds=millis / 1000)
+        return Delay(properties={kind: str(told)}, seconds=millis / 1000)
 
-    def _next_message(self, delay: _Delay) -> Message:
+    def _next_message(self, delay: Delay, *, is_large: bool) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())
         message = self._maker.make(TOPIC, uniq_key=uniq_key)
-        if self._rng.random() < LARGE_SHARE:
+        if is_large or self._rng.random() < LARGE_SHARE:
             message.body = self._rng.randbytes(LARGE_BYTES)
         message.properties = {**message.properties, **delay.properties}
         return message
 
     async def _send_with_retries(
-        self, message: Message, queue: MessageQueue, delay: _Delay, stop: asyncio.Event
+        self, message: Message, queue: MessageQueue, delay: Delay, stop: asyncio.Event
     ) -> tuple[SendResult | None, float]:
         """Return the acknowledgement, None without one, and the loop time at which it is due."""
         loop = asyncio.get_running_loop()
@@ -347,7 +319,7 @@ class _Sender:
         return None, due_s
 
     async def _send(
-        self, message: Message, queue: MessageQueue, due_ns: int, timeout_ms: int, delay: _Delay
+        self, message: Message, queue: MessageQueue, due_ns: int, timeout_ms: int, delay: Delay
     ) -> tuple[SendResult | None, bool]:
         """Send as one operation; return the acknowledgement, and whether to send once more."""
         value = message.properties[PROPERTY_VALUE]
@@ -386,7 +358,7 @@ class _Sender:
         return (sent if acked else None), not acked
 
     async def _commit(
-        self, message: Message, queue: MessageQueue, timeout_ms: int, delay: _Delay, due_ns: int
+        self, message: Message, queue: MessageQueue, timeout_ms: int, delay: Delay, due_ns: int
     ) -> tuple[SendResult, int]:
         """Send the message as a half, work for a while, and commit it, or leave it to a check.
 
@@ -407,7 +379,7 @@ class _Sender:
             raise ended.error
         return sent, due_ns
 
-    def _decide(self, message: Message, delay: _Delay, due_ns: int) -> int:
+    def _decide(self, message: Message, delay: Delay, due_ns: int) -> int:
         """Have checks answered with a commit from now on; return when the message is due.
 
         A delay is counted from the first commit, a time is what it was.
@@ -420,7 +392,7 @@ class _Sender:
             return due_ns
         return self._context.history.now_ns() + round(delay.seconds * 1e9)
 
-    def _await(self, value: str, delay: _Delay) -> None:
+    def _await(self, value: str, delay: Delay) -> None:
         """Await the value; it is stored by now, if ever, and its delay counts from then."""
         self._awaited.expect(value, asyncio.get_running_loop().time() + delay.seconds)
 

@@ -1,0 +1,54 @@
+"""What messages of drills bring beside their contents: properties that clients set for one another.
+
+Place in the data path: the runners of `drills` send them; where a message comes again, in retries
+and dead letters, it has to bring them still: a request is answered at whichever attempt, a trace
+found by its key. What applications set is in the digest that rule A18 compares. Pure.
+
+Source: RocketMQ MessageConst; RequestResponse (MessageUtil.createReplyMessage).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from chaos.workload.parts.drill import Stored
+from remoting.records.property_names import PropertyName
+
+__all__ = ["brought", "brought_by", "draw_brought"]
+
+_OTHERS: Final = ("BUYER_ID", "INSTANCE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG")
+_KEPT: Final = (
+    *(PropertyName.UNIQ_KEY, PropertyName.WAIT),
+    *(PropertyName.CORRELATION_ID, PropertyName.REPLY_TO_CLIENT, PropertyName.TTL),
+    *_OTHERS,
+)
+_ADDED: Final = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CLUSTER)  # by brokers
+_SHARE: Final = 0.5  # of each kind
+
+
+def draw_brought(rng: random.Random) -> dict[str, str]:
+    """Draw what one message brings: what a request has, and some of the others."""
+    properties = {}
+    if rng.random() < _SHARE:
+        properties = {
+            PropertyName.CORRELATION_ID: f"{rng.getrandbits(64):x}",
+            PropertyName.REPLY_TO_CLIENT: f"nobody@{rng.randrange(1_000)}",
+            PropertyName.TTL: "3000",
+        }
+    others = {name: "true" for name in (*_OTHERS, PropertyName.WAIT) if rng.random() < _SHARE}
+    return properties | others
+
+
+def brought(properties: Mapping[str, str]) -> str:
+    """Return as text what a record brings, and whether it has what brokers add."""
+    kept = [f"{name}={properties[name]}" for name in _KEPT if name in properties]
+    added = sum(name in properties for name in _ADDED)
+    return f"[{' '.join(kept)} and {added} of {len(_ADDED)}]"
+
+
+def brought_by(one: Stored) -> str:
+    """Return what a copy of a message has to bring, whoever made it."""
+    pairs = (text.partition("\x01")[::2] for text in one.command.ext_fields["i"].split("\x02"))
+    return brought(dict(pairs) | dict.fromkeys(_ADDED, ""))
