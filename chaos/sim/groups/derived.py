@@ -13,6 +13,7 @@ tmpfs gives once.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -32,7 +33,8 @@ class DerivedState:
     def __init__(self, store: Path, rng: random.Random) -> None:
         self._store = store
         self._rng = rng
-        self._synced: dict[Path, tuple[int, bytes]] = {}  # inode and bytes
+        # By path: inode, size, and the bytes up to the zeros of its preallocation.
+        self._synced: dict[Path, tuple[int, int, bytes]] = {}
         self.lost_files = 0
 
     def names(self) -> list[str]:
@@ -59,7 +61,8 @@ class DerivedState:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_file() and path.is_relative_to(self._store / _DIRECTORY):
             file = os.fstat(descriptor)
-            self._synced[path] = file.st_ino, os.pread(descriptor, file.st_size, 0)
+            written = os.pread(descriptor, _data_end(descriptor, file.st_size), 0)
+            self._synced[path] = file.st_ino, file.st_size, written.rstrip(b"\0")
 
     def power_failure(self, survival: Survival) -> None:
         if survival is Survival.ALL or not self._store.is_dir():
@@ -72,9 +75,10 @@ class DerivedState:
 
     def _lose(self, path: Path) -> None:
         now = path.read_bytes()
-        inode, then = self._synced.get(path, (None, None))
-        if inode != path.stat().st_ino:
-            then = None
+        inode, size, written = self._synced.get(path, (None, 0, b""))
+        then: bytes | None = None
+        if inode == path.stat().st_ino:
+            then = written.ljust(size, b"\0")
         if now == then:
             return
         self.lost_files += 1
@@ -96,3 +100,17 @@ class DerivedState:
             if self._rng.random() < 0.5:
                 data[start : start + _SECTOR] = then[start : start + _SECTOR][: len(now) - start]
         path.write_bytes(bytes(data))
+
+
+def _data_end(descriptor: int, size: int) -> int:
+    """Return where the file's last data ends: behind it is a hole, which reads as zeros."""
+    place, end = os.lseek(descriptor, 0, os.SEEK_CUR), 0
+    try:
+        while end < size:
+            end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # no more data
+            raise
+    finally:
+        os.lseek(descriptor, place, os.SEEK_SET)
+    return end
