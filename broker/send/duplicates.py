@@ -113,9 +113,9 @@ def require_open_half(replica: Replica, leadership: Leadership, key: str, half: 
     offset = half.queue_offset
     ended = _ENDED.get(replica.state.halves.decision(offset) or "")
     if ended is not None:
-        raise RefusedError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"the transaction of UNIQ_KEY {key} was {ended} already: send the message with another",
+        # Its half is stored, so that this is no "surely not stored" (promise G7).
+        raise maybe_stored(
+            f"the transaction of UNIQ_KEY {key} was {ended} already: send the message with another"
         )
     if leadership.proposer.in_flight_decision(offset) is not None:
         raise maybe_stored(f"the transaction of UNIQ_KEY {key} is about to end")
