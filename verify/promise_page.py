@@ -55,9 +55,9 @@ def _lines() -> Iterator[str]:
         "is judged by all of them too, although PySyncObj itself does not claim them "
         "([decision 11](decisions/0011-what-the-seam-demands.md)); so is every run of another "
         "system. A master with its slaves (`async`, `sync`) promises all of them as long as "
-        "nothing happens, and less once something has happened that its mode, which is replication and "
-        "flush, can't outlive. A check that is not promised is judged and reported all the same: "
-        "it makes no run fail."
+        "nothing happens, and less once something has happened that its mode, which is replication "
+        "and flush, can't outlive. A check that is not promised is judged and reported all the "
+        "same: it makes no run fail."
     )
     yield from _modes()
     yield from _losses()

@@ -77,7 +77,7 @@ class Given:
                     promise=promise,
                     mode=self.mode.name,
                     checks=[check.id for check in without],
-                    is_whole=len(without) == len(of_promise) or self._is_whole(promise, ordered),
+                    is_whole=self._is_whole(promise, ordered),
                     because={hazard.value: self.by_hazard[hazard] for hazard in ordered},
                     lost=self.lost if promise == "G1" else 0,
                     violations={

@@ -148,11 +148,13 @@ class Verdict:
         return {promise: self._of_promise(promise) for promise in PROMISES}
 
     def _of_promise(self, promise: str) -> str:
-        outcome = worst(
-            check.verdict for check in self.checks if check.promise == promise and check.promised
-        )
-        is_given = not any(each.promise == promise and each.is_whole for each in self.not_promised)
-        return outcome.value if is_given or outcome is Outcome.FAIL else NOT_PROMISED
+        checks = [check for check in self.checks if check.promise == promise]
+        promised = [check for check in checks if check.promised]
+        outcome = worst(check.verdict for check in promised)
+        is_gone = any(each.promise == promise and each.is_whole for each in self.not_promised)
+        if outcome is not Outcome.FAIL and (is_gone or (checks and not promised)):
+            return NOT_PROMISED
+        return outcome.value
 
     def as_json(self) -> dict[str, object]:
         told: dict[str, object] = {
