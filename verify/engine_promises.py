@@ -99,7 +99,7 @@ def _checks(text: str) -> frozenset[str]:
 _STALE: Final[Mapping[str, Checks]] = {
     "G3": _checks("A6"),
     "G4": _checks("T6"),
-    "G5": _checks("A12 C9 C14 C19 M9 M17 S5"),
+    "G5": _checks("A12 C9 C14 C19 M9 M17 S5 S8"),
     "G6": ALL,
     "G8": _checks("A14 A16 D5"),
 }
@@ -108,7 +108,7 @@ _SHOWN: Final[Mapping[str, Checks]] = {
     "G2": ALL,
     "G3": _checks("A1 A6 A7 A8 A10 A13 C4 R5"),
     "G4": _checks("T4 T5"),
-    "G5": _checks("A12 C9 C14 C19 R10 R14 S5"),
+    "G5": _checks("A12 C9 C14 C19 R10 R14 S5 S8"),
     "G6": ALL,
 }
 _COMMANDS: Final[Mapping[str, Checks]] = {
@@ -229,7 +229,10 @@ FAULTS: Final[Mapping[str, frozenset[Fault]]] = MappingProxyType(
         ),
         **_names("power-failure power-failure-all", Fault.POWER),
         **_names("fsync-lies", Fault.LIES),
-        **_names("wiped-store old-copy remove-follower remove-leader replace-member", Fault.DISK),
+        **_names(
+            "wiped-store lost-machine old-copy remove-follower remove-leader replace-member",
+            Fault.DISK,
+        ),
         **_names("bit-rot zeroed-page stale-block lost-file", Fault.DAMAGE),
         # The last bytes: what was fsynced of them is damage, the rest as after a power failure.
         "torn-tail": frozenset({Fault.POWER, Fault.DAMAGE}),
