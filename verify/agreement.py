@@ -69,6 +69,7 @@ def _agreed(one: CheckResult, other: CheckResult | None, names: tuple[str, str])
         said = f"{names[0]} and {names[1]} show other witnesses"
     return replace(
         one,
+        promised=True,
         verdict=Outcome.UNKNOWN,
         reason=f"the engines differ, which is a defect of the verifier: {said}",
     )

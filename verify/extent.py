@@ -8,7 +8,7 @@ Source: docs/RUN_FORMAT.md, verdict.json.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,9 +16,10 @@ from verify.catalogue.rule_files import Rule, Stage
 from verify.catalogue.stage_order import stages_behind
 from verify.engines.engine import Engine
 from verify.judge import Judged
+from verify.promised import left_out_by_engine
 from verify.sources.manifest import Manifest
 
-__all__ = ["COVERAGE", "Extent", "extent"]
+__all__ = ["COVERAGE", "Extent", "extent", "make_missing"]
 
 _IN_WINDOWS: Final = "coverage_in_windows"
 _NOT_DRAINED: Final = "coverage_not_drained"
@@ -49,14 +50,8 @@ def extent(
     listed: Collection[str],
 ) -> Extent:
     """Compute the extent. Raises EngineError if the engine can't read a stage."""
-    told: dict[str, Rows] = {}
-    missing = [name for name in COVERAGE if name not in judged.made]
-    for name in stages_behind(missing, stages):
-        if name not in judged.made:  # it was made for a rule already
-            engine.make([stages[name]])
-            judged.made.add(name)
-    for name in COVERAGE:
-        told[name] = engine.table(name)
+    make_missing(engine, judged, COVERAGE, stages)
+    told: dict[str, Rows] = {name: engine.table(name) for name in COVERAGE}
     counts = judged.counts
     total = sum(_number(row["ops"]) for row in counts["op_counts"])
     unknown = sum(_number(row["ops"]) for row in counts["op_counts"] if row["type"] == "info")
@@ -83,8 +78,19 @@ def extent(
     }
     return Extent(
         coverage=coverage,
-        not_shown=_not_shown(manifest, listed, judged.left_out, unknown=unknown),
+        not_shown=_not_shown(manifest, listed, judged, unknown=unknown),
     )
+
+
+def make_missing(
+    engine: Engine, judged: Judged, names: Collection[str], stages: Mapping[str, Stage]
+) -> None:
+    """Make those of the stages that no rule has needed. Raises EngineError."""
+    missing = [name for name in names if name not in judged.made]
+    for name in stages_behind(missing, stages):
+        if name not in judged.made:  # it was made for a rule already
+            engine.make([stages[name]])
+            judged.made.add(name)
 
 
 def _by_two(rows: Rows, one: str, other: str, number: str) -> dict[str, dict[str, int]]:
@@ -121,7 +127,7 @@ def _number(value: object) -> int:
 
 
 def _not_shown(
-    manifest: Manifest, listed: Collection[str], left_out: Sequence[Rule], *, unknown: int
+    manifest: Manifest, listed: Collection[str], judged: Judged, *, unknown: int
 ) -> list[str]:
     """Return plain sentences: what a reader might think was checked, and was not."""
     sentences = [
@@ -133,14 +139,16 @@ def _not_shown(
         for table in ("log", "cq", "raft", "faults")
         if table not in listed
     )
-    if manifest.engine != "raft":
+    if manifest.is_master_slave:
+        sentences.extend(_of_master_and_slaves(manifest, judged.not_about))
+    elif manifest.engine != "raft":
         sentences.append(
             f"The engine {manifest.engine} tells its roles and what was applied, but nothing of "
             "its own log: that entries were durable on a majority before they were acknowledged, "
             "and that votes were given to the right logs, is not shown."
         )
-    if left_out:
-        names = ", ".join(f"{rule.id} ({rule.name})" for rule in left_out)
+    if judged.left_out:
+        names = _named(judged.left_out)
         sentences.append(f"These checks did not apply to the run and were left out: {names}.")
     if manifest.limits is None:
         sentences.append("The run sets no limits: how long it was unavailable is not judged.")
@@ -152,3 +160,17 @@ def _not_shown(
     if unknown:
         sentences.append(f"{unknown} operations ended unknown; either outcome of them is legal.")
     return sentences
+
+
+def _of_master_and_slaves(manifest: Manifest, rules: Sequence[Rule]) -> Iterator[str]:
+    """Yield, by reason, the rules that say nothing of such an engine."""
+    reasons = left_out_by_engine(manifest)
+    for reason in dict.fromkeys(reasons.values()):
+        of_reason = [rule for rule in rules if reasons[rule.id] == reason]
+        yield (
+            f"Nothing is asked of the engine {manifest.engine} by {_named(of_reason)}: {reason}."
+        )
+
+
+def _named(rules: Sequence[Rule]) -> str:
+    return ", ".join(f"{rule.id} ({rule.name})" for rule in rules)

@@ -30,6 +30,7 @@ from verify.engines.engine import (
     Forgetful,
     TableFiles,
 )
+from verify.promised import left_out_by_engine
 from verify.sources.format_tables import TABLES
 from verify.sources.manifest import Manifest
 from verify.sources.manifest_tables import OWN_SYSTEM, manifest_tables
@@ -45,11 +46,13 @@ TRACE_REACH: Final = "trace_reach"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The results of one engine for a run. `counts` are the rows of the stages of counts, `made`
-    names all stages that the engine holds."""
+    """The results of one engine for a run. `left_out` did not apply, `not_about` say nothing of the
+    engine that replicated; `counts` are the rows of the stages of counts, `made` names all stages
+    that the engine holds."""
 
     results: Sequence[CheckResult]
     left_out: Sequence[Rule]
+    not_about: Sequence[Rule]
     counts: Mapping[str, Sequence[Mapping[str, object]]]
     made: set[str]
 
@@ -87,11 +90,20 @@ def judge_run(
         listed=listed,
         own_system=manifest.system == OWN_SYSTEM,
         relations=manifest_tables(manifest, listed),
-        rules=rules,
+        rules=[rule for rule in rules if _is_about(rule, manifest)],
+        not_about=[rule for rule in rules if rule.id in left_out_by_engine(manifest)],
         stages=stages,
         say=say,
         keep=keep,
     )
+
+
+def _is_about(rule: Rule, manifest: Manifest) -> bool:
+    """Return whether a rule says anything of the run's engine."""
+    if rule.id in left_out_by_engine(manifest):
+        return False
+    own_engine = manifest.engine if manifest.system == OWN_SYSTEM else None
+    return not rule.engines or own_engine in rule.engines
 
 
 def _judge(
@@ -102,6 +114,7 @@ def _judge(
     own_system: bool,
     relations: Mapping[str, pa.Table],
     rules: Sequence[Rule],
+    not_about: Sequence[Rule],
     stages: Mapping[str, Stage],
     say: Callable[[str], None],
     keep: Collection[str],
@@ -159,6 +172,7 @@ def _judge(
     return Judged(
         results=results,
         left_out=[rule for rule in rules if rule.id not in shown],
+        not_about=not_about,
         counts=counts,
         made=made,
     )

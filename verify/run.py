@@ -41,12 +41,14 @@ from verify.catalogue.rule_files import (
     read_rules,
     read_stages,
 )
+from verify.engine_promises import Mode
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
 from verify.export.stand_in import refuse_unexported, with_exports
 from verify.export.tables import ExportError
-from verify.extent import COVERAGE, Extent, extent
+from verify.extent import COVERAGE, Extent, extent, make_missing
 from verify.judge import Judged, judge_run
+from verify.promised import PROMISE_STAGES, Given, mode_of, promises_given
 from verify.sources.format_tables import TableError
 from verify.sources.manifest import Manifest, ManifestError, damage, load_manifest
 from verify.sources.run_files import LocalFiles, RunFiles
@@ -245,6 +247,7 @@ def _judged_in(session: SparkSession, work: _Work) -> Verdict:
 
 def _verdict_of(engine: Engine, work: _Work) -> Verdict:
     rules, manifest = work.rules, work.manifest
+    mode = mode_of(manifest)
     judged = judge_run(
         engine,
         work.files,
@@ -252,18 +255,37 @@ def _verdict_of(engine: Engine, work: _Work) -> Verdict:
         rules=rules.rules,
         stages=rules.stages,
         say=work.say,
-        keep=COVERAGE,
+        keep=COVERAGE if mode is None else (*COVERAGE, *PROMISE_STAGES),
     )
     told = extent(engine, judged, manifest, stages=rules.stages, listed=frozenset(manifest.tables))
-    return _verdict(judged, told, engine.name)
+    given = None if mode is None else _given(mode, engine, judged, told, work)
+    return _verdict(judged, told, engine.name, given)
 
 
-def _verdict(judged: Judged, told: Extent, engine: str) -> Verdict:
+def _given(mode: Mode, engine: Engine, judged: Judged, told: Extent, work: _Work) -> Given:
+    """Return what the run's mode promises under what its faults did. Raises EngineError."""
+    make_missing(engine, judged, PROMISE_STAGES, work.rules.stages)
+    return promises_given(
+        mode,
+        effects=judged.counts["fault_counts"],
+        struck=engine.table("struck_nodes"),
+        masters=engine.table("masters"),
+        takeovers=engine.table("takeovers"),
+        lost=int(str(engine.table("acknowledged_lost")[0]["messages"])),
+        in_sync_replicas=work.manifest.in_sync_replicas,
+    )
+
+
+def _verdict(judged: Judged, told: Extent, engine: str, given: Given | None) -> Verdict:
+    checks = judged.results if given is None else given.marked(judged.results)
     return Verdict(
-        checks=judged.results,
+        checks=checks,
         coverage=told.coverage,
         not_shown=told.not_shown,
         engines=(engine,),
+        mode=None if given is None else given.mode.name,
+        lost=None if given is None else given.lost,
+        not_promised=() if given is None else given.not_promised(checks),
     )
 
 
@@ -271,7 +293,15 @@ def _both(first: Verdict, second: Verdict) -> Verdict:
     """Merge both verdicts. Where the coverages differ, the second engine's stands, in doubt."""
     names = (first.engines[0], second.engines[0])
     both = replace(second, checks=agreed(first.checks, second.checks, names=names), engines=names)
-    reason = coverage_difference(first.coverage, second.coverage, names=names)
+    covered = [
+        {
+            **verdict.coverage,
+            "not promised": [each.as_json() for each in verdict.not_promised],
+            "acknowledged lost": verdict.lost,
+        }
+        for verdict in (first, second)
+    ]
+    reason = coverage_difference(*covered, names=names)
     if reason is None:
         return both
     return replace(
@@ -373,7 +403,7 @@ def _first_line(error: Exception) -> str:
 def _summary(verdict: Verdict) -> list[str]:
     judges = f", by {' and '.join(verdict.engines)}" if verdict.engines else ""
     lines = [f"verdict: {verdict.outcome.value}{judges}"]
-    lines += [f"  {name} {outcome.value}" for name, outcome in verdict.promises.items()]
+    lines += [f"  {name} {word}" for name, word in verdict.promises.items()]
     reasons = {check.reason for check in verdict.checks}
     # A reason shared by every check is printed once, under "not shown".
     told = verdict.checks if len(reasons) > 1 or None in reasons else []
@@ -383,5 +413,10 @@ def _summary(verdict: Verdict) -> list[str]:
             line += f", {check.violations} violations, the first: {json.dumps(check.witnesses[0])}"
         if check.reason is not None:
             line += f" ({check.reason})"
+        if not check.promised:
+            line += ", not promised"
         lines.append(line)
+    if verdict.lost:
+        lines.append(f"acknowledged messages lost: {verdict.lost}")
+    lines += [f"not promised: {each.sentence}" for each in verdict.not_promised]
     return [*lines, *(f"not shown: {sentence}" for sentence in verdict.not_shown)]

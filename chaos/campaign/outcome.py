@@ -125,7 +125,9 @@ def read_outcome(
         return RunOutcome(verdict="unknown", reason=why[:_REASON_MAX], **known)
     checks = [check for check in _list(verdict.get("checks")) if isinstance(check, dict)]
     failed = failed_checks(verdict)
-    unknown = [check for check in checks if check.get("verdict") == "unknown"]
+    unknown = [
+        check for check in checks if check.get("verdict") == "unknown" and _is_promised(check)
+    ]
     coverage = _table(verdict.get("coverage"))
     return RunOutcome(
         verdict=word,
@@ -144,9 +146,15 @@ def read_outcome(
 
 
 def failed_checks(verdict: Mapping[str, Any]) -> list[FailedCheck]:
-    """Return the checks of a verdict that failed."""
-    checks = _list(verdict.get("checks"))
-    return [_failed(_table(check)) for check in checks if _table(check).get("verdict") == "fail"]
+    """Return the checks of a verdict that failed, of those that the run's engine promises."""
+    checks = [_table(check) for check in _list(verdict.get("checks"))]
+    return [
+        _failed(check) for check in checks if check.get("verdict") == "fail" and _is_promised(check)
+    ]
+
+
+def _is_promised(check: Mapping[str, Any]) -> bool:
+    return check.get("promised") is not False
 
 
 def _failed(check: Mapping[str, Any]) -> FailedCheck:

@@ -50,7 +50,7 @@ _TITLE: Final = re.compile(r"-- (?P<id>[A-Z]{1,8}[0-9]{1,4}): (?P<name>.+)")
 _ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
 _MORE: Final = "--   "
 _REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "holds", "rule", "source"})
-_OPTIONAL: Final = frozenset({"wants", "applies", "listed", "reaches"})
+_OPTIONAL: Final = frozenset({"wants", "applies", "engines", "listed", "reaches"})
 _NOT_KEPT: Final = "-- kept: no"
 _TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
@@ -77,7 +77,8 @@ class Rule:
     """One rule of the catalogue.
 
     `needs`: tables without which the rule can't be judged. `wants`: tables that it reads where the
-    run has them. `applies`: a query for one boolean, whether the rule's feature was on and used.
+    run has them. `engines`: those of our own that the rule is about; none: it is about any run.
+    `applies`: a query for one boolean, whether the rule's feature was on and used.
     `listed`: a query that is false if the rule is to be listed only when unknown. `examined`: a
     query for the number of rows that the rule examines; 0 makes the rule unknown, with `nothing` as
     the reason. These queries see the stages of counts and the manifest's tables only. `holds` says
@@ -93,6 +94,7 @@ class Rule:
     needs: tuple[str, ...]
     wants: tuple[str, ...]
     applies: str
+    engines: tuple[str, ...] = ()
     listed: str = _ALWAYS
     examined: str
     nothing: str
@@ -184,6 +186,7 @@ def _rule(path: Path) -> Rule:
         needs=_table_names(path, entries["needs"]),
         wants=_table_names(path, entries.get("wants", "")),
         applies=entries.get("applies", _ALWAYS),
+        engines=_names(entries.get("engines", "")),
         listed=entries.get("listed", _ALWAYS),
         examined=entries["examined"],
         nothing=entries["nothing"],
@@ -225,11 +228,15 @@ def _truth(path: Path, key: str, text: str) -> bool:
 
 
 def _table_names(path: Path, text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip() not in {"", "none"})
+    names = _names(text)
     unknown = sorted(set(names) - TABLES)
     if unknown:
         raise RuleFileError(f"{path}: {unknown[0]!r} is no table of the format")
     return names
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip() not in {"", "none"})
 
 
 def _order(rule: Rule) -> tuple[int, str, int]:

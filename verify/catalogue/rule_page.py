@@ -37,7 +37,9 @@ def _lines() -> Iterator[str]:
     yield (
         "Made of `verify/rules/*.sql` by `python -m verify.catalogue.rule_page`. Each rule is one "
         "query "
-        "([how they are written](RULE_SQL.md)); a run is judged by all that apply to it."
+        "([how they are written](RULE_SQL.md)); a run is judged by all that apply to it. What the "
+        "engines async and sync do not promise makes no run fail, and is told "
+        "([PROMISES](PROMISES.md))."
     )
     for family, rules in groupby(read_rules(BUILT_IN_RULES), key=lambda rule: rule.id[0]):
         yield ""
@@ -57,7 +59,8 @@ def _of_rule(rule: Rule) -> Iterator[str]:
         tables += f"; {', '.join(rule.wants)} where the run has them"
     promise = "no promise" if rule.promise is None else rule.promise
     reach = " Unknown where the traces do not reach." if rule.reaches else ""
-    yield f"Promise: {promise}. Reads {tables}.{reach} Source: {rule.source}."
+    of = f" Of the engines {' and '.join(rule.engines)} alone." if rule.engines else ""
+    yield f"Promise: {promise}. Reads {tables}.{reach}{of} Source: {rule.source}."
 
 
 if __name__ == "__main__":

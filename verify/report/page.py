@@ -23,6 +23,7 @@ from verify.report.source import RunSource
 from verify.report.unavailability import Pause
 from verify.report.wording import (
     EFFECT_WORDS,
+    MODE_SENTENCES,
     PROMISES,
     VERDICT_SENTENCES,
     clipped,
@@ -39,6 +40,8 @@ _LINE_MAX = 150
 _TEXT_MAX = 64 * 1024
 _ROWS_MAX = 200
 _VERDICTS = ("pass", "fail", "unknown")
+_NOT_PROMISED = "not promised"
+_BADGE_OF_NONE = "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +67,15 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
     outcome = _verdict_of(verdict.get("verdict"))
     scenario = _members(manifest.get("scenario"))
     checks = [_check(check) for check in _list(verdict.get("checks"))]
+    found = [check for check in checks if check["violations"] or check["witnesses"]]
+    mode = clipped(_text(verdict.get("mode"), ""), _CELL_MAX)
+    sentences = MODE_SENTENCES if mode else VERDICT_SENTENCES
     return {
         "verdict": outcome,
-        "verdict_sentence": VERDICT_SENTENCES[outcome]
-        if verdict
-        else "This run has not been verified.",
+        "verdict_sentence": sentences[outcome] if verdict else "This run has not been verified.",
+        "mode": mode,
+        "acknowledged_lost": number(_count(verdict.get("acknowledged_lost"))),
+        "not_promised": [_not_promised(each) for each in _list(verdict.get("not_promised"))],
         "system": _text(manifest.get("system"), "a system that run.json does not name"),
         "version": _text(manifest.get("version"), ""),
         "engine": clipped(_text(manifest.get("engine"), "raft"), _CELL_MAX),
@@ -88,7 +95,8 @@ def page_values(source: RunSource, reduced: Reduced) -> dict[str, object]:
         "effects": _effects(reduced.faults),
         "not_tried": _not_tried(manifest, reduced.faults),
         "checks": checks,
-        "broken": [check for check in checks if check["violations"] or check["witnesses"]],
+        "broken": [check for check in found if check["promised"]],
+        "excused": [check for check in found if not check["promised"]],
         "not_shown": [
             clipped(_text(line, ""), _CELL_MAX * 4) for line in _list(verdict.get("not_shown"))
         ],
@@ -122,6 +130,8 @@ def _commands(source: RunSource) -> dict[str, str]:
     world = _text(source.manifest.get("world"), "local")
     seed = _text(source.manifest.get("seed"), "0")
     engine = _text(source.manifest.get("engine"), "raft")
+    if source.manifest.get("flush") == "sync":
+        engine += "-flush"
     chosen = _members(source.manifest.get("world_settings"))
     settings = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
     directory = source.run.resolve()
@@ -192,16 +202,36 @@ def _promises(
     rows: list[dict[str, object]] = []
     for name in [*PROMISES, *(key for key in told if key not in PROMISES)]:
         title, meaning = PROMISES.get(name, (name, ""))
+        given = told.get(name) != _NOT_PROMISED
+        word = _verdict_of(told.get(name)) if given else _NOT_PROMISED
         rows.append(
             {
                 "id": name,
                 "title": title,
                 "meaning": meaning,
-                "verdict": _verdict_of(told.get(name)),
+                "word": word,
+                "badge": word if given else _BADGE_OF_NONE,
                 "checks": [check["id"] for check in checks if check["promise"] == name],
             }
         )
     return rows
+
+
+def _not_promised(value: object) -> dict[str, object]:
+    """Return what of a promise the mode does not give, as the page shows it."""
+    each = _members(value)
+    name = _text(each.get("promise"), "?")
+    title, _ = PROMISES.get(name, (name, ""))
+    checks = [_text(check, "?") for check in _list(each.get("checks"))]
+    because = list(_members(each.get("because")).items())[:_ROWS_MAX]
+    violations = list(_members(each.get("violations")).items())[:_ROWS_MAX]
+    return {
+        "id": name,
+        "title": title,
+        "what": clipped("all of it" if each.get("whole") is True else ", ".join(checks), _CELL_MAX),
+        "because": [clipped(f"{told}: {_cell(faults)}", _CELL_MAX) for told, faults in because],
+        "found": [clipped(f"{check}: {_cell(count)}", _CELL_MAX) for check, count in violations],
+    }
 
 
 def _check(value: object) -> dict[str, object]:
@@ -215,12 +245,15 @@ def _check(value: object) -> dict[str, object]:
     for witness in witnesses:
         columns += [key for key, cell in witness.items() if key not in columns and cell is not None]
     violations = _count(check.get("violations"))
+    verdict, promised = _verdict_of(check.get("verdict")), check.get("promised") is not False
     return {
         "id": name,
         "name": _text(check.get("name"), ""),
         "meaning": _meanings().get(name, ""),
         "promise": _text(check.get("promise"), "–"),
-        "verdict": _verdict_of(check.get("verdict")),
+        "promised": promised,
+        "badge": verdict if promised else _BADGE_OF_NONE,
+        "word": verdict if promised else f"{verdict}, {_NOT_PROMISED}",
         "reason": clipped(_text(check.get("reason"), ""), _CELL_MAX * 4),
         "examined": number(_count(check.get("examined"))),
         "violations": violations,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 __all__ = [
     "EFFECT_WORDS",
+    "MODE_SENTENCES",
     "PROMISES",
     "VERDICT_SENTENCES",
     "clipped",
@@ -45,6 +46,15 @@ VERDICT_SENTENCES = MappingProxyType(
         "unknown": "Nothing was seen to be broken, but not everything could be judged.",
     }
 )
+
+MODE_SENTENCES = MappingProxyType(
+    {
+        "pass": "What the mode promises under the faults of this run held.",
+        "fail": "At least one thing was broken that the mode promises under these faults.",
+        "unknown": VERDICT_SENTENCES["unknown"],
+    }
+)
+"""Of a master and its slaves, which promise not everything."""
 
 EFFECT_WORDS = MappingProxyType(
     {"taken": "took effect", "not_taken": "did not take", "unknown": "not known"}

@@ -10,8 +10,10 @@ import plotly.graph_objects as go
 import pyarrow.parquet as pq
 import pytest
 
+from tests.verify.master_slave_runs import lose, master_slave_run, strike, take_over
 from tests.verify.report.synthetic_run import HOSTILE, write_run
 from verify.report.build import build_report
+from verify.run import verify_run
 
 
 class Page(HTMLParser):
@@ -240,3 +242,37 @@ def test_an_empty_directory(tmp_path: Path) -> None:
 def test_no_directory(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match="is not a run directory"):
         build_report(tmp_path / "none", tmp_path / "out.html")
+
+
+def test_a_mode_tells_what_it_does_not_promise(tmp_path: Path) -> None:
+    run = master_slave_run("async", "sync")
+    lose(run, "v13")
+    fault = strike(run, "wiped-store")
+    take_over(run, "n1", fault["t_start"] + 50)
+    folder = run.write(tmp_path / "run-1")
+    assert verify_run(folder, engine="duckdb").outcome.value == "pass"
+    page = report_of(folder)
+    assert "(replication/flush async/sync )" in page.text
+    assert "What the mode promises under the faults of this run held." in page.text
+    assert "What async/sync does not promise here" in page.text
+    assert "Acknowledged messages that no log has: 1 ." in page.text
+    row = page.text[page.text.index("G1 Durable all of it") :]
+    assert row.startswith(
+        "G1 Durable all of it a slave was made the master: wiped-store "
+        "A5 (acknowledged but unseen): 3"
+    )
+    assert "– not promised" in page.text
+    assert "– fail, not promised" in page.text
+    assert "What was lost and not promised" in page.text
+    assert "What was broken" not in page.text
+    assert "--engine async-flush" in page.text
+
+
+def test_a_mode_that_outlived_everything_says_so(tmp_path: Path) -> None:
+    run = master_slave_run("sync", "sync")
+    run.faults[0]["name"] = "cut-clients"
+    folder = run.write(tmp_path / "run-1")
+    verify_run(folder, engine="duckdb")
+    page = report_of(folder)
+    assert "Nothing happened in this run that the mode would not outlive" in page.text
+    assert "not promised" not in page.text.replace("does not promise", "")
