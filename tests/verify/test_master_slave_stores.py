@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
 from collections.abc import Sequence
@@ -187,6 +188,18 @@ def test_an_entry_that_fills_its_file_but_for_the_least_blank(tmp_path: Path) ->
     assert written.log.end.position == FILE_SIZE - 8
     written.entry([3])
     assert told(rows_of(written.close())) == written.expected
+
+
+@pytest.mark.parametrize("left", [0, 5, 40])
+def test_a_file_whose_end_was_a_hole_is_read_whole(tmp_path: Path, left: int) -> None:
+    """A run's files lose the zeros of their preallocation."""
+    written = Written(tmp_path)
+    for size in (10, 20, 30):
+        written.entry([size])
+    end = written.log.end.position
+    store = written.close()
+    os.truncate(written.files()[-1], end + left)
+    assert told(rows_of(store)) == written.expected
 
 
 def test_a_cut_tail_is_told_at_its_place(tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ _HEAD_SIZE: Final = 88
 assert _HEAD.size == _HEAD_SIZE
 _SEED: Final = struct.Struct(">IQQ")
 _BLANK: Final = 0xCBD43194
-_BLANK_SIZE_MIN: Final = 8
 _TOPIC: Final = b"\x0dLMQ_SYS_ENTRY"
 _PROPERTIES: Final = (10 + 16 + 1).to_bytes(2, "big") + b"LMQ_CHAIN\x01"
 _BEFORE_CHAINS: Final = _TOPIC + _PROPERTIES
@@ -267,7 +266,8 @@ def _frame(data: memoryview, offset: int, position: int) -> _Framed | str:
     size, magic, _, _, flag, index, told, *_ = _HEAD.unpack_from(data, offset)
     if magic not in {MAGIC_V1, MAGIC_V2}:
         return f"a record begins with magic {magic:08x}, which is none"
-    if not RECORD_SIZE_MIN <= size <= left - _BLANK_SIZE_MIN:
+    # A file whose end is a hole was cut there: no room for a BLANK need be left in it.
+    if not RECORD_SIZE_MIN <= size <= left:
         return f"a record of {size} bytes where the file has {left} left"
     if told != position:
         return f"the record says that it is that of position {told}"
@@ -275,7 +275,7 @@ def _frame(data: memoryview, offset: int, position: int) -> _Framed | str:
     has_topic = trailer.startswith(_TOPIC)
     if not has_topic and not trailer.startswith(_PROPERTIES, len(_TOPIC)):
         return _Framed(offset + size)
-    if size + flag > left - _BLANK_SIZE_MIN:
+    if size + flag > left:
         return f"an entry of {size + flag} bytes where the file has {left} left"
     if index >= _INDEX_MAX:
         return f"no log has the index {index + 1}"
