@@ -4,9 +4,10 @@ Place in the data path: `broker.ha.engine` reports what was appended; a slave re
 and the acknowledgements go by that.
 
 Invariants: a slave gets the log's bytes in order, each frame within one file; a connection that
-reports nothing for `silence_ms_max` is closed; at most a few frames per slave wait to be sent. A
-position that this log has not is answered with a heartbeat that names the nearest one that it has:
-RocketMQ's slave closes the connection at that, and says so in its log.
+reports nothing for `silence_ms_max` is closed; at most a few frames per slave wait to be sent; a
+slave with an IP address of its own counts once, by its newest connection. A position that this log
+has not is answered with a heartbeat that names the nearest one that it has: RocketMQ's slave closes
+the connection at that, and says so in its log.
 
 Source: RocketMQ DefaultHAService, DefaultHAConnection. There a slave without a log gets the last
 file alone, here all files: topics and offsets stand in the log (decision 28).
@@ -35,14 +36,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Slave:
-    """One connection. `reported`: by the slave, -1: nothing yet; `pushed`: up to where bytes were
-    sent; `acknowledged`: what of these it has."""
+    """One connection. `reported`: by the slave, -1: nothing yet; `wanted`: its first report;
+    `pushed`: up to where bytes were sent; `acknowledged`: what of these it has."""
 
     peer: str
+    host: str
     reported: int = -1
+    wanted: int = 0
     pushed: int = 0
     acknowledged: int = 0
     grown: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def _host_of(address: str) -> str:
+    """Return the host of an address, as the name of a peer shows it where it is an IP address."""
+    return address.rpartition(":")[0].strip("[]")
 
 
 class Slaves:
@@ -61,6 +69,8 @@ class Slaves:
         self._on_reported = on_reported
         self._on_error = on_error
         self._slaves: list[_Slave] = []
+        hosts = [_host_of(config.peers[name]) for name in config.peers if name != config.master]
+        self._hosts_of_one = {host for host in hosts if hosts.count(host) == 1}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -112,12 +122,14 @@ class Slaves:
             self._on_error(error)
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        slave = _Slave(str(writer.get_extra_info("peername")))
+        peer = writer.get_extra_info("peername")
+        slave = _Slave(str(peer), str(peer[0]))
         try:
             if len(self._slaves) >= _CONNECTIONS_MAX:
                 _log.warning("slave %s is one too many", slave.peer)
                 return
             writer.transport.set_write_buffer_limits(high=_WRITE_BUFFER_SIZE_MAX)
+            self._forget_older(slave)
             self._slaves.append(slave)
             await self._serve(slave, reader, writer)
         except* (OSError, EOFError, TimeoutError, LookupError) as errors:
@@ -128,11 +140,17 @@ class Slaves:
             self._on_reported()
             writer.close()
 
+    def _forget_older(self, slave: _Slave) -> None:
+        """Count a slave once: its older connection may look alive here for `silence_ms_max`."""
+        if slave.host in self._hosts_of_one:
+            self._slaves[:] = [one for one in self._slaves if one.host != slave.host]
+
     async def _serve(
         self, slave: _Slave, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         wanted = await self._report(reader)
         _log.info("slave %s wants the log from %d on", slave.peer, wanted)
+        slave.wanted = wanted
         slave.reported = slave.pushed = min(wanted, self._log.end.position)
         self._on_reported()
         async with asyncio.TaskGroup() as group:
@@ -148,8 +166,9 @@ class Slaves:
     async def _receive(self, slave: _Slave, reader: asyncio.StreamReader) -> None:
         while True:
             slave.reported = await self._report(reader)
-            # Who claims more than was sent has another log than this one.
-            if slave.reported <= slave.pushed:
+            # Who claims more than was sent has another log than this one, and who repeats where it
+            # wants to begin has compared nothing yet.
+            if slave.wanted < slave.reported <= slave.pushed:
                 slave.acknowledged = slave.reported
             self._on_reported()
 

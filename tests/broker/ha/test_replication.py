@@ -177,6 +177,58 @@ async def test_a_silent_slave_is_a_timeout(tmp_path: Path) -> None:
         await nodes.stop("n0")
 
 
+async def test_a_slave_that_dials_again_counts_once(tmp_path: Path) -> None:
+    """Its older connection looks alive until it was silent for long."""
+    ports = free_ports(3)
+    peers = {NODES[n]: f"127.0.0.{n + 1}:{ports[n]}" for n in range(3)}
+    values = {"waits_for_slaves": True, "in_sync_replicas": 3, "slave_timeout_ms": 300}
+    nodes = Pair(tmp_path, 3, **values)
+    nodes.peers = peers
+    log = await nodes.start("n0")
+    streams = []
+    try:
+        for number in (2, 2, 3):
+            streams.append(
+                await asyncio.open_connection(
+                    "127.0.0.1", ports[0], local_addr=(f"127.0.0.{number}", 0)
+                )
+            )
+            streams[-1][1].write(REPORT.pack(0))
+        await until(lambda: log._slaves.near_count() == 2, "two slaves are near")  # type: ignore[union-attr]
+        first = asyncio.ensure_future(write(log, 1))
+        position, data = await next_bytes(streams[1][0])
+        for _, writer in streams[:2]:
+            writer.write(REPORT.pack(position + len(data)))
+        assert await first == [STATUS.FLUSH_SLAVE_TIMEOUT], "one slave has it, twice"
+        position, data = await next_bytes(streams[2][0])
+        streams[2][1].write(REPORT.pack(position + len(data)))
+        await until(lambda: log._slaves.replicated_position(2), "both have it")  # type: ignore[union-attr]
+    finally:
+        for _, writer in streams:
+            writer.close()
+        await nodes.stop("n0")
+
+
+async def test_a_slave_that_repeats_where_it_begins_has_nothing(tmp_path: Path) -> None:
+    """It compares what it has behind that place, and may have another log."""
+    nodes = Pair(tmp_path, 2, waits_for_slaves=True, slave_timeout_ms=200)
+    log = await nodes.start("n0")
+    await write(log, 3)
+    host, port = nodes.peers[NODES[0]].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        begin = log.retention_bounds().end_position - 10
+        for _ in range(2):
+            writer.write(REPORT.pack(begin))
+        await next_bytes(reader)
+        assert log._slaves.replicated_position(1) == 0  # type: ignore[union-attr]
+        writer.write(REPORT.pack(begin + 10))
+        await until(lambda: log._slaves.replicated_position(1), "it has compared them")  # type: ignore[union-attr]
+    finally:
+        writer.close()
+        await nodes.stop("n0")
+
+
 async def test_without_its_master_a_slave_answers_reads(tmp_path: Path) -> None:
     async with pair(tmp_path) as nodes:
         await write(nodes.logs["n0"], 5)
