@@ -1,18 +1,29 @@
 -- Rows that no rule can be asked about: their words are not the format's, or they contradict
 -- themselves. Each is an error of whoever recorded the run. `damaged` is the kind of what could not
 -- be read of a store.
-select 'ops' as in_table, 'f' as what, coalesce(f, 'null') as found, op as at
-from ops
-where coalesce(f, '') not in (
-  'send', 'half', 'local', 'decide', 'check', 'poll', 'deliver', 'commit_offset', 'fetch_offset',
-  'max_offset', 'assign', 'query', 'delay', 'recall', 'pop', 'ack', 'change', 'request', 'reset',
-  'search', 'create_topic', 'delete_topic', 'route', 'account',
-  'lock', 'unlock', 'reply', 'assignment', 'create_group', 'delete_group', 'group',
-  'ask', 'set', 'get', 'discard'
+with strange as (
+  select *
+  from (
+    select
+      op, f, type, t_invoke, t_complete,
+      coalesce(f, '') not in (
+        'send', 'half', 'local', 'decide', 'check', 'poll', 'deliver', 'commit_offset', 'fetch_offset',
+        'max_offset', 'assign', 'query', 'delay', 'recall', 'pop', 'ack', 'change', 'request', 'reset',
+        'search', 'create_topic', 'delete_topic', 'route', 'account',
+        'lock', 'unlock', 'reply', 'assignment', 'create_group', 'delete_group', 'group',
+        'ask', 'set', 'get', 'discard'
+      ) as is_unknown
+    from ops
+  ) told
+  where is_unknown or coalesce(type, '') not in ('ok', 'fail', 'info')
+    or t_invoke is null or t_complete < t_invoke or (type = 'ok' and t_complete is null)
 )
+select 'ops' as in_table, 'f' as what, coalesce(f, 'null') as found, op as at
+from strange
+where is_unknown
 union all
 select 'ops', 'type', coalesce(type, 'null'), op
-from ops
+from strange
 where coalesce(type, '') not in ('ok', 'fail', 'info')
 union all
 select 'ops', 'op', 'one that stands twice, or is null', op
@@ -21,15 +32,15 @@ group by op
 having count(*) > 1 or op is null
 union all
 select 'ops', 't_invoke', 'null', op
-from ops
+from strange
 where t_invoke is null
 union all
 select 'ops', 't_complete', 'before t_invoke', op
-from ops
+from strange
 where t_complete < t_invoke
 union all
 select 'ops', 't_complete', 'null, of type ok', op
-from ops
+from strange
 where type = 'ok' and t_complete is null
 union all
 select 'raft', 'event', coalesce(event, 'null'), seq

@@ -8,11 +8,19 @@
 -- holds: One offset of a queue never shows two different messages.
 -- rule: Two values at one offset of one queue, whoever says so: reads, acknowledgements or a log.
 -- source: Jepsen's Kafka workload, inconsistent-offsets
-with told as (
+with disputed as (
+  select broker_group, topic, queue, offset
+  from standing
+  group by broker_group, topic, queue, offset
+  having min(value) <> max(value)
+),
+told as (
   select
     broker_group, topic, queue, offset, value,
     min(struct(coalesce(op, cast(-1 as bigint)) as op, source, coalesce(node, '') as node)) as teller
-  from places
+  from places p left semi join disputed d
+    on p.broker_group <=> d.broker_group and p.topic <=> d.topic and p.queue = d.queue
+    and p.offset = d.offset
   group by broker_group, topic, queue, offset, value
 ),
 bounds as (

@@ -9,20 +9,13 @@
 -- rule: A value that was acknowledged before another was first sent, and stands behind it. A
 --   transaction is acknowledged with its commit and first sent with its half.
 -- source: Jepsen's Kafka workload, G0 over real-time edges
-with first_sent as (
-  select value, min(t_invoke) as t_sent from attempts group by value
-),
-first_acked as (
-  select value, min(t_acked) as t_acked from acked group by value
-),
-stands as (
+with stands as (
   select s.broker_group, s.topic, s.queue, s.offset, s.value, f.t_sent, a.t_acked
   from standing s
   left anti join tried_twice t on s.value = t.value
-  join first_sent f on s.value = f.value
-  left join first_acked a on s.value = a.value
+  join values_sent f on s.value = f.value
+  left join values_acked a on s.value = a.value
   where s.on_user_topic
-  group by s.broker_group, s.topic, s.queue, s.offset, s.value, f.t_sent, a.t_acked
 ),
 compared as (
   select

@@ -22,36 +22,36 @@
 --   Of ledgermq, whose stores are read here: a record on a user topic whose contents no replica's log
 --   could be read for.
 -- source: the run format, digest; promises G1 and G4
-with sent as (
-  select value, min(digest) as digest
-  from attempts
-  where value is not null
-  group by value
-  having count(digest) = count(*)
-),
-shown as (
+with shown as (
   select
     m.value, m.digest, m.op, cast(null as string) as node, cast(null as bigint) as index,
     cast(null as int) as slot
-  from reads m join sent s on m.value = s.value
+  from reads m join values_sent s on m.value = s.value
   where m.digest <> s.digest
   union all
   select m.value, m.digest, m.op, null, null, null
-  from messages m join sent s on m.value = s.value
+  from messages m join values_sent s on m.value = s.value
   where m.f in ('query', 'search') and m.digest <> s.digest
   union all
   select r.value, r.digest, null, r.node, r.index, r.slot
-  from records r join sent s on r.value = s.value
+  from records r join values_sent s on r.value = s.value
   where r.kind in ('message', 'half', 'final') and r.digest <> s.digest
 ),
 -- What is compressed in another way than its record says has no contents that could be digested.
+undigested as (
+  select distinct value, broker_group, topic, queue, offset
+  from records r cross join run_settings g
+  where g.own_system and r.is_visible and r.value is not null and r.digest is null
+),
 unreadable as (
   select
     r.value, r.broker_group, min(r.node) as node, min(r.index) as index, min(r.slot) as slot
-  from records r
-  join sent s on r.value = s.value
-  cross join run_settings g
-  where g.own_system and r.is_visible
+  from undigested u
+  join records r
+    on u.value = r.value and u.broker_group <=> r.broker_group and u.topic = r.topic
+    and u.queue <=> r.queue and u.offset <=> r.offset
+  join values_sent s on u.value = s.value
+  where r.is_visible and s.digest is not null
   group by r.value, r.broker_group, r.topic, r.queue, r.offset
   having count(r.digest) = 0
 ),

@@ -37,6 +37,14 @@ answers as (
   join durability d on s.broker_group = d.broker_group and s.leader = d.leader and s.seq = d.seq
   group by s.broker_group, s.leader, s.seq, s.is_doubt
 ),
+-- A start that finds less than an fsync had told may follow a truncation: only its node is looked at.
+shrunk as (
+  select distinct f.broker_group, f.node
+  from raft f
+  join raft s on f.broker_group <=> s.broker_group and f.node <=> s.node
+  where f.event = 'fsync' and s.event = 'start' and f.index > s.index
+    and coalesce(f.seq <= s.seq, true)
+),
 log_events as (
   select
     r.broker_group, r.node, r.incarnation, r.seq, r.t, r.event, r.term, r.index, r.entry_term,
@@ -48,6 +56,7 @@ log_events as (
       rows between unbounded preceding and current row
     ) as epoch
   from raft r
+  left semi join shrunk h on r.broker_group <=> h.broker_group and r.node <=> h.node
   left join renewed_nodes n on concat(r.broker_group, '-', r.node) = n.target
   where r.event in ('fsync', 'start', 'truncate', 'install')
 ),

@@ -15,16 +15,20 @@
 with cuts as (
   select broker_group, node, seq, index from raft where event = 'truncate'
 ),
-cut_nodes as (
-  select broker_group, node, min(index) as lowest, max(seq) as last_cut
-  from cuts
-  group by broker_group, node
+-- Entries that a truncation dropped behind some telling of them: few, of the many that a trace tells.
+cut_entries as (
+  select distinct r.broker_group, r.node, r.index, r.entry_term, r.chain
+  from raft r left semi join cuts c
+    on r.broker_group = c.broker_group and r.node = c.node
+    and r.seq < c.seq and r.index >= c.index
+  where r.event in ('append', 'start') and r.entry_term is not null and r.chain is not null
 ),
 tellings as (
-  select r.broker_group, r.node, r.event, r.incarnation, r.seq, r.t, r.index, r.entry_term, r.chain, c.last_cut
-  from raft r join cut_nodes c on r.broker_group = c.broker_group and r.node = c.node
-  where r.event in ('append', 'start') and r.index >= c.lowest
-    and r.entry_term is not null and r.chain is not null
+  select r.broker_group, r.node, r.event, r.incarnation, r.seq, r.t, r.index, r.entry_term, r.chain
+  from raft r left semi join cut_entries e
+    on r.broker_group = e.broker_group and r.node = e.node and r.index = e.index
+    and r.entry_term = e.entry_term and r.chain = e.chain
+  where r.event in ('append', 'start')
 ),
 -- What starts found that had been told before, and was truncated in between.
 found_again as (
@@ -52,25 +56,12 @@ last_tellings as (
   select broker_group, node, index, entry_term, chain, max(seq) as told_seq
   from tellings
   group by broker_group, node, index, entry_term, chain
-  having max(seq) < max(last_cut)
 ),
 dropped as (
-  select broker_group, node, index, entry_term, chain, told_seq
-  from (
-    select
-      *,
-      min(cut_index) over (
-        partition by broker_group, node order by seq desc, index, entry_term, chain
-        rows between unbounded preceding and 1 preceding
-      ) as cut_from
-    from (
-      select broker_group, node, told_seq as seq, told_seq, index, entry_term, chain, cast(null as bigint) as cut_index
-      from last_tellings
-      union all
-      select broker_group, node, seq, null, null, null, null, index from cuts
-    ) a
-  ) b
-  where told_seq is not null and cut_from <= index
+  select l.broker_group, l.node, l.index, l.entry_term, l.chain, l.told_seq
+  from last_tellings l left semi join cuts c
+    on l.broker_group = c.broker_group and l.node = c.node
+    and l.told_seq < c.seq and l.index >= c.index
 ),
 in_logs as (
   select d.broker_group, d.node, d.index, d.entry_term, d.chain, d.told_seq
@@ -100,7 +91,9 @@ found_more as (
     on s.broker_group = b.broker_group and s.node = b.node and s.seq = b.seq
   left join (
     select a.broker_group, a.node, a.index, max(a.seq) as told_seq
-    from tellings a
+    from raft a left semi join in_logs_cut d
+      on a.broker_group = d.broker_group and a.node = d.node and a.index = d.index
+    where a.event in ('append', 'start') and a.entry_term is not null and a.chain is not null
     group by a.broker_group, a.node, a.index
   ) a on i.broker_group = a.broker_group and i.node = a.node and i.index = a.index
   where s.seq > i.cut_seq and s.index > i.index and a.told_seq < i.cut_seq

@@ -1,8 +1,8 @@
--- How far voters' logs were durable when a leader committed: one row per commit and voter of the
--- configuration in force at the leader, which its last start or config told (learners are not
--- asked). `seq`, `index` and `entry_term` are the commit's; `durable`: how far the log of `node` was
--- durable at that time, and as much later as the clocks may differ, null where nothing tells;
--- `last_term`: the last term of which it had told an entry by then.
+-- How far voters' logs were durable when a leader committed, for the commits in `unproven_commits`:
+-- one row per commit and voter of the configuration in force at the leader, which its last start or
+-- config told (learners are not asked). `seq`, `index` and `entry_term` are the commit's; `durable`:
+-- how far the log of `node` was durable at that time, and as much later as the clocks may differ,
+-- null where nothing tells; `last_term`: the last term of which it had told an entry by then.
 --
 -- Durable is what an fsync told, and what a start found: recovery keeps nothing that it does not
 -- make durable. A truncation takes durability back; so does an install that replaces what the node
@@ -23,6 +23,8 @@ commits as (
   cross join (
     select coalesce(max(clock_error_ns), cast(0 as bigint)) as error_ns from run_settings
   ) s
+  left semi join unproven_commits u
+    on t.broker_group = u.broker_group and t.node = u.leader and t.seq = u.seq
   where t.event = 'commit' and t.was_leader
 ),
 questions as (
@@ -30,11 +32,13 @@ questions as (
   from commits lateral view explode(voters) e as voter
 ),
 tracing as (
-  select distinct broker_group from raft where event = 'fsync'
+  select distinct r.broker_group
+  from raft r left semi join unproven_commits u on r.broker_group = u.broker_group
+  where r.event = 'fsync'
 ),
 installs as (
   select broker_group, node, t, seq, index, chain
-  from raft
+  from raft r left semi join tracing g on r.broker_group = g.broker_group
   where event = 'install' and chain is not null
 ),
 replaced as (
@@ -46,7 +50,7 @@ replaced as (
 ),
 terms as (
   select broker_group, node, entry_term, min(t) as at
-  from raft
+  from raft r left semi join unproven_commits u on r.broker_group = u.broker_group
   where entry_term is not null
   group by broker_group, node, entry_term
 ),
@@ -63,7 +67,7 @@ line as (
   union all
   select
     i.broker_group, i.node, 2 * i.t, i.seq, null, i.index - 1, true, null, null, null, null, null
-  from replaced i left semi join tracing g on i.broker_group = g.broker_group
+  from replaced i
   where i.held <> i.chain
   union all
   select

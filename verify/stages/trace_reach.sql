@@ -7,12 +7,15 @@ with covered as (
   where event in ('start', 'install')
   group by broker_group, node
 ),
-owed as (
+untold as (
   select distinct l.broker_group, l.node, l.index
-  from log l left join covered c on l.broker_group = c.broker_group and l.node = c.node
+  from log l
+  left join covered c on l.broker_group = c.broker_group and l.node = c.node
+  left anti join raft r
+    on l.broker_group = r.broker_group and l.node = r.node and l.index = r.index
+    and r.event = 'append'
   where l.committed and l.index > coalesce(c.covered_to, cast(0 as bigint))
 )
-select o.broker_group, o.node, min(o.index) as index, count(*) as entries
-from owed o left anti join raft r
-  on o.broker_group = r.broker_group and o.node = r.node and o.index = r.index and r.event = 'append'
-group by o.broker_group, o.node
+select broker_group, node, min(index) as index, count(*) as entries
+from untold
+group by broker_group, node

@@ -1,7 +1,7 @@
--- One row per value that was acknowledged: by which operation, and at which place as far as it is
--- told.
+-- One row per value that was acknowledged: by which operation, when first, and at which place as far
+-- as it is told.
 select
-  value, min(op) as op, min(tx) as tx,
+  value, min(op) as op, min(tx) as tx, min(t_acked) as t_acked,
   min_by(
     struct(broker_group, topic, queue, offset),
     struct(op, coalesce(offset, cast(-1 as bigint)) as offset)
