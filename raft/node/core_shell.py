@@ -96,6 +96,8 @@ __all__ = ["CoreShell"]
 _LATE_TIMER_MS = 20
 _LATE_TIMER_GRACE_MS = 2
 _DAMAGE_RETRY_S = 0.1
+_APPLY_WAITS_S_MAX = 0.005  # as long as a notice of a commit does
+_APPLY_WAITS_ENTRIES_MAX = 32
 _LAG_BEGINS = 1_000  # entries to be applied: some tenths of a second
 _LAG_ENDS = 50
 _STEADY = frozenset({Receive, Propose, LogDurable})
@@ -192,6 +194,7 @@ class CoreShell:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0  # never behind the core's deadline
         self._look_timer: asyncio.TimerHandle | None = None
+        self._apply_timer: asyncio.TimerHandle | None = None
         self._turn_end_scheduled = self._apply_scheduled = False
         self._sends = False  # what the turn's end has to flush
         self._reminders = Reminders()
@@ -220,6 +223,9 @@ class CoreShell:
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None
+        if self._apply_timer is not None:
+            self._apply_timer.cancel()
+            self._apply_timer = None
         self._proposals.stop()
         self._reads.stop()
 
@@ -540,7 +546,10 @@ class CoreShell:
             self._not_leading.clear()
             self._noop_index = self._log.last_index
         if ready.commit_index > self._commit_index:
-            self._note_commit(ready.commit_index)
+            # A follower that is kept busy applies several entries at once: for one it would cost
+            # as much as writing it did.
+            may_wait = ready.role is Role.FOLLOWER and bool(ready.entries)
+            self._note_commit(ready.commit_index, may_wait=may_wait)
         if ready.role is not Role.LEADER and len(self._proposals):
             self._proposals.leadership_lost(ready.commit_index, self._log.term)
         for read_state in ready.read_states:
@@ -575,12 +584,20 @@ class CoreShell:
             self.trace.sent(self.core.current_term, message)
         self._transport.send(message)
 
-    def _note_commit(self, commit_index: Index) -> None:
+    def _note_commit(self, commit_index: Index, *, may_wait: bool = False) -> None:
         self._commit_index = commit_index
         if self._is_traced and commit_index > self._log.base.index:
             self.trace.committed(self.core.current_term, commit_index)
-        if self.applier.applied_index < commit_index:
+        lag = commit_index - self.applier.applied_index
+        if lag > 0 and may_wait and lag < _APPLY_WAITS_ENTRIES_MAX:
+            if self._apply_timer is None and not self._apply_scheduled:
+                self._apply_timer = self._loop.call_later(_APPLY_WAITS_S_MAX, self._apply_waiting)
+        elif lag > 0:
             self._schedule_apply()
+
+    @stops_node
+    def _apply_waiting(self) -> None:
+        self._schedule_apply()
 
     def _on_read_state(self, state: ReadState) -> None:
         batch = self._reads.answered(state.request_id)
@@ -676,6 +693,9 @@ class CoreShell:
     def _schedule_apply(self, *, later: bool = False) -> None:
         """Apply at the end of this turn; `later`: in the loop's next one, so that what has waited
         meanwhile is read."""
+        if self._apply_timer is not None:
+            self._apply_timer.cancel()
+            self._apply_timer = None
         if not self._apply_scheduled:
             self._apply_scheduled = True
             (self._turn.soon if later else self._turn.at_end)(self._apply_turn)
