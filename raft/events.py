@@ -292,3 +292,4 @@ class Ready(Struct, frozen=True, kw_only=True, gc=False):
     install: Install | None = None  # then there are no `entries` and no `truncate_from`
     install_chunks: tuple[InstallChunk, ...] = ()  # to be read and sent, as a leader
     received_chunk: InstallSnapshot | None = None  # to be stored, as a follower
+    is_quiet: bool = False  # surely nothing but the fields that are always filled

@@ -32,8 +32,9 @@ class FailStop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> bool:
-        if error is not None:
-            self._fail(error)
+        if error is None:
+            return False
+        self._fail(error)
         return isinstance(error, Exception)
 
 

@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from raft.events import ChangeRefused, Role
 from raft.membership import Membership, MembershipChange
 from raft.messages import EntryKind, Index, NodeId, Term
@@ -66,8 +68,7 @@ class ProposalStatus(enum.Enum):
         return self in {ProposalStatus.COMMITTED, ProposalStatus.TRUNCATED}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(Struct, frozen=True, kw_only=True, gc=False):
     """Place of a proposed entry. `position` is that of the payload's first byte."""
 
     index: Index
@@ -75,15 +76,13 @@ class Slot:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalResult:
+class ProposalResult(Struct, frozen=True, kw_only=True, gc=False):
     status: ProposalStatus
     index: Index
     term: Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedEntry:
+class CommittedEntry(Struct, frozen=True, kw_only=True, gc=False):
     """An entry that will never be revoked. `position` as in Slot; `chain` as in the header."""
 
     index: Index
@@ -240,6 +239,14 @@ class ReplicatedLog(Protocol):
         with: at once where entries are applied after they are committed.
 
         A retry that finds its message stored is answered by it, not sooner than the first attempt.
+        """
+
+    def propose_then(
+        self, fill: Callable[[Slot], bytes], on_done: Callable[[ProposalResult], None]
+    ) -> None:
+        """Propose as `propose` does, and call back with the outcome, never within this call.
+
+        One that is called back costs less than one that awaits a future.
         """
 
     async def read_index(self) -> Index:

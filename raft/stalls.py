@@ -32,8 +32,31 @@ _log = logging.getLogger(__name__)
 
 
 def section(stalls: Stalls | None, name: str) -> AbstractContextManager[None]:
-    """Return `stalls.section`, or a null context where nothing is measured."""
+    """Return `stalls.section`, or a null context where nothing is measured. Either may be entered
+    any number of times."""
     return nullcontext() if stalls is None else stalls.section(name)
+
+
+class _Section:
+    """Context that measures its block, one at a time. It is no generator and writes to no table:
+    some are entered several times for each entry of the log."""
+
+    __slots__ = ("_began_s", "longest_s", "since_s")
+
+    def __init__(self) -> None:
+        self._began_s = 0.0
+        self.since_s = 0.0  # since the last sample
+        self.longest_s = -1.0  # not entered yet
+
+    def begin(self) -> None:
+        self._began_s = time.monotonic()
+
+    def end(self, *_: object) -> None:
+        took_s = time.monotonic() - self._began_s
+        self.since_s += took_s
+        self.longest_s = max(self.longest_s, took_s)
+
+    __enter__, __exit__ = begin, end
 
 
 class Stalls:
@@ -42,18 +65,20 @@ class Stalls:
     def __init__(self) -> None:
         self._due_s: float | None = None
         self._thread_s = self._process_s = 0.0
-        self._since: dict[str, float] = {}  # milliseconds by section since the last sample
-        self._gc_began_s = 0.0
+        self._sections: dict[str, _Section] = {}
+        self._collecting = False
         self._logged_at_s = float("-inf")
         self._unlogged = 0
-        self._longest: dict[str, float] = {}
+        self._longest_ms = 0.0  # of the loop
         self.count = 0
         """Stalls of at least 100 ms."""
 
     @property
     def longest_ms(self) -> Mapping[str, float]:
         """Longest time by section, "gc", and "loop" for whole stalls."""
-        return dict(self._longest)
+        sections = list(self._sections.items())  # at once: the loop adds to them
+        longest = {name: one.longest_s * 1000 for name, one in sections if one.longest_s >= 0}
+        return longest if self._due_s is None else {**longest, "loop": self._longest_ms}
 
     @contextmanager
     def watching_collections(self) -> Iterator[None]:
@@ -64,21 +89,23 @@ class Stalls:
         finally:
             gc.callbacks.remove(self._on_collection)
 
-    @contextmanager
-    def section(self, name: str) -> Iterator[None]:
-        """Count the block as work on the loop under this name; it awaits nothing."""
-        began_s = time.monotonic()
-        try:
-            yield
-        finally:
-            self._note(name, (time.monotonic() - began_s) * 1000)
+    def section(self, name: str) -> AbstractContextManager[None]:
+        """Return the context that counts its block as work on the loop under this name. The block
+        awaits nothing, and does not enter the same context again."""
+        return self._section(name)
+
+    def _section(self, name: str) -> _Section:
+        found = self._sections.get(name)
+        if found is None:
+            found = self._sections[name] = _Section()
+        return found
 
     def sample(self) -> None:
         """Record a stall if this call is late. Caller's duty: every `SAMPLE_S`, by a loop timer."""
         now_s, thread_s, process_s = time.monotonic(), time.thread_time(), time.process_time()
         if self._due_s is not None:
             late_ms = (now_s - self._due_s) * 1000
-            self._longest["loop"] = max(self._longest.get("loop", 0.0), late_ms)
+            self._longest_ms = max(self._longest_ms, late_ms)
             if late_ms >= _LOGGED_MS_MIN:
                 self.count += 1
                 self._tell(
@@ -87,28 +114,27 @@ class Stalls:
                     thread_ms=(thread_s - self._thread_s) * 1000,
                     process_ms=(process_s - self._process_s) * 1000,
                 )
-        self._since.clear()
+        for one in self._sections.values():
+            one.since_s = 0.0
         self._due_s = now_s + SAMPLE_S
         self._thread_s, self._process_s = thread_s, process_s
 
-    def _note(self, name: str, took_ms: float) -> None:
-        self._since[name] = self._since.get(name, 0.0) + took_ms
-        if took_ms > self._longest.get(name, 0.0):
-            self._longest[name] = took_ms
-
     def _on_collection(self, phase: str, info: Mapping[str, int]) -> None:
         del info
+        collections = self._section("gc")
         if phase == "start":
-            self._gc_began_s = time.monotonic()
-        elif self._gc_began_s:
-            self._note("gc", (time.monotonic() - self._gc_began_s) * 1000)
+            self._collecting = True
+            collections.begin()
+        elif self._collecting:
+            collections.end()
 
     def _tell(self, now_s: float, late_ms: float, *, thread_ms: float, process_ms: float) -> None:
         if now_s - self._logged_at_s < _LOG_INTERVAL_S:
             self._unlogged += 1
             return
-        named = sorted(self._since.items(), key=lambda item: -item[1])
-        parts = [f"{name} {ms:.0f} ms" for name, ms in named if ms >= _NAMED_MS_MIN]
+        named = sorted(self._sections.items(), key=lambda item: -item[1].since_s)
+        times_ms = [(name, one.since_s * 1000) for name, one in named]
+        parts = [f"{name} {ms:.0f} ms" for name, ms in times_ms if ms >= _NAMED_MS_MIN]
         _log.warning(
             "the loop was held up for %.0f ms: %s; its thread had the processor for %.0f ms, the"
             " process for %.0f ms (%d more stalls since the last line)",

@@ -129,6 +129,6 @@ class LogStorage(Protocol):
 
 def write_fully(file: DiskFile, data: bytes, offset: int) -> None:
     """Write all of `data`, however short single writes are. Raises OSError."""
-    written = 0
+    written = file.pwritev([data], offset) if data else 0
     while written < len(data):
         written += file.pwritev([data[written:]], offset + written)

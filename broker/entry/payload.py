@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgpack
+import msgspec
 
 from broker.entry.pop_commands import (
     AckCommand,
@@ -82,6 +83,9 @@ UNIT_SIZE = 20
 assert UNIT.size == UNIT_SIZE
 _VERSION = 1
 _BIRTHS_AHEAD_MS_MAX = 0xFFFF
+_LIST_OF_TWO = 0x92
+_LIST_OF_THREE = b"\x93"
+_encode = msgspec.msgpack.Encoder().encode
 NO_WORDS = 1
 """The flag of a payload none of whose records has a property KEYS; without it, any may."""
 
@@ -360,17 +364,16 @@ def encode_command(command: Command) -> bytes:
 def encode_table(store_timestamp_ms: int, runs: Sequence[Run], commands: Sequence[bytes]) -> bytes:
     """Return the table of encoded commands and runs; its size does not depend on the positions
     within the units."""
-    packer = msgpack.Packer(autoreset=False)
-    packer.pack_array_header(3)
-    packer.pack(store_timestamp_ms)
-    packer.pack(
-        [
-            [run.topic, run.queue_id, run.first_queue_offset, run.units, run.uniq_keys]
-            for run in runs
-        ]
-    )
-    packer.pack_array_header(len(commands))
-    return b"".join((packer.bytes(), *commands))
+    rows = [
+        [run.topic, run.queue_id, run.first_queue_offset, run.units, run.uniq_keys] for run in runs
+    ]
+    # One list of three; its last member is a list again, of what is encoded already.
+    if not commands:
+        return _encode([store_timestamp_ms, rows, ()])
+    head = _encode([store_timestamp_ms, rows])
+    assert head[0] == _LIST_OF_TWO
+    count = msgpack.Packer().pack_array_header(len(commands))
+    return b"".join((_LIST_OF_THREE, memoryview(head)[1:], count, *commands))
 
 
 def encode_header(table_size: int, flags: int = 0, births_ahead_ms: int = 0) -> bytes:

@@ -313,6 +313,12 @@ class HaLog:
         self._on_reported()  # slaves may have all of it already, and then report nothing more
         self._request_acknowledgements()
 
+    def propose_then(
+        self, fill: Callable[[Slot], bytes], on_done: Callable[[ProposalResult], None]
+    ) -> None:
+        """See `ReplicatedLog.propose_then`."""
+        self.propose(fill).add_done_callback(lambda done: on_done(done.result()))
+
     def _require_master(self) -> None:
         """Raises NotLeaderError elsewhere, and before this node serves."""
         if not (self._serving and self._config.is_master):

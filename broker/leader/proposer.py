@@ -23,6 +23,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from broker.entry.levels import delay_ms
@@ -51,6 +52,7 @@ from raft.replicated_log import (
     ReplicatedLog,
     Slot,
 )
+from raft.turn import Turn
 from remoting.records.properties import property_mark
 from remoting.records.property_names import PropertyName
 
@@ -132,9 +134,11 @@ class Proposer:
         clock_ms: Callable[[], int],
         lead_ms: Callable[[], int],
         limits: ProposerLimits,
+        turn: Turn,
     ) -> None:
         """`clock_ms` returns group time, for stamps; `lead_ms` returns how far it certainly is
-        ahead of the true time."""
+        ahead of the true time. What is submitted within a turn of `turn` is one batch."""
+        self._turn = turn
         self._log = log
         self._state = state
         self._store_host = store_host
@@ -242,9 +246,14 @@ class Proposer:
             self._finish(proposal, None)
 
     def _schedule_flush(self) -> None:
-        if not self._flush_scheduled and self._in_flight < self._limits.entries_in_flight_max:
+        if (
+            self._pending
+            and not self._flush_scheduled
+            and self._in_flight < self._limits.entries_in_flight_max
+        ):
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            # While an entry is under way, also what other connections bring meanwhile.
+            (self._turn.soon if self._in_flight else self._turn.at_end)(self._flush)
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -253,7 +262,7 @@ class Proposer:
         batch = self._take_batch()
         self._moved.clear()  # the log may reject it before it calls for the payload
         try:
-            future = self._log.propose(lambda slot: self._encode(batch, slot))
+            self._log.propose_then(partial(self._encode, batch), partial(self._on_result, batch))
         except NotLeaderError:
             for proposal in batch:
                 self._finish(proposal, None)
@@ -265,7 +274,6 @@ class Proposer:
             self._schedule_flush()
             return
         self._in_flight += 1
-        future.add_done_callback(lambda done: self._on_result(batch, done))
         if self._pending:
             self._schedule_flush()
 
@@ -371,9 +379,9 @@ class Proposer:
 
     # Outcomes ----------------------------------------------------------------------------------
 
-    def _on_result(self, batch: list[Proposal], done: asyncio.Future[ProposalResult]) -> None:
+    def _on_result(self, batch: list[Proposal], result: ProposalResult) -> None:
         self._in_flight -= 1
-        status = done.result().status
+        status = result.status
         for proposal in batch:
             self._finish(proposal, status)
         self._schedule_flush()

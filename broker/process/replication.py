@@ -20,6 +20,7 @@ from raft.node.node_config import NodeConfig
 from raft.profiles import PROFILES
 from raft.replicated_log import ReplicatedLog, RestorableStateMachine, StateMachine
 from raft.stalls import Stalls
+from raft.turn import Turn
 
 __all__ = ["entry_reader", "open_log"]
 
@@ -27,9 +28,12 @@ _SECRET_SIZE_MAX = 4_096
 
 
 def open_log(
-    config: BrokerConfig, machine: RestorableStateMachine, stalls: Stalls | None = None
+    config: BrokerConfig,
+    machine: RestorableStateMachine,
+    stalls: Stalls | None = None,
+    turn: Turn | None = None,
 ) -> ReplicatedLog:
-    """Return the log that `config` names, not started.
+    """Return the log that `config` names, not started; its work is done at the ends of `turn`.
 
     Raises ConfigError if the settings contradict each other or the secret is invalid.
     """
@@ -61,6 +65,7 @@ def open_log(
             ),
             machine,
             stalls=stalls,
+            turn=turn,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -65,6 +65,7 @@ from broker.transaction.check_back import CheckBack
 from raft.fail_stop import FailStop
 from raft.replicated_log import LogStatus, ReplicatedLog, StateDivergedError
 from raft.stalls import SAMPLE_S, Stalls
+from raft.turn import Turn
 from remoting.connections.connection import Connection
 from remoting.connections.greeting import Greeting
 from remoting.connections.open_files import open_files_max, raise_open_files_limit
@@ -113,11 +114,12 @@ class Broker:
         stalls: Stalls | None = None,
         switches: Switches | None = None,
     ) -> None:
-        """`stalls` measures what blocks the loop, unless it is None; `switches` was installed
-        where this process can be made to fail."""
+        """`stalls` measures what blocks the loop; `switches`: this process can be made to fail."""
         self.config = config
         self._switches = switches
         self._stalls = stalls
+        self._edge = FailStop(self.fail)
+        self._turn = Turn(self._edge)
         self._tasks = TaskOwner()
         self._queues = ConsumeQueues(
             # Two descriptors each: a quarter of what the process may have.
@@ -136,9 +138,9 @@ class Broker:
             on_topics=self._on_topics,
             applied=applied,
         )
-        self.log: ReplicatedLog = open_log(config, self._machine, stalls)
+        self.log: ReplicatedLog = open_log(config, self._machine, stalls, self._turn)
         self.replica = self._make_replica(state)
-        self.leadership = self._make_leadership(self.replica)
+        self.leadership = self._make_leadership(self.replica, self._turn)
         self._access = access_control_of(config, _monotonic_ms, lambda: state.users)
         greeting, dial_tls = encryption_of(config)
         self._tls = greeting.tls
@@ -167,7 +169,6 @@ class Broker:
         self._handlers = dispatch_of(self._processors)
         may_sign = self._access is None or bool(config.acl_inner_access_key)
         self._forwarding = Forwarding(*parts, self.desk, self._tasks, may_sign=may_sign)
-        self._edge = FailStop(self.fail)
         self._started = False
 
     def _make_server(self, greeting: Greeting, below: int) -> RemotingServer:
@@ -183,6 +184,7 @@ class Broker:
             reserved_max=config.connections_reserved,
             reserved_codes=OPERATORS,
             greeting=greeting,
+            turn=self._turn,
         )
 
     def _make_replica(self, state: BrokerState) -> Replica:
@@ -209,7 +211,7 @@ class Broker:
         )
 
     @staticmethod
-    def _make_leadership(replica: Replica) -> Leadership:
+    def _make_leadership(replica: Replica, turn: Turn) -> Leadership:
         proposer = Proposer(
             replica.log,
             replica.state,
@@ -217,6 +219,7 @@ class Broker:
             clock_ms=replica.clocks.stamp_ms,
             lead_ms=replica.clocks.lead_ms,
             limits=replica.config.proposer,
+            turn=turn,
         )
         return Leadership(replica, proposer)
 

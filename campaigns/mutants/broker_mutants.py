@@ -123,12 +123,10 @@ BROKER_MUTANTS = (
                 module="broker.leader.proposer",
                 within="Proposer._flush",
                 before="""
-                self._in_flight += 1
-                future.add_done_callback(lambda done: self._on_result(batch, done))
+                self._log.propose_then(partial(self._encode, batch), partial(self._on_result, batch))
                 """,
                 after="""
-                self._in_flight += 1
-                future.add_done_callback(lambda done: self._on_result([], done))
+                self._log.propose_then(partial(self._encode, batch), partial(self._on_result, []))
                 for proposal in batch:
                     self._finish(proposal, ProposalStatus.COMMITTED)
                 """,

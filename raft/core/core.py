@@ -350,7 +350,7 @@ class Core(Elections):
             return  # the entry was truncated meanwhile
         if term == self._current_term:
             self._ready_builder.term_is_durable = True
-        if self._leader_role is not None:
+        if self._leader_role is not None and index > self._log.commit_index:
             self._after_progress(self._leader_role)
 
     def _on_tick(self) -> None:
@@ -467,7 +467,9 @@ class Core(Elections):
         if leadership is None:
             return  # stepped down within this term
         leadership.on_reply(reply, self._now_ms)
-        self._after_progress(leadership)
+        # What raises no match beyond the commit index commits nothing.
+        if reply.match_index > self._log.commit_index or leadership.has_reads():
+            self._after_progress(leadership)
 
     def _on_install_reply(self, reply: InstallSnapshotReply) -> None:
         if reply.term > self._current_term:
@@ -477,12 +479,10 @@ class Core(Elections):
 
     def _after_progress(self, leadership: LeaderRole) -> None:
         has_committed = leadership.maybe_commit(self._now_ms)
-        self._ready_builder.answer_reads(leadership.serve_reads())
-        if (
-            has_committed
-            and not self._is_voter
-            and self._configuration.index <= self._log.commit_index
-        ):
+        if leadership.has_reads():
+            self._ready_builder.answer_reads(leadership.serve_reads())
+        is_removed = not self._is_voter and self._configuration.index <= self._log.commit_index
+        if has_committed and is_removed:
             # This node's removal is committed (4.2.2): hand over at once, not by a timeout.
             leadership.resign()
             self._become_follower(self._current_term, None)

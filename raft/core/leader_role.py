@@ -54,6 +54,7 @@ class LeaderRole:
 
     __slots__ = (
         "_commit_notice_at_ms",
+        "_committed_own_term",
         "_config",
         "_counts_itself",
         "_handover",
@@ -90,6 +91,7 @@ class LeaderRole:
         self._handover = Handover(config, now_ms)
         self._heartbeat_at_ms = now_ms + config.heartbeat_ms
         self._commit_notice_at_ms: int | None = None
+        self._committed_own_term = False  # as far as known
         self._unreadable: tuple[Index, int] | None = None  # the uncommitted entry, since when
         self.change_members(configuration, now_ms, counts_itself=counts_itself)
 
@@ -115,7 +117,9 @@ class LeaderRole:
     @property
     def committed_own_term(self) -> bool:
         """Whether the no-op of this term is committed, so that the commit index is the group's."""
-        return self._log.term(self._log.commit_index) == self._term
+        if not self._committed_own_term:
+            self._committed_own_term = self._log.term(self._log.commit_index) == self._term
+        return self._committed_own_term
 
     def has_quorum_contact(self, now_ms: int, silence_ms_max: int) -> bool:
         """Return whether a majority, this node included, answered within `silence_ms_max`."""
@@ -335,7 +339,7 @@ class LeaderRole:
             if self._unreadable is not None and self._unreadable[0] == peer.next_index:
                 self._unreadable = None
             self._send_append(peer, entries)
-            size_bytes = sum(len(entry.payload) for entry in entries)
+            size_bytes = sum([len(entry.payload) for entry in entries])
             peer.on_sent(entries[-1].index, size_bytes)
 
     def _send_empty(self, peer: Progress) -> None:
@@ -435,6 +439,9 @@ class LeaderRole:
         )
 
     # Reads.
+
+    def has_reads(self) -> bool:
+        return bool(self._reads.open)
 
     def request_read(self, request_id: int) -> bool:
         """Queue a read for the next round; False if too many wait."""

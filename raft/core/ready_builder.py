@@ -32,6 +32,7 @@ class ReadyBuilder:
 
     __slots__ = (
         "_install_chunks",
+        "_last",
         "_messages",
         "_messages_after_sync",
         "_read_states",
@@ -52,6 +53,7 @@ class ReadyBuilder:
         self._messages_after_sync: list[Message] = []
         self._read_states: list[ReadState] = []
         self._install_chunks: list[InstallChunk] = []
+        self._last = Ready(is_quiet=True)
         self._clear()
 
     def _clear(self) -> None:
@@ -88,7 +90,32 @@ class ReadyBuilder:
         leader_id: NodeId | None,
         commit_index: Index,
     ) -> Ready:
-        """Return the Ready of this step and empty the builder."""
+        """Return the Ready of this step and empty the builder. Those without effects are one object
+        until the commit index, the role, the term or the leader changes."""
+        last = self._last
+        if (
+            not (self._messages or self._messages_after_sync or self.entries or self._read_states)
+            and not (self.hard_state_changed or self._install_chunks)
+            and self.truncate_from is None
+            and self.configuration is None
+            and self.change_refused is None
+            and self.install is None
+            and self.received_chunk is None
+        ):
+            if (
+                last.commit_index != commit_index
+                or last.role is not role
+                or last.term != term
+                or last.leader_id != leader_id
+            ):
+                self._last = last = Ready(
+                    commit_index=commit_index,
+                    role=role,
+                    term=term,
+                    leader_id=leader_id,
+                    is_quiet=True,
+                )
+            return last
         hard_state = None
         if self.hard_state_changed:
             assert not self._messages, "what depends on this hard state waits for its fsync"
@@ -101,7 +128,7 @@ class ReadyBuilder:
             hard_state=hard_state,
             truncate_from=self.truncate_from,
             entries=self.entries,
-            messages=tuple(self._messages) if self._messages else (),
+            messages=tuple(self._messages),
             messages_after_sync=tuple(self._messages_after_sync),
             commit_index=commit_index,
             read_states=tuple(self._read_states),
@@ -116,7 +143,8 @@ class ReadyBuilder:
         )
         self._messages.clear()
         self._messages_after_sync.clear()
-        self._read_states.clear()
-        self._install_chunks.clear()
+        if self._read_states or self._install_chunks:
+            self._read_states.clear()
+            self._install_chunks.clear()
         self._clear()
         return ready

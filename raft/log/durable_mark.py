@@ -31,7 +31,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from raft.log.durable_record import read_now
 from raft.log.slot_file import SlotFile
@@ -47,8 +48,7 @@ assert _RECORD.size == 84
 assert _OLD_SLOT.size == 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True, gc=False):
     """The mark. `cut`: end of the durable part. `last`, `base`: begin of last segment and log."""
 
     cut: LogBase
@@ -106,10 +106,12 @@ class DurableMark:
 
 
 def _encode(mark: Mark) -> bytes:
-    values: list[int] = []
-    for cut in (mark.cut, mark.last, mark.base):
-        values += (cut.position, cut.index, cut.term, cut.chain)
-    return _RECORD.pack(*values)
+    cut, last, base = mark.cut, mark.last, mark.base
+    return _RECORD.pack(
+        *(cut.position, cut.index, cut.term, cut.chain),
+        *(last.position, last.index, last.term, last.chain),
+        *(base.position, base.index, base.term, base.chain),
+    )
 
 
 def _cut(position: int, index: Index, term: Term, chain: int) -> LogBase:

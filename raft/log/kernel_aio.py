@@ -28,6 +28,10 @@ An iocb, little-endian:
 | 56 | 4 | aio_flags: 1, IOCB_FLAG_RESFD |
 | 60 | 4 | aio_resfd: the eventfd |
 
+Completions are taken from the ring that the context is, as libaio's callers do: a header of eight
+32-bit numbers (id, number of events, head, tail, magic, compatible and incompatible features, size
+of the header), then events. The reader moves the head, the kernel the tail.
+
 Source: linux/aio_abi.h, io_submit(2), fs/aio.c (`aio_fsync`); asm/unistd_64.h and
 asm-generic/unistd.h for the numbers.
 """
@@ -67,6 +71,11 @@ _NUMBERS: Final = {
 _IOCB: Final = struct.Struct("<QIIHhIQQqQII")
 _EVENT: Final = struct.Struct("<QQqq")  # data, iocb, result, second result
 _TIMEOUT: Final = struct.Struct("<qq")  # seconds, nanoseconds
+_RING: Final = struct.Struct("<8I")
+_RING_ENDS: Final = struct.Struct("<II")
+_RING_HEAD: Final = struct.Struct("<I")
+_RING_ENDS_AT: Final = 8
+_RING_MAGIC: Final = 0xA10A10A1
 _FDSYNC: Final = 3
 _RESFD: Final = 1
 _DEPTH: Final = 4
@@ -98,6 +107,9 @@ class FsyncQueue:
         self._iocbs = (ctypes.c_void_p * 1)(ctypes.addressof(self._iocb))
         self._events = ctypes.create_string_buffer(_EVENT.size * _DEPTH)
         self._no_time = ctypes.create_string_buffer(_TIMEOUT.pack(0, 0))
+        self._ring: memoryview[int] | None = None
+        self._ring_count = self._ring_begin = 0
+        self._find_ring()
 
     @property
     def under_way(self) -> int:
@@ -158,6 +170,7 @@ class FsyncQueue:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._eventfd)
         if not self._under_way:
+            self._ring = None  # its memory goes with it
             # With an fsync under way it would wait for that; the end of the process does.
             self._calls.io_destroy(self._context)
         os.close(self._eventfd)
@@ -168,8 +181,40 @@ class FsyncQueue:
             os.eventfd_read(self._eventfd)
         except BlockingIOError:
             return  # another call has read it
-        for on_done, error in self._reap(least=0, timeout=self._no_time):
+        ended = (
+            self._reap(least=0, timeout=self._no_time) if self._ring is None else self._reap_ring()
+        )
+        for on_done, error in ended:
             on_done(error)
+
+    def _find_ring(self) -> None:
+        """Find the ring in which the kernel leaves completions; an unknown layout is not used."""
+        head = (ctypes.c_char * _RING.size).from_address(self._context)
+        _, count, _, _, magic, _, incompatible, header_size = _RING.unpack(bytes(head))
+        if magic == _RING_MAGIC and not incompatible:
+            size = header_size + count * _EVENT.size
+            ring = (ctypes.c_ubyte * size).from_address(self._context)
+            self._ring, self._ring_count, self._ring_begin = memoryview(ring), count, header_size
+
+    def _reap_ring(self) -> list[tuple[OnSynced, OSError | None]]:
+        """Return what has ended, as `_reap` does, without a system call. The eventfd was read: all
+        that was completed before it was signalled is seen."""
+        ring = self._ring
+        assert ring is not None
+        head, tail = _RING_ENDS.unpack_from(ring, _RING_ENDS_AT)
+        ended: list[tuple[OnSynced, OSError | None]] = []
+        while head != tail:
+            ended.append(
+                self._ended(_EVENT.unpack_from(ring, self._ring_begin + _EVENT.size * head))
+            )
+            head = (head + 1) % self._ring_count
+        _RING_HEAD.pack_into(ring, _RING_ENDS_AT, head)
+        return ended
+
+    def _ended(self, event: tuple[int, int, int, int]) -> tuple[OnSynced, OSError | None]:
+        number, _, result, _ = event
+        error = None if result >= 0 else _error(-result, "fsync by kernel AIO")
+        return self._under_way.pop(number), error
 
     def _reap(
         self, *, least: int, timeout: ctypes.Array[ctypes.c_char] | None
@@ -181,12 +226,9 @@ class FsyncQueue:
             if ctypes.get_errno() == errno.EINTR:
                 return []
             raise _error(ctypes.get_errno(), "io_getevents")
-        ended: list[tuple[OnSynced, OSError | None]] = []
-        for place in range(count):
-            number, _, result, _ = _EVENT.unpack_from(events, _EVENT.size * place)
-            error = None if result >= 0 else _error(-result, "fsync by kernel AIO")
-            ended.append((self._under_way.pop(number), error))
-        return ended
+        return [
+            self._ended(_EVENT.unpack_from(events, _EVENT.size * place)) for place in range(count)
+        ]
 
 
 class _Calls:

@@ -104,6 +104,10 @@ class SegmentFiles:
         if written < size:
             write_fully(file, b"".join(buffers)[written:], offset + written)
 
+    def holds(self, size: int) -> bool:
+        """Return whether the last segment has blocks for so many bytes in all."""
+        return size <= self._size
+
     def reserve(self, used: int, size: int) -> bool:
         """Return whether the last segment has blocks for `size` bytes behind the `used` ones."""
         if used + size <= self._size:

@@ -113,6 +113,11 @@ class SegmentIndex:
     def last_index(self) -> Index:
         return self.before.index + len(self.offsets)
 
+    @property
+    def last_chain(self) -> int:
+        """Chain of the last entry, or of the one before the segment."""
+        return self.chains[-1] if self.chains else self.before.chain
+
     def append(self, size: int, chain: int) -> None:
         self.offsets.append(self.end_position - self.before.position)
         self.chains.append(chain)

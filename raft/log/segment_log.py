@@ -38,10 +38,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from raft.log.damage import Damage
@@ -66,22 +66,38 @@ __all__ = ["SegmentLog", "SyncedTo"]
 _NOTHING = (0, 0, b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncedTo:
+class SyncedTo(Struct, frozen=True, kw_only=True, gc=False):
     """Result of a sync: it covered every entry up to `index`, which has `term` (0 and 0: none)."""
 
     index: Index
     term: Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tail:
+class _Tail(Struct, frozen=True, kw_only=True, eq=False):
     """The log's end in one value, so that the syncing thread sees it whole."""
 
     file: DiskFile
     end: LogBase
     before: LogBase  # of the last segment
     base: LogBase
+
+
+class _Writing:
+    """Context of all that writes: it refuses to be entered after the first OSError, `failure`."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: OSError | None = None
+
+    def __enter__(self) -> None:
+        failure = self.failure
+        if failure is not None:
+            raise OSError(failure.errno, f"the log stopped after: {failure}") from failure
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            self.failure = self.failure or error
 
 
 class SegmentLog:
@@ -122,7 +138,7 @@ class SegmentLog:
             preallocation_size_bytes=preallocation_size_bytes,
             cached_size_bytes=cached_size_bytes,
         )
-        self._failure: OSError | None = None
+        self._writing = _Writing()
         self._marked = LogBase()  # the highest cut that the mark claims
         self._hot: tuple[int, int, bytes] = _NOTHING  # checked bytes of the last read
         recovered = self._recover()
@@ -197,7 +213,8 @@ class SegmentLog:
 
     @property
     def last_index(self) -> Index:
-        return self._table.last_index
+        last = self._table.last  # as the table says it, for one call instead of three
+        return last.before.index + len(last.offsets)
 
     @property
     def last_term(self) -> Term:
@@ -301,8 +318,12 @@ class SegmentLog:
         Allocates it where necessary. False where the disk is full: nothing was written, and the log
         stays usable. Raises OSError, and then for every later call.
         """
-        with self._writing():
-            return self._files.reserve(self.end_position - self._files.position, size)
+        files = self._files
+        used = self._table.last.end_position - files.position
+        if self._writing.failure is None and files.holds(used + size):
+            return True
+        with self._writing:
+            return files.reserve(used, size)
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Write the entries behind the last one; durable only after a later `sync`.
@@ -313,8 +334,10 @@ class SegmentLog:
         table, cache = self._table, self._tail_cache
         buffers: list[bytes] = []
         buffers_size = 0
-        begin = table.last.end_position - self._files.position
-        with self._writing():
+        index, term, chain = table.last_index, table.last_term, table.last_chain
+        position = table.last.end_position
+        begin = position - self._files.position
+        with self._writing:
             for entry in entries:
                 payload = entry.payload
                 size = HEADER_SIZE + len(payload)
@@ -323,14 +346,17 @@ class SegmentLog:
                     self._files.write(buffers, buffers_size, begin)
                     buffers, buffers_size, begin = [], 0, 0
                     self._begin_segment()
-                assert entry.index == table.last_index + 1, "entries go on without a gap"
-                assert entry.term >= table.last_term, "terms never fall along the log"
-                header, chain = encode_header(entry, table.end_position, table.last_chain)
+                index += 1
+                assert entry.index == index, "entries go on without a gap"
+                assert entry.term >= term, "terms never fall along the log"
+                term = entry.term
+                header, chain = encode_header(entry, position, chain)
+                position += size
                 buffers.append(header)
                 if payload:
                     buffers.append(payload)
                 buffers_size += size
-                table.append(entry.index, entry.term, entry.kind, size, chain)
+                table.append(index, term, entry.kind, size, chain)
                 cache.append(entry)
             if buffers_size:
                 self._files.write(buffers, buffers_size, begin)
@@ -390,7 +416,7 @@ class SegmentLog:
         The one method that may run on another thread; entries appended while it runs are not
         covered. Raises OSError, and then for every later call: what is durable is unknown then.
         """
-        with self._sync_lock, self._writing():
+        with self._sync_lock, self._writing:
             tail = self._tail_to_sync()
             tail.file.sync()
             self._claim(tail)
@@ -406,14 +432,14 @@ class SegmentLog:
         """
         if (
             not self.begins_syncs
-            or self._failure is not None
+            or self._writing.failure is not None
             or not (self._hard_state is None or self._hard_state.is_saved)
             or self._files.cached.is_due(self._tail.end.position)
             or not self._sync_lock.acquire(blocking=False)
         ):
             return False
         try:
-            with self._writing():
+            with self._writing:
                 tail = self._tail_to_sync()
                 if tail.file.begin_sync(partial(self._end_sync, tail, on_done)):
                     self._syncing = tail
@@ -424,20 +450,23 @@ class SegmentLog:
 
     def _end_sync(self, tail: _Tail, on_done: OnSynced, error: OSError | None) -> None:
         if self._syncing is tail:
-            self._conclude(error)
-        on_done(error or self._failure)
+            error = self._conclude(error)
+        on_done(error or self._writing.failure)
 
-    def _conclude(self, error: OSError | None) -> None:
-        """Claim what `begin_sync` has made durable; what has failed is in `_failure` then."""
+    def _conclude(self, error: OSError | None) -> OSError | None:
+        """Claim what `begin_sync` has made durable; return what has failed."""
         tail, self._syncing = self._syncing, None
         assert tail is not None
         try:
-            with suppress(OSError), self._writing():
+            with self._writing:
                 if error is not None:
                     raise error
                 self._claim(tail)
+        except OSError as failure:
+            return failure
         finally:
             self._sync_lock.release()
+        return None
 
     def _tail_to_sync(self) -> _Tail:
         """Return what a sync covers that begins now, with the hard state of its entries durable."""
@@ -535,7 +564,7 @@ class SegmentLog:
         NeverCommittedError (what stood here never was committed), and OSError, and then for every
         later call.
         """
-        with self._writing():
+        with self._writing:
             position = self._repair.repair(first_index, entries, chain_before, committed_index)
         self._forget_read(position)
 
@@ -576,21 +605,8 @@ class SegmentLog:
         does."""
         if self._syncing is not None:
             self._conclude(self._disk.wait_for_syncs())
-        with self._sync_lock, self._writing():
+        with self._sync_lock, self._writing:
             yield
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Refuse every write after the first OSError."""
-        if self._failure is not None:
-            raise OSError(
-                self._failure.errno, f"the log stopped after: {self._failure}"
-            ) from self._failure
-        try:
-            yield
-        except OSError as error:
-            self._failure = self._failure or error
-            raise
 
     def _before_claim(self, term: Term) -> None:
         """Make `term` durable: hard state before log. Raises OSError."""
@@ -625,8 +641,10 @@ class SegmentLog:
         rebuilt = rebuild_known(self._disk, self._directory, summary)
         if rebuilt.damage is not None:
             self._table.damages.add(rebuilt.damage)
-        elif self._failure is None:  # a stopped log is still read, but writes no cache either
-            with self._writing():
+        elif (
+            self._writing.failure is None
+        ):  # a stopped log is still read, but writes no cache either
+            with self._writing:
                 self._files.write_sidecar(summary.position, encode_sidecar(summary, rebuilt.index))
         return rebuilt.index
 

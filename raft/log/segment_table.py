@@ -59,7 +59,8 @@ class SegmentTable:
 
     @property
     def last_index(self) -> Index:
-        return self.last.last_index
+        last = self.last
+        return last.before.index + len(last.offsets)
 
     @property
     def last_term(self) -> Term:
@@ -67,7 +68,7 @@ class SegmentTable:
 
     @property
     def last_chain(self) -> int:
-        return self.last.chain(self.last.last_index)
+        return self.last.last_chain
 
     @property
     def end_position(self) -> int:
@@ -77,10 +78,10 @@ class SegmentTable:
     def end(self) -> LogBase:
         last = self.last
         return LogBase(
-            index=last.last_index,
+            index=last.before.index + len(last.offsets),
             term=self._terms[-1],
             position=last.end_position,
-            chain=last.chain(last.last_index),
+            chain=last.last_chain,
         )
 
     def term(self, index: Index) -> Term:
@@ -100,6 +101,10 @@ class SegmentTable:
 
     def position(self, index: Index) -> int:
         """Return the position of the entry's header. Raises IndexError and DamagedLogError."""
+        last = self.last
+        if last.before.index < index and not self.damages:  # nearly always
+            self._check(index, index)
+            return last.position(index)
         self._check(index, self.base.index + 1)
         if self.damages:
             self._check_known(index, by_end=False)
@@ -389,8 +394,8 @@ class SegmentTable:
         return low, self.term_of_run(min(after, self.last_index))
 
     def _check(self, index: Index, low: Index) -> None:
-        if not low <= index <= self.last.last_index:
-            raise IndexError(f"index {index} is outside {low}..{self.last.last_index}")
+        if not low <= index <= self.last_index:
+            raise IndexError(f"index {index} is outside {low}..{self.last_index}")
 
     def _check_known(self, index: Index, *, by_end: bool = True) -> None:
         """Raise DamagedLogError for unknown entries; `by_end`: a damage's last chain is known."""

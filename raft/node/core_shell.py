@@ -16,8 +16,8 @@ The order in which a Ready is carried out is a contract (`raft.events`), tested 
    started;
 6. apply up to `commit_index`, then resolve proposals and reads.
 
-Work of one loop turn is batched: at its end the trace is flushed, then messages leave in one write
-per peer, then the next round of fsync starts.
+Work of one turn (`raft.turn`) is batched: at its end the trace is flushed, then messages leave in
+one write per peer, then the next round of fsync starts, then proposals are answered.
 
 Invariants:
 - a failed write or fsync, a broken invariant and an exception of the state machine all stop the
@@ -72,7 +72,7 @@ from raft.node.applier import Applier
 from raft.node.attended_clock import AttendedClock
 from raft.node.group_commit import GroupCommit, SyncRound, SyncThread
 from raft.node.node_config import NodeConfig
-from raft.node.open_calls import OpenProposals, OpenReads
+from raft.node.open_calls import OnProposed, OpenProposals, OpenReads, resolve
 from raft.node.trace_events import TraceEvents
 from raft.peers.transport import Transport
 from raft.repair.reminders import Reminders
@@ -89,14 +89,19 @@ from raft.replicated_log import (
 from raft.stalls import Stalls, section
 from raft.store.node_store import NodeStore
 from raft.store.restore import RestoredState
+from raft.turn import Turn
 
 __all__ = ["CoreShell"]
 
 _LATE_TIMER_MS = 20
 _LATE_TIMER_GRACE_MS = 2
 _DAMAGE_RETRY_S = 0.1
+_APPLY_WAITS_S_MAX = 0.005  # as long as a notice of a commit does
+_APPLY_WAITS_ENTRIES_MAX = 32
 _LAG_BEGINS = 1_000  # entries to be applied: some tenths of a second
 _LAG_ENDS = 50
+_STEADY = frozenset({Receive, Propose, LogDurable})
+"""Events that change nothing which the shell knows of or tells, beside what their Ready says."""
 _ROOM_RETRY_MS = 100
 """How often a full disk is tried for room, whatever arrives meanwhile."""
 _ROOM_SIZE_MIN = 64 << 10
@@ -129,9 +134,13 @@ class CoreShell:
         on_install: Callable[[Install], None],
         on_chunk_wanted: Callable[[InstallChunk], None],
         on_chunk: Callable[[InstallSnapshot], None],
+        turn: Turn,
         stalls: Stalls | None = None,
     ) -> None:
-        self._stalls = stalls
+        self._turn = turn
+        self._flush_section = section(stalls, "flush")
+        self._append_section = section(stalls, "log append")
+        self._apply_section = section(stalls, "apply")
         self._config = config
         self._log = log = store.log
         self._state_machine = state_machine
@@ -141,6 +150,8 @@ class CoreShell:
             period_ms=max(1, config.raft.heartbeat_ms // 2),
             budget_ms=config.raft.election_timeout_ms_max,
         )
+        self.now_ms = self._clock.now_ms
+        """The core's time: it includes stalls of the loop only up to a bound."""
         self._on_configuration = on_configuration
         self._on_install = on_install
         self._on_chunk_wanted = on_chunk_wanted
@@ -159,6 +170,7 @@ class CoreShell:
         )
         self._told = (Role.FOLLOWER, core.current_term, core.leader_id, False, True)
         self.trace = TraceEvents(store.trace, log, config.node_id, core.current_term)
+        self._is_traced = store.trace is not None  # asked for each message
         self._proposals = OpenProposals()
         self._reads = OpenReads()
         self.applier = Applier(
@@ -169,20 +181,26 @@ class CoreShell:
         self.group_commit = GroupCommit(
             log, store.hard_state_file, self._on_synced, self._sync_thread.carry_out
         )
+        self._set_out()
+        self.fail_stop = FailStop(fail)
+        self.stopped = False
+
+    def _set_out(self) -> None:
+        """Note that nothing is known of the core yet, and nothing scheduled."""
         self._commit_index: Index = 0  # as traced
         self._noop_index: Index = 0  # of the term led; proposals are accepted once it is applied
         self._statuses: deque[LogStatus] = deque()
         self._not_leading = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._timer_at_ms = 0  # never behind the core's deadline
         self._look_timer: asyncio.TimerHandle | None = None
+        self._apply_timer: asyncio.TimerHandle | None = None
         self._turn_end_scheduled = self._apply_scheduled = False
+        self._sends = False  # what the turn's end has to flush
         self._reminders = Reminders()
         self._is_replaying = False
         self.writable = self._can_begin = True  # the latter: room for a new leader's first entries
         self._room_again_ms = 0  # a full disk is not tried before
-        self.fail_stop = FailStop(fail)
-        self.stopped = False
 
     # --- lifecycle -----------------------------------------------------------------------------
 
@@ -205,6 +223,9 @@ class CoreShell:
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None
+        if self._apply_timer is not None:
+            self._apply_timer.cancel()
+            self._apply_timer = None
         self._proposals.stop()
         self._reads.stop()
 
@@ -212,10 +233,6 @@ class CoreShell:
         """Start no more rounds of fsync, wait for the one under way, end the thread."""
         await self.group_commit.stop()
         await self._sync_thread.stop()
-
-    def now_ms(self) -> int:
-        """Return the core's time: it includes stalls of the loop only up to a bound."""
-        return self._clock.now_ms()
 
     # --- calls of the broker -------------------------------------------------------------------
 
@@ -238,10 +255,10 @@ class CoreShell:
             store_id=self._store_id,
         )
 
-    def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
-        """See `ReplicatedLog.propose`. ValueError also where too many proposals are open."""
+    def propose(self, fill: Callable[[Slot], bytes], on_done: OnProposed) -> None:
+        """See `ReplicatedLog.propose_then`. ValueError also where too many proposals are open."""
         now_ms = self.now_ms()
-        if not self.stopped:
+        if now_ms >= self._timer_at_ms and not self.stopped:
             self._tick_entry(now_ms)
         self._check_ready()
         if len(self._proposals) >= self._config.proposals_count_max:
@@ -261,10 +278,8 @@ class CoreShell:
             )
         if not self._has_room(HEADER_SIZE + len(payload)):
             raise LogFullError
-        future: asyncio.Future[ProposalResult] = self._loop.create_future()
-        self._proposals.add(slot.index, slot.term, future)
+        self._proposals.add(slot.index, slot.term, on_done)
         self.step_entry(Propose(now_ms=now_ms, payload=payload))
-        return future
 
     async def read_index(self) -> Index:
         """See `ReplicatedLog.read_index`. NotLeaderError also where too many reads are open."""
@@ -288,10 +303,11 @@ class CoreShell:
             raise ChangeRefusedError(refused)
         if not self._has_room(_ROOM_SIZE_MIN):
             raise LogFullError
-        future: asyncio.Future[ProposalResult] = self._loop.create_future()
-        self._proposals.add(self._log.last_index + 1, self.core.current_term, future)
+        outcome: asyncio.Future[ProposalResult] = self._loop.create_future()
+        on_done = functools.partial(resolve, outcome)
+        self._proposals.add(self._log.last_index + 1, self.core.current_term, on_done)
         self.step_entry(ChangeMembership(now_ms=now_ms, change=change))
-        return await future
+        return await outcome
 
     async def transfer_leadership(self, target: NodeId) -> None:
         """See `ReplicatedLog.transfer_leadership`."""
@@ -333,11 +349,14 @@ class CoreShell:
 
     # --- entries from the loop -----------------------------------------------------------------
 
-    @stops_node
     def on_message(self, message: Message) -> None:
-        self.trace.received(message)
+        """Take a message. Caller's duty: it stops the node on whatever is raised."""
+        if self.stopped:
+            return
+        if self._is_traced:
+            self.trace.received(message)
         if type(message) is AppendEntries and message.entries and self.writable:
-            self._has_room(sum(HEADER_SIZE + len(entry.payload) for entry in message.entries))
+            self._has_room(sum([HEADER_SIZE + len(entry.payload) for entry in message.entries]))
         if not self.stopped:
             self._step(Receive(now_ms=self.now_ms(), message=message))
 
@@ -387,6 +406,13 @@ class CoreShell:
         """Finish a round of fsync: steps 4 and 5 of the contract."""
         if error is not None:
             raise error
+        self._turn.enter()
+        try:
+            self._finish_round(done)
+        finally:
+            self._turn.leave()
+
+    def _finish_round(self, done: SyncRound) -> None:
         term, durable = self.core.current_term, done.durable
         if done.self_vote is not None:
             self.trace.voted_for_self(term, done.self_vote)
@@ -406,20 +432,24 @@ class CoreShell:
 
     @stops_node
     def _end_turn(self) -> None:
-        """Flush the trace, then the messages, then start the next round of fsync."""
+        """Flush the trace, then the messages, then start the next round of fsync, then answer."""
         self._turn_end_scheduled = False
-        with section(self._stalls, "flush"):
-            self.trace.flush()
-            self._transport.flush()
+        if self._sends or self._is_traced:
+            self._sends = False
+            with self._flush_section:
+                self.trace.flush()
+                self._transport.flush()
         self.group_commit.begin()
+        if self._proposals.has_outcomes:
+            self._proposals.deliver()
 
     @stops_node
     def _apply_turn(self) -> None:
         """Carry out step 6, bounded in entries and time."""
         self._apply_scheduled = False
-        self._schedule_turn_end()  # before the proposals' callers wake: the trace goes first
+        applied_before = self.applier.applied_index
         try:
-            with section(self._stalls, "apply"):
+            with self._apply_section:
                 self.applier.turn(self.core.commit_index, self.core.current_term)
         except DamagedLogError as error:
             if self._reminders.due("damage", error.damage.last_index, self.now_ms()):
@@ -427,11 +457,16 @@ class CoreShell:
             self._apply_scheduled = True
             self._loop.call_later(_DAMAGE_RETRY_S, self._apply_turn)
             return
-        self._reads.applied(self.applier.applied_index)
-        self._tell_status()
+        # Before the callers of proposals and reads wake: the trace goes first.
+        if self._is_traced or self._proposals.has_outcomes:
+            self._schedule_turn_end()
+        applied_index = self.applier.applied_index
+        self._reads.applied(applied_index)
+        if applied_before < self._noop_index:
+            self._tell_status()
         self._note_replay()
-        if self.applier.applied_index < self.core.commit_index:
-            self._schedule_apply()
+        if applied_index < self.core.commit_index:
+            self._schedule_apply(later=True)
 
     def _note_replay(self) -> None:
         """Notify the core when the lag of application starts or stops to keep it from serving."""
@@ -451,20 +486,36 @@ class CoreShell:
         core = self.core
         if core.role is not Role.LEADER:
             self._keep_room_to_begin(event.now_ms)
-        elif event.now_ms >= core.next_deadline_ms:
+        elif event.now_ms >= self._timer_at_ms and event.now_ms >= core.next_deadline_ms:
             self._tick(event.now_ms)  # a leader first checks whether it still is one
-        self._carry_out(core.step(event))
-        self._arm_timer()
+        ready = core.step(event)
+        may_tell = type(event) not in _STEADY or self._is_news(ready)
+        if may_tell or not ready.is_quiet:
+            self._carry_out(ready, may_tell=may_tell)
+            self._arm_timer()
+
+    def _is_news(self, ready: Ready) -> bool:
+        """Return whether it says anything but what the last one did, effects aside."""
+        told = self._told
+        return (
+            ready.commit_index != self._commit_index
+            or ready.role is not told[0]
+            or ready.term != told[1]
+            or ready.leader_id != told[2]
+        )
 
     def _tick(self, now_ms: int) -> None:
         if self.core.role is not Role.LEADER:
             self._keep_room_to_begin(now_ms)
         self._carry_out(self.core.step(Tick(now_ms=now_ms)))
 
-    def _carry_out(self, ready: Ready) -> None:
-        self._schedule_turn_end()  # before any caller wakes: the trace goes first
+    def _carry_out(self, ready: Ready, *, may_tell: bool = True) -> None:
+        """`may_tell`: whether the status may be another one than before."""
+        if not ready.is_quiet:
+            self._schedule_turn_end()  # before any caller wakes: the trace goes first
         role_before = self._told[0]
-        self.trace.stepped(ready)
+        if self._is_traced:
+            self.trace.stepped(ready)
         if ready.hard_state is not None:
             # Before the append: a vote for itself refers to the log as the candidate had it.
             own = ready.hard_state.voted_for == self._config.node_id
@@ -474,7 +525,7 @@ class CoreShell:
             self._install(ready.install, ready.term)
         elif ready.entries or ready.truncate_from is not None:
             self.group_commit.want_log()
-            with section(self._stalls, "log append"):
+            with self._append_section:
                 self._write_log(ready)
         if ready.configuration is not None:
             self.trace.configured(ready.term, ready.configuration)
@@ -495,12 +546,18 @@ class CoreShell:
             self._not_leading.clear()
             self._noop_index = self._log.last_index
         if ready.commit_index > self._commit_index:
-            self._note_commit(ready.commit_index)
+            # A follower that is kept busy applies several entries at once: for one it would cost
+            # as much as writing it did.
+            may_wait = ready.role is Role.FOLLOWER and bool(ready.entries)
+            self._note_commit(ready.commit_index, may_wait=may_wait)
         if ready.role is not Role.LEADER and len(self._proposals):
             self._proposals.leadership_lost(ready.commit_index, self._log.term)
         for read_state in ready.read_states:
             self._on_read_state(read_state)
-        self._tell_status()
+        if ready.is_quiet:
+            self._schedule_turn_end()  # of a mere commit: behind what it has let apply
+        if may_tell:
+            self._tell_status()
 
     def _write_log(self, ready: Ready) -> None:
         log = self._log
@@ -509,7 +566,8 @@ class CoreShell:
             self.trace.truncated(ready.term, ready.truncate_from)
             self.group_commit.log_truncated()
         log.append(ready.entries)
-        self.trace.appended(ready.term, ready.entries)
+        if self._is_traced:
+            self.trace.appended(ready.term, ready.entries)
 
     def _install(self, install: Install, term: Term) -> None:
         """Reset the log to the base, dropping all entries, and restore the snapshot's state."""
@@ -521,15 +579,25 @@ class CoreShell:
         self._commit_index = max(self._commit_index, install.base.index)
 
     def _send(self, message: Message) -> None:
-        self.trace.sent(self.core.current_term, message)
+        self._sends = True
+        if self._is_traced:
+            self.trace.sent(self.core.current_term, message)
         self._transport.send(message)
 
-    def _note_commit(self, commit_index: Index) -> None:
+    def _note_commit(self, commit_index: Index, *, may_wait: bool = False) -> None:
         self._commit_index = commit_index
-        if commit_index > self._log.base.index:
+        if self._is_traced and commit_index > self._log.base.index:
             self.trace.committed(self.core.current_term, commit_index)
-        if self.applier.applied_index < commit_index:
+        lag = commit_index - self.applier.applied_index
+        if lag > 0 and may_wait and lag < _APPLY_WAITS_ENTRIES_MAX:
+            if self._apply_timer is None and not self._apply_scheduled:
+                self._apply_timer = self._loop.call_later(_APPLY_WAITS_S_MAX, self._apply_waiting)
+        elif lag > 0:
             self._schedule_apply()
+
+    @stops_node
+    def _apply_waiting(self) -> None:
+        self._schedule_apply()
 
     def _on_read_state(self, state: ReadState) -> None:
         batch = self._reads.answered(state.request_id)
@@ -620,12 +688,17 @@ class CoreShell:
     def _schedule_turn_end(self) -> None:
         if not self._turn_end_scheduled:
             self._turn_end_scheduled = True
-            self._loop.call_soon(self._end_turn)
+            self._turn.at_end(self._end_turn)
 
-    def _schedule_apply(self) -> None:
+    def _schedule_apply(self, *, later: bool = False) -> None:
+        """Apply at the end of this turn; `later`: in the loop's next one, so that what has waited
+        meanwhile is read."""
+        if self._apply_timer is not None:
+            self._apply_timer.cancel()
+            self._apply_timer = None
         if not self._apply_scheduled:
             self._apply_scheduled = True
-            self._loop.call_soon(self._apply_turn)
+            (self._turn.soon if later else self._turn.at_end)(self._apply_turn)
 
     def _arm_timer(self) -> None:
         """Arm the one timer, anew only where the deadline has come nearer. The grace of a late

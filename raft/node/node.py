@@ -52,6 +52,7 @@ from raft.messages import (
 )
 from raft.node.core_shell import CoreShell
 from raft.node.node_config import NodeConfig
+from raft.node.open_calls import resolve
 from raft.peers.handshake import Credentials
 from raft.peers.transport import TcpTransport, Transport
 from raft.repair.log_repairer import LogRepairer
@@ -74,6 +75,7 @@ from raft.storage import Disk
 from raft.store.checkpoint import hint
 from raft.store.node_store import NodeStore
 from raft.store.restore import RestoredState, do_without, restore_newest
+from raft.turn import Turn
 
 __all__ = ["RaftNode"]
 
@@ -98,7 +100,12 @@ class RaftNode:
         disk: Disk | None = None,
         transport: Transport | None = None,
         stalls: Stalls | None = None,
+        turn: Turn | None = None,
     ) -> None:
+        """`turn`: that of the process, so that what the node does and what the broker does is done
+        at the same end of a turn."""
+        self.fail_stop = FailStop(self.fail)
+        self._turn = turn or Turn(self.fail_stop)
         self._config = config
         self._stalls = stalls
         self._state_machine = state_machine
@@ -114,6 +121,7 @@ class RaftNode:
             listen=config.listen,
             peers={peer: a for peer, a in config.peers.items() if peer != config.node_id},
             dial=config.dial,
+            turn=self._turn,
         )
         self._background: asyncio.Task[None] | None = None
         self._shell: CoreShell | None = None  # from SERVING on
@@ -122,7 +130,6 @@ class RaftNode:
         self._was_mended = asyncio.Event()
         self._asked_in_vain = False
         self._prepared: tuple[LogBase, Callable[[], None]] | None = None  # to be installed
-        self.fail_stop = FailStop(self.fail)
         self.stopped = True  # until started, and after a stop or a failure
 
     # --- start and stop ------------------------------------------------------------------------
@@ -323,6 +330,7 @@ class RaftNode:
             on_install=self._on_install,
             on_chunk_wanted=self._installs.want,
             on_chunk=self._installs.receive,
+            turn=self._turn,
             stalls=self._stalls,
         )
         self._phase = Phase.SERVING
@@ -424,7 +432,15 @@ class RaftNode:
 
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         """See `ReplicatedLog.propose`. ValueError also where too many proposals are open."""
-        return self._serving().propose(fill)
+        outcome: asyncio.Future[ProposalResult] = self._loop.create_future()
+        self.propose_then(fill, functools.partial(resolve, outcome))
+        return outcome
+
+    def propose_then(
+        self, fill: Callable[[Slot], bytes], on_done: Callable[[ProposalResult], None]
+    ) -> None:
+        """See `ReplicatedLog.propose_then`. ValueError also where too many proposals are open."""
+        self._serving().propose(fill, on_done)
 
     def confirm(self, on_done: Callable[[ProposalStatus], None]) -> None:
         """See `ReplicatedLog.confirm`."""

@@ -1,7 +1,8 @@
 """Open calls into the node: proposals, and reads waiting for their read point.
 
 Place in the data path: `raft.node.core_shell` adds the calls and reports what the core and the
-state machine did; the futures resolve here and nowhere else.
+state machine did; outcomes are decided here and nowhere else, and futures resolve here. Those of
+proposals wait until the shell has written what it traced, and has them delivered then.
 
 Invariants: a proposal resolves once, COMMITTED only after its entry was applied, TRUNCATED only
 where another entry is committed at its index; a read resolves with an index that is applied.
@@ -11,38 +12,57 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from raft.messages import Index, NodeId, Term
 from raft.replicated_log import NotLeaderError, ProposalResult, ProposalStatus
 
-__all__ = ["OpenProposals", "OpenReads", "ReadBatch"]
+__all__ = ["OnProposed", "OpenProposals", "OpenReads", "ReadBatch", "resolve"]
+
+OnProposed: TypeAlias = Callable[[ProposalResult], None]
+"""Called once, with the outcome of a proposal."""
 
 
 class OpenProposals:
-    """Proposals by index, in the order of the log."""
+    """Proposals by index, in the order of the log; an outcome waits until it is delivered."""
 
     def __init__(self) -> None:
-        self._open: dict[Index, tuple[Term, asyncio.Future[ProposalResult]]] = {}
+        self._open: dict[Index, tuple[Term, OnProposed]] = {}
+        self._ended: deque[tuple[OnProposed, ProposalResult]] = deque()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, index: Index, term: Term, future: asyncio.Future[ProposalResult]) -> None:
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether `deliver` has something to deliver."""
+        return bool(self._ended)
+
+    def add(self, index: Index, term: Term, on_done: OnProposed) -> None:
         assert index not in self._open
-        self._open[index] = (term, future)
+        self._open[index] = (term, on_done)
 
     def applied(self, index: Index, term: Term) -> None:
         """Resolve the proposal of the entry at `index`, which was applied."""
         proposal = self._open.pop(index, None)
         if proposal is not None:
             assert proposal[0] == term, "what was replaced is answered when leadership is lost"
-            _resolve(proposal[1], ProposalStatus.COMMITTED, index, term)
+            self._end(proposal[1], ProposalStatus.COMMITTED, index, term)
+
+    def deliver(self) -> None:
+        """Call back with the outcomes that wait. Caller's duty: what was traced of them is
+        written."""
+        ended = self._ended
+        while ended:
+            on_done, result = ended.popleft()
+            on_done(result)
 
     def leadership_lost(self, commit_index: Index, term_at: Callable[[Index], Term]) -> None:
         """Resolve proposals that are lost or of unknown fate; committed ones wait for apply."""
-        for index, (term, future) in list(self._open.items()):
+        for index, (term, on_done) in list(self._open.items()):
             if index > commit_index:
                 status = ProposalStatus.LOST_LEADERSHIP
             elif term_at(index) != term:
@@ -50,13 +70,20 @@ class OpenProposals:
             else:
                 continue
             del self._open[index]
-            _resolve(future, status, index, term)
+            self._end(on_done, status, index, term)
 
     def stop(self) -> None:
-        """Resolve all as STOPPED: their fate is unknown here."""
+        """Resolve all as STOPPED: their fate is unknown here. The loop delivers what waits."""
         while self._open:
-            index, (term, future) = self._open.popitem()
-            _resolve(future, ProposalStatus.STOPPED, index, term)
+            index, (term, on_done) = self._open.popitem()
+            self._end(on_done, ProposalStatus.STOPPED, index, term)
+        loop = asyncio.get_running_loop()
+        while self._ended:
+            on_done, result = self._ended.popleft()
+            loop.call_soon(on_done, result)
+
+    def _end(self, on_done: OnProposed, status: ProposalStatus, index: Index, term: Term) -> None:
+        self._ended.append((on_done, ProposalResult(status=status, index=index, term=term)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,8 +151,7 @@ class OpenReads:
         self.count -= 1
 
 
-def _resolve(
-    future: asyncio.Future[ProposalResult], status: ProposalStatus, index: Index, term: Term
-) -> None:
+def resolve(future: asyncio.Future[ProposalResult], result: ProposalResult) -> None:
+    """Resolve what a caller of a proposal awaits."""
     if not future.done():  # the caller may have cancelled it
-        future.set_result(ProposalResult(status=status, index=index, term=term))
+        future.set_result(result)

@@ -29,9 +29,11 @@ from raft.peers.handshake import (
     HandshakeError,
 )
 from raft.peers.wire import FRAME_SIZE_BYTES_MAX, FrameReader, WireError, decode_message
+from raft.turn import Turn
 
 __all__ = ["AcceptedConnection", "DialledConnection"]
 
+_COPIED_SIZE_BYTES_MAX = 16 << 10  # to copy them costs less than to write from several places
 _TCP_USER_TIMEOUT_MS = 5_000  # unacknowledged bytes this old mean that the peer is gone
 
 _log = logging.getLogger(__name__)
@@ -166,9 +168,14 @@ class DialledConnection(_Connection):
         await asyncio.wait([self._ready])
         return self.established
 
-    def write(self, buffers: list[bytes]) -> None:
+    def write(self, buffers: list[bytes], size_bytes: int) -> None:
+        """Write buffers that have so many bytes together."""
         assert self.established
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if size_bytes <= _COPIED_SIZE_BYTES_MAX:
+            self._transport.write(b"".join(buffers))
+        else:
             self._transport.writelines(buffers)
 
     def write_buffer_size(self) -> int:
@@ -192,28 +199,43 @@ class AcceptedConnection(_Connection):
         on_established: Callable[[AcceptedConnection], None],
         on_message: Callable[[AcceptedConnection, PeerMessage], None],
         on_closed: Callable[[AcceptedConnection], None],
+        turn: Turn | None = None,
     ) -> None:
         super().__init__(Acceptor(identity, os.urandom(NONCE_SIZE)), timeout_ms)
         self._node_id = identity.node_id
         self._on_established_callback = on_established
         self._on_message = on_message
         self._on_closed = on_closed
+        self._turn = turn
         self._address = "?"
+        self._sender: NodeId | None = None  # once it is proved
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._address = str(transport.get_extra_info("peername"))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        turn = self._turn
+        if turn is None:
+            super().buffer_updated(nbytes)
+            return
+        turn.enter()
+        try:
+            super().buffer_updated(nbytes)
+        finally:
+            turn.leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._on_closed(self)
 
     def _on_established(self) -> None:
+        self._sender = self.peer
         self._on_established_callback(self)
 
     def _on_frame(self, frame: memoryview) -> None:
         message = decode_message(frame)
-        if message.sender != self._handshake.peer:
+        if message.sender != self._sender:
             raise WireError(f"sender: {message.sender} on the connection of {self.peer}")
         if message.receiver != self._node_id:
             raise WireError(f"receiver: {message.receiver}, this is {self._node_id}")

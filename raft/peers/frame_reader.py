@@ -59,24 +59,27 @@ class FrameReader:
     Memory is bounded by the largest frame allowed; a larger one is refused by its prefix.
     """
 
-    __slots__ = ("_buffer", "_end", "_start", "size_bytes_max")
+    __slots__ = ("_buffer", "_end", "_start", "_view", "size_bytes_max")
 
     def __init__(self, size_bytes_max: int = FRAME_SIZE_BYTES_MAX) -> None:
         self.size_bytes_max = size_bytes_max
         self._buffer = bytearray(_BUFFER_SIZE_MIN)
+        self._view = memoryview(self._buffer)
         self._start = 0  # of the first byte not yet returned
         self._end = 0  # of the received bytes
 
     def get_buffer(self) -> memoryview:
         """Return the buffer for the next bytes. Frames returned before lose their bytes."""
+        if self._start == self._end and len(self._buffer) <= 4 * _BUFFER_SIZE_MIN:
+            self._start = self._end = 0
+            return self._view
         held = self._end - self._start
         needed = _BUFFER_SIZE_MIN // 2
         if held >= PREFIX_SIZE:
             needed = self._frame_size() + PREFIX_SIZE - held
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > 4 * _BUFFER_SIZE_MIN:
-                self._buffer = bytearray(_BUFFER_SIZE_MIN)
+            self._hold(bytearray(_BUFFER_SIZE_MIN))
         elif self._start and len(self._buffer) - self._end < needed:
             # Same size on both sides: the bytearray is not resized, views of it may exist.
             self._buffer[:held] = self._buffer[self._start : self._end]
@@ -84,8 +87,9 @@ class FrameReader:
         if len(self._buffer) - self._end < needed and self._end:
             grown = bytearray(max(held + needed, 2 * _BUFFER_SIZE_MIN))
             grown[:held] = self._buffer[self._start : self._end]
-            self._buffer, self._start, self._end = grown, 0, held
-        return memoryview(self._buffer)[self._end :]
+            self._hold(grown)
+            self._start, self._end = 0, held
+        return self._view[self._end :]
 
     def received(self, count: int) -> list[memoryview]:
         """Return the frames that are whole now, without their prefix; valid until `get_buffer`.
@@ -95,25 +99,30 @@ class FrameReader:
         """
         self._end += count
         frames: list[memoryview] = []
-        view = memoryview(self._buffer)
-        while self._end - self._start >= _SIZE.size:
-            size = self._frame_size()
-            if size > self.size_bytes_max:
-                raise WireError(f"frame of {size} bytes, at most {self.size_bytes_max} are allowed")
+        view = self._view
+        while self._end - self._start >= PREFIX_SIZE:
+            size, crc, prefix_crc = _PREFIX.unpack_from(view, self._start)
+            self._check_size(size)
             begin = self._start + PREFIX_SIZE
-            if begin > self._end:
-                break
-            _, crc, prefix_crc = _PREFIX.unpack_from(view, self._start)
-            if zlib.crc32(view[self._start : self._start + _SIZE_AND_SUM.size]) != prefix_crc:
+            if zlib.crc32(view[self._start : begin - _SIZE.size]) != prefix_crc:
                 raise WireError("prefix of a frame: its bytes are not those that were sent")
             if self._end - begin < size:
-                break
+                return frames
             frame = view[begin : begin + size]
             if zlib.crc32(frame) != crc:
                 raise WireError(f"frame of {size} bytes: they are not those that were sent")
             frames.append(frame)
             self._start = begin + size
+        if self._end - self._start >= _SIZE.size:
+            self._check_size(self._frame_size())  # before the rest of its prefix is there
         return frames
+
+    def _check_size(self, size: int) -> None:
+        if size > self.size_bytes_max:
+            raise WireError(f"frame of {size} bytes, at most {self.size_bytes_max} are allowed")
+
+    def _hold(self, buffer: bytearray) -> None:
+        self._buffer, self._view = buffer, memoryview(buffer)
 
     def _frame_size(self) -> int:
         (size,) = _SIZE.unpack_from(self._buffer, self._start)

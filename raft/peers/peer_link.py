@@ -107,7 +107,7 @@ class PeerLink:
         """Queue for `flush`. Lost, and counted, where the peer is not connected or too slow."""
         if self.connection is None:
             return
-        size = sum(map(len, buffers))
+        size = sum([len(buffer) for buffer in buffers])
         queued = self._buffers_size + self.connection.write_buffer_size()
         if queued + size > self._limits.write_queue_size_bytes_max:
             if not self._dropped_count:
@@ -124,9 +124,10 @@ class PeerLink:
     def flush(self) -> None:
         """Send all that was queued since the last flush in one write."""
         if self._buffers:
-            buffers, self._buffers, self._buffers_size = self._buffers, [], 0
+            buffers, size = self._buffers, self._buffers_size
+            self._buffers, self._buffers_size = [], 0
             if self.connection is not None:
-                self.connection.write(buffers)
+                self.connection.write(buffers, size)
 
     # --- dialling ------------------------------------------------------------------------------
 

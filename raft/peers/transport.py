@@ -48,6 +48,7 @@ from raft.peers.connection import AcceptedConnection, DialledConnection
 from raft.peers.handshake import Credentials
 from raft.peers.peer_link import PeerLink, TransportLimits, parse_address
 from raft.peers.wire import encode_message
+from raft.turn import Turn
 
 __all__ = ["TcpTransport", "Transport", "TransportLimits", "parse_address"]
 
@@ -95,7 +96,9 @@ class TcpTransport:
         peers: Mapping[NodeId, str],
         dial: Mapping[str, str] | None = None,
         limits: TransportLimits | None = None,
+        turn: Turn | None = None,
     ) -> None:
+        """`turn` is entered while the messages of one read are passed on."""
         assert identity.node_id not in peers, "a node does not dial itself"
         self._identity = identity
         self._listen = parse_address(listen)
@@ -105,6 +108,8 @@ class TcpTransport:
             parse_address(address)
         self._links: dict[NodeId, PeerLink] = {}
         self._limits = limits or TransportLimits()
+        self._turn = turn
+        self._queued: list[PeerLink] = []  # those with messages for `flush`, some maybe twice
         self._server: asyncio.Server | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._accepted: dict[AcceptedConnection, None] = {}  # the oldest first
@@ -182,11 +187,13 @@ class TcpTransport:
         link = self._links.get(message.receiver)
         if link is not None and link.connection is not None:
             link.queue(encode_message(message))
+            self._queued.append(link)
 
     def flush(self) -> None:
         """Send all that was queued since the last flush, in one write per peer."""
-        for link in self._links.values():
-            link.flush()
+        queued = self._queued
+        while queued:
+            queued.pop(0).flush()
 
     async def stop(self) -> None:
         """Close everything. `run` must have been cancelled."""
@@ -242,6 +249,7 @@ class TcpTransport:
             on_established=self._on_accepted,
             on_message=self._on_accepted_message,
             on_closed=self._on_accepted_closed,
+            turn=self._turn,
         )
         self._accepted[connection] = None
         if len(self._accepted) > self._limits.accepted_count_max:

@@ -230,6 +230,12 @@ class PySyncObjLog:
         self._propose(EntryKind.DATA, payload, future)
         return future
 
+    def propose_then(
+        self, fill: Callable[[Slot], bytes], on_done: Callable[[ProposalResult], None]
+    ) -> None:
+        """See `ReplicatedLog.propose_then`."""
+        self.propose(fill).add_done_callback(lambda done: on_done(done.result()))
+
     async def read_index(self) -> Index:
         """See `ReplicatedLog.read_index`. PySyncObj has none: a command of this node goes through
         its log, and when it comes back everything committed before has come."""

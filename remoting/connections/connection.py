@@ -5,7 +5,7 @@ Place in the data path: the thin shell between a socket and `remoting.protocol.f
 address.
 
 Invariants:
-- frames sent within one turn of the event loop leave in one write;
+- frames sent within one turn, of the event loop or of the process, leave in one write;
 - every request ends once: answered, timed out, or lost with the connection;
 - memory is bounded: one unfinished frame, `pending_requests_max` open requests, and
   `write_buffer_size_max` unsent bytes, beyond which the connection is aborted. While more than
@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from remoting.errors import (
     ConnectError,
@@ -41,7 +41,7 @@ from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingComman
 from remoting.protocol.frame import FRAME_SIZE_MAX, FrameDecoder, encode_head
 from remoting.records.message_id import join_host
 
-__all__ = ["CloseHandler", "Connection", "ConnectionLimits", "RequestHandler"]
+__all__ = ["CloseHandler", "Connection", "ConnectionLimits", "ReadTurn", "RequestHandler"]
 
 _log = logging.getLogger(__name__)
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
@@ -52,6 +52,20 @@ _TURN_S: Final = 0.01
 
 RequestHandler: TypeAlias = Callable[["Connection", RemotingCommand], None]
 CloseHandler: TypeAlias = Callable[["Connection"], None]
+
+
+class ReadTurn(Protocol):
+    """What a process does once for all requests of one read (`raft.turn` implements it)."""
+
+    def enter(self) -> None:
+        """Begin to pass requests on."""
+
+    def leave(self) -> None:
+        """Do what they have asked for."""
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Call back when `leave` does that; in the loop's next turn, if there is nothing to
+        leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +109,9 @@ class Connection(asyncio.Protocol):
         accepted: bool = False,
         peer: str | None = None,
         limits: ConnectionLimits | None = None,
+        turn: ReadTurn | None = None,
     ) -> None:
+        self._turn = turn
         self._on_request = on_request
         self._on_close = on_close
         self._on_open = on_open
@@ -166,7 +182,10 @@ class Connection(asyncio.Protocol):
             self._flush()
         elif not self._flush_is_due:
             self._flush_is_due = True
-            self._loop.call_soon(self._flush)
+            if self._turn is None:
+                self._loop.call_soon(self._flush)
+            else:
+                self._turn.at_end(self._flush)
 
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request and await its answer. `command.opaque` is overwritten.
@@ -246,6 +265,17 @@ class Connection(asyncio.Protocol):
             self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
+        turn = self._turn
+        if turn is None:
+            self._receive(data)
+            return
+        turn.enter()
+        try:
+            self._receive(data)
+        finally:
+            turn.leave()
+
+    def _receive(self, data: bytes) -> None:
         self.last_active = self._loop.time()
         try:
             commands = self._decoder.feed(data)

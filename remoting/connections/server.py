@@ -29,6 +29,7 @@ from remoting.connections.connection import (
     CloseHandler,
     Connection,
     ConnectionLimits,
+    ReadTurn,
     RequestHandler,
 )
 from remoting.connections.greeting import Greeter, Greeting, refuse_plain_text
@@ -69,7 +70,9 @@ class RemotingServer:
         unsent_size_max: int = 512 << 20,
         greeting: Greeting | None = None,
         limits: ConnectionLimits | None = None,
+        turn: ReadTurn | None = None,
     ) -> None:
+        self._turn = turn
         self._greeting = greeting or Greeting()
         self._greeter: Greeter | None = None
         self._listens = False
@@ -191,6 +194,7 @@ class RemotingServer:
             accepted=True,
             peer=peer,
             limits=self._limits,
+            turn=self._turn,
         )
 
     def _admit(self, connection: Connection) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from inspect import ismethod, signature
 from pathlib import Path
@@ -50,6 +51,7 @@ from raft.replicated_log import (
     RetentionBounds,
     Slot,
 )
+from raft.turn import Turn
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import decode_frame
 from remoting.records.message import UniqueIdGenerator
@@ -131,6 +133,11 @@ class MemoryLog:
             on_done(ProposalStatus.COMMITTED)
         else:
             self.confirmations.append(on_done)
+
+    def propose_then(
+        self, fill: Callable[[Slot], bytes], on_done: Callable[[ProposalResult], None]
+    ) -> None:
+        self.propose(fill).add_done_callback(lambda done: on_done(done.result()))
 
     def next_slot(self) -> Slot:
         """Where the next entry will stand."""
@@ -314,6 +321,7 @@ class Rig:
             clock_ms=clocks.stamp_ms,
             lead_ms=clocks.lead_ms,
             limits=ProposerLimits(),
+            turn=Turn(nullcontext()),
         )
         self.leadership = Leadership(self.replica, proposer)
         self.desk = Desk(

@@ -77,11 +77,46 @@ async def test_a_closed_file_is_refused_and_nothing_is_called(tmp_path: Path) ->
         assert queue.under_way == 0
 
 
+async def test_the_ring_goes_round_and_round(file: int) -> None:
+    ended: list[OSError | None] = []
+    with closing(attached()) as queue:
+        assert queue._ring is not None, "this kernel has the layout that is known"
+        for count in range(1, 3 * queue._ring_count):
+            assert queue.submit(file, ended.append)
+            await until(lambda count=count: len(ended) == count, "it is done")
+    assert set(ended) == {None}
+
+
+async def test_what_the_kernel_reports_in_the_ring_is_the_error(
+    file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[OSError | None] = []
+    with closing(attached()) as queue:
+        real = os.eventfd_read
+
+        def fails(descriptor: int) -> int:
+            ring = queue._ring
+            assert ring is not None
+            head, tail = kernel_aio._RING_ENDS.unpack_from(ring, kernel_aio._RING_ENDS_AT)
+            if head != tail:
+                at = queue._ring_begin + head * kernel_aio._EVENT.size
+                number, iocb, _, _ = kernel_aio._EVENT.unpack_from(ring, at)
+                kernel_aio._EVENT.pack_into(ring, at, number, iocb, -errno.EIO, 0)
+            return real(descriptor)
+
+        monkeypatch.setattr(os, "eventfd_read", fails)
+        assert queue.submit(file, ended.append)
+        await until(lambda: bool(ended), "it is done")
+        assert ended[0] is not None
+        assert ended[0].errno == errno.EIO
+
+
 async def test_what_the_kernel_reports_is_the_error(
     file: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[OSError | None] = []
     with closing(attached()) as queue:
+        queue._ring = None  # as of a kernel with another layout
         real = queue._calls.io_getevents
 
         def fails(*arguments: object) -> int:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.waiting import until
+from campaigns.rig.waiting import turns, until
 from raft.events import Role
 from raft.log.disk import OsDisk
 from raft.log.hard_state import HardStateFile
 from raft.log.log_format import CorruptLogError
 from raft.messages import (
+    AppendEntries,
     AppendEntriesReply,
     EntryKind,
     NodeId,
@@ -338,6 +339,38 @@ def in_order(events: list[tuple[str, str]], *wanted: tuple[str, str]) -> bool:
     """Whether `wanted` is a subsequence."""
     rest = iter(events)
     return all(event in rest for event in wanted)
+
+
+async def test_a_busy_follower_applies_several_entries_at_once(tmp_path: Path) -> None:
+    """What comes with the next entries waits for a moment, what comes with none does not."""
+    async with bench(tmp_path) as made:
+        for index in range(1, 5):
+            made.append(1, index, 1 if index > 1 else 0, commit=index - 1)
+        applied = [event for event in made.events if event[0] == "apply"]
+        assert applied == []
+        await until(lambda: made.node.status().applied_index == 3, "it has waited long enough")
+        made.append(1, 5, 1, commit=4)
+        heartbeat = AppendEntries(
+            sender=NodeId("n1"),
+            receiver=NodeId("n0"),
+            term=1,
+            prev_log_index=5,
+            prev_log_term=1,
+            entries=(),
+            leader_commit=5,
+            read_round=0,
+        )
+        made.transport.deliver(heartbeat)
+        await turns(2)
+        assert made.node.status().applied_index == 5
+
+
+async def test_a_follower_that_lags_waits_no_longer(tmp_path: Path) -> None:
+    async with bench(tmp_path) as made:
+        for index in range(1, 40):
+            made.append(1, index, 1 if index > 1 else 0, commit=index - 1)
+        await turns(2)
+        assert made.node.status().applied_index >= 32
 
 
 async def test_a_campaign_is_durable_before_votes_are_asked(tmp_path: Path) -> None:

@@ -207,10 +207,10 @@ class _WatchedShell(CoreShell):
             current().failures.append(failure)
         return index
 
-    def _schedule_apply(self) -> None:
+    def _schedule_apply(self, *, later: bool = False) -> None:
         delay_us = current().apply_delay_us()
         if not delay_us:
-            super()._schedule_apply()
+            super()._schedule_apply(later=later)
         elif not self._apply_scheduled:
             self._apply_scheduled = True
             self._loop.call_later(delay_us / 1_000_000, self._apply_turn)
