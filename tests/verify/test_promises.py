@@ -285,6 +285,10 @@ SOME = Rules(  # of each promise some: all of them take seconds
 )
 
 
+FEW = replace(SOME, rules=[rule for rule in SOME.rules if rule.id in {"A5", "A16", "R15", "S9"}])
+assert len(FEW.rules) == 4
+
+
 def verdict_of(run: SyntheticRun, folder: Path) -> Verdict:
     return verify_run(run.write(folder / "run"), engine="duckdb", rules=SOME)
 
@@ -462,14 +466,15 @@ def test_a_slave_with_another_log_is_seen(tmp_path: Path) -> None:
 def test_both_engines_say_the_same(tmp_path: Path) -> None:
     run = master_slave_run("sync", "sync")
     late_slaves(run, index_of(run, "v12"))
+    last = max(row["index"] for row in run.log)
     for row in run.log:
-        if row["node"] == "n2" and row["index"] > 30:
+        if row["node"] == "n2" and row["index"] > last - 2:
             row["committed"] = False
     lose(run, "v13")
     fault = strike(run, "wiped-store")
     strike(run, "power-failure", ["n1", "n2"])
     take_over(run, "n1", fault["t_start"] + 50)
-    verdict = verify_run(run.write(tmp_path / "run"), engine="both")
+    verdict = verify_run(run.write(tmp_path / "run"), engine="both", rules=FEW)
     assert verdict.engines == ("duckdb", "spark")
     told = {check.id: check for check in verdict.checks}
     assert not [check for check in told.values() if "differ" in (check.reason or "")]
