@@ -38,7 +38,12 @@ _WORDS: Final = {"pass": "holds", IMPOSSIBLE: "not possible", "skip": "left out"
 def document_section(matrix: Matrix) -> str:
     """Return the section's tables; of targets on these engines alone."""
     outcomes = [each for each in matrix.outcomes if each.target in MODES]
-    parts = (_totals(outcomes), _roles(outcomes), _reasons(outcomes), _failures(outcomes))
+    left = [
+        f"Not run: {each.client} on {each.target}: {each.why}.\n"
+        for each in matrix.skipped
+        if each.target in MODES
+    ]
+    parts = (_totals(outcomes), *left, _roles(outcomes), _reasons(outcomes), _failures(outcomes))
     return "\n".join(part for part in parts if part)
 
 
