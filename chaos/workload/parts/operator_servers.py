@@ -5,11 +5,10 @@ Place in the data path: PUT/GET/DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE,
 UPDATE/GET_NAMESRV_CONFIG, WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER at each name
 server.
 
-Invariants: each entry is asked for by its name or in the list of its namespace; some are put once
-and deleted once, and asked for on, behind whatever restarts; the right to write is taken only when
-everybody else has ended, since all topics of the group lose it; an answer about it counts only
-where the group's topics kept their version all the while, for a changed registration gives the
-right back.
+Invariants: each entry is asked for by its name or in the list of its namespace; some are deleted
+for good and asked for on, behind whatever restarts; the right to write is taken only when everybody
+else has ended, since all topics of the group lose it; an answer about it counts only where the
+group's topics kept their version all the while, for a changed registration gives the right back.
 
 Source: RocketMQ KVConfigManager, WipeWritePermSubCommand, RouteInfoManager.wipeWritePermOfBroker.
 """
@@ -40,7 +39,8 @@ _NAMESPACES: Final = ("operator-a", "operator-b")
 _KEYS: Final = ("one", "two")
 _KEPT: Final = "operator-kept"
 KEPT_MAX: Final = 16
-PUT_LAST_SHARE: Final = 0.3
+PUT_LAST_SHARE: Final = 0.4
+CHANGED_SHARE: Final = 0.4
 _CHANGES: Final = 3
 _SETTING: Final = "waitSecondsForService"
 _NOT_FOUND: Final = ResponseCode.QUERY_NOT_FOUND.value
@@ -78,22 +78,32 @@ class ServerKeeper:
             await self._ask_list(_KEPT, self._kept)
 
     async def _change_kept(self) -> None:
-        """Put an entry that is deleted once, and delete one of those: whichever is done last is the
-        last thing that a name server has done before it is asked for the next, or killed."""
-        live, is_put_last = list(self._live), self._rng.random() < PUT_LAST_SHARE
+        """Put an entry, or change one, and delete one: whichever comes last is the last thing that
+        a name server has done before it is asked for the next, or killed."""
+        rng, live = self._rng, list(self._live)
+        is_put_last = rng.random() < PUT_LAST_SHARE
+        gone = rng.choice(live) if live else None
+        if gone is not None:  # another than is put: what is done in one moment is concurrent
+            self._live.remove(gone)
         if not is_put_last:
             await self._put_kept()
-        if live:  # without the new one: a rule takes what is done in one moment for concurrent
-            self._live.remove(gone := self._rng.choice(live))
+        if gone is not None:
             await self._store(_KEPT, gone, ABSENT)
         if is_put_last:
             await self._put_kept()
 
     async def _put_kept(self) -> None:
-        if len(self._kept) < KEPT_MAX:
-            self._kept.append(f"kept-{len(self._kept)}")
-            self._live.append(self._kept[-1])
-            await self._store(_KEPT, self._kept[-1], f"value of {self._kept[-1]}")
+        """Put a new entry, or another value of one that is there."""
+        if self._live and self._rng.random() < CHANGED_SHARE:
+            key = self._rng.choice(self._live)
+        elif len(self._kept) < KEPT_MAX:
+            key = f"kept-{len(self._kept)}"
+            self._kept.append(key)
+            self._live.append(key)
+        else:
+            return
+        self._number += 1
+        await self._store(_KEPT, key, f"value {self._number} of {key}")
 
     def _key(self, what: str) -> str:
         return f"{what} {self._place.name}"
