@@ -46,8 +46,8 @@ class LostAnswers:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         retry = RetryPolicy(attempt_timeout_ms=ATTEMPT_MS)
-        self._producer = bench.producer(retry=retry)
-        self._deciding = bench.transactions(self, retry=retry)
+        self._producer = bench.producer(retry=retry, timeout_ms=TIMEOUT_MS)
+        self._deciding = bench.transactions(self, retry=retry, timeout_ms=TIMEOUT_MS)
         self._in_order = bench.popper(f"{bench.name}-in-order", retry=retry)
         self._plain = bench.popper(f"{bench.name}-plain", retry=retry)
         self._tool = bench.tool(f"{bench.name}-committing")
