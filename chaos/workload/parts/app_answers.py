@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from chaos.workload.parts.app_bench import TIMEOUT_MS, Bench
+from chaos.workload.parts.app_bench import SEND_MS, Bench
 from client.connection.retry import RetryPolicy
 from client.consume.pop_consumer import PopConsumer, PoppedMessage
 from client.errors import ClientError
@@ -30,8 +30,9 @@ __all__ = ["LostAnswers"]
 ROUNDS: Final = 2
 FILLED: Final = 10
 AT_ONCE: Final = 2  # messages of a pop
-ATTEMPT_MS: Final = 400
-LOST_S: Final = 0.7
+ATTEMPT_MS: Final = 700
+LOST_S: Final = 1.0
+ENDS_S: Final = 1.0  # beyond a call's own time
 HIDDEN_MS: Final = 30_000  # of a pop in order: longer than the drill
 INVISIBLE_MS: Final = 4_000  # of a pop without: longer than two calls that are repeated
 COME_AGAIN_S: Final = 10.0
@@ -46,14 +47,17 @@ class LostAnswers:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         retry = RetryPolicy(attempt_timeout_ms=ATTEMPT_MS)
-        self._producer = bench.producer(retry=retry)
-        self._deciding = bench.transactions(self, retry=retry)
-        self._in_order = bench.popper(f"{bench.name}-in-order", retry=retry)
-        self._plain = bench.popper(f"{bench.name}-plain", retry=retry)
+        often: dict[str, Any] = {"retry": retry, "timeout_ms": SEND_MS}
+        self._producer = bench.producer(**often)
+        self._deciding = bench.transactions(self, **often)
+        self._in_order = bench.popper(f"{bench.name}-in-order", **often)
+        self._plain = bench.popper(f"{bench.name}-plain", **often)
         self._tool = bench.tool(f"{bench.name}-committing")
         self._sent = MessageQueue(f"{bench.topic}-sent", bench.broker_group, 0)
         self._popped: list[int] = []  # offsets, by the group in order
         self._acked: set[bytes] = set()  # by the other one
+        self._in_time: set[bytes] = set()  # of these, before they could be popped again
+        self._began_s = 0.0  # its last pop
         self._again: list[bytes] = []  # popped though acknowledged
 
     async def run(self) -> None:
@@ -85,7 +89,7 @@ class LostAnswers:
                 "pop": self._pop(self._plain, popped, "plain"),
                 "send": self._send(),
                 "batch": self._send_batch(),
-                "commit": self._tool.commit_offset(queue, offset),
+                "commit": self._tool.commit_offset(queue, offset, SEND_MS),
                 "transaction": self._decide(),
             }
         )
@@ -115,7 +119,7 @@ class LostAnswers:
         try:
             async with self._bench.unheard():
                 await asyncio.sleep(LOST_S)
-            await asyncio.wait(tasks.values(), timeout=2 * TIMEOUT_MS / 1000)
+            await asyncio.wait(tasks.values(), timeout=SEND_MS / 1000 + ENDS_S)
         finally:
             for task in tasks.values():
                 task.cancel()
@@ -136,6 +140,8 @@ class LostAnswers:
         self, popper: PopConsumer, popped: dict[str, Sequence[PoppedMessage]], name: str
     ) -> None:
         is_ordered = popper is self._in_order
+        if not is_ordered:
+            self._began_s = asyncio.get_running_loop().time()
         popped[name] = await popper.pop(
             self._bench.topic,
             count_max=AT_ONCE,
@@ -184,11 +190,11 @@ class LostAnswers:
     # What has come of it -------------------------------------------------------------------------
 
     def _note_acked(self, popped: Sequence[PoppedMessage]) -> None:
-        for each in popped:
-            body = each.message.body
-            if body in self._acked:
-                self._again.append(body)
-            self._acked.add(body)
+        bodies = [each.message.body for each in popped]
+        self._again += [body for body in bodies if body in self._in_time]
+        self._acked.update(bodies)
+        if asyncio.get_running_loop().time() < self._began_s + INVISIBLE_MS / 1000:
+            self._in_time.update(bodies)
 
     async def _pop_the_rest(self, queue: MessageQueue) -> None:
         """Pop and acknowledge all that is left. Raises ClientError."""

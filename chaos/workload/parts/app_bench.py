@@ -21,6 +21,7 @@ import itertools
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from chaos.links.base import Link, both_ways
@@ -32,6 +33,7 @@ from chaos.workload.parts.part import PartKit
 from client.administer.admin import Admin, AdminSettings
 from client.connection.heartbeat import ConsumeFrom
 from client.connection.instance import ClientInstance, InstanceSettings
+from client.connection.retry import RetryPolicy
 from client.consume.listener import ConsumeListener, ConsumerObserver, PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings
@@ -48,11 +50,16 @@ from client.produce.transaction_producer import (
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["GROUP", "Bench"]
+__all__ = ["GROUP", "IN_FAULTS", "Bench"]
 
 GROUP: Final = "applications-asked"
 POLL_S: Final = 0.05
 TIMEOUT_MS: Final = 3_000
+SEND_MS: Final = 10_000  # of an attempt, too
+IN_FAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {"timeout_ms": TIMEOUT_MS, "retry": RetryPolicy()}
+)
+"""Settings of a producer that sends while there are faults."""
 REBALANCE_MS: Final = 500
 
 
@@ -102,7 +109,10 @@ class Bench:
         )
 
     def producer_settings(self, **settings: Any) -> ProducerSettings:
-        return ProducerSettings(**{"timeout_ms": TIMEOUT_MS, "instance": self.own(), **settings})
+        """Return the settings of a producer that does not send again because a machine is slow:
+        brokers store what is sent again to a topic of the system's a second time."""
+        common = {"timeout_ms": SEND_MS, "retry": RetryPolicy(attempt_timeout_ms=SEND_MS)}
+        return ProducerSettings(**{**common, "instance": self.own(), **settings})
 
     def producer(self, **settings: Any) -> Producer:
         return Producer(

@@ -14,7 +14,7 @@ import asyncio
 from typing import Final
 
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.app_bench import Bench
+from chaos.workload.parts.app_bench import IN_FAULTS, Bench
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, SendStatus
 from client.produce.transaction_producer import Decision, HalfMessage
@@ -40,7 +40,7 @@ class GoneProducers:
 
     async def send(self, stop: asyncio.Event) -> None:
         """Send the halves, repeating what is refused, and be gone."""
-        producer = self._bench.transactions(self)
+        producer = self._bench.transactions(self, **IN_FAULTS)
         await producer.start()
         try:
             while len(self._halves) < HALVES and not stop.is_set():
@@ -69,7 +69,7 @@ class GoneProducers:
         if not self._halves or wait_s > WAIT_S_MAX:
             return
         await asyncio.sleep(max(0.0, wait_s))
-        async with self._bench.transactions(self) as producer:
+        async with self._bench.transactions(self, **IN_FAULTS) as producer:
             await producer.queues(bench.topic)
             await bench.becomes(
                 f"halves that nobody is asked for, whose producers are back after {gone_s:g} s",

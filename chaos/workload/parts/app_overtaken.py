@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.app_bench import Bench
+from chaos.workload.parts.app_bench import IN_FAULTS, Bench
 from client.consume.listener import ConsumeStatus
 from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
@@ -53,7 +53,7 @@ class OvertakenGroups:
     async def fill(self, stop: asyncio.Event) -> None:
         """Send until `stop`; have the groups begin as soon as there is something."""
         bench = self._bench
-        async with bench.producer() as producer:
+        async with bench.producer(**IN_FAULTS) as producer:
             while not await sleep_until_set(stop, EVERY_S):
                 try:
                     if not self._queues:
