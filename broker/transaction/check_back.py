@@ -28,6 +28,7 @@ from broker.entry.topics import HALF_TOPIC
 from broker.request.commit import propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
+from broker.request.proposal_answers import store_code_of
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from broker.request.stored_topic import real_place
@@ -232,8 +233,8 @@ class CheckBack:
     ) -> None:
         """Send the check, which is counted now, unless the half was decided meanwhile."""
         replica = self._replica
-        if status is not ProposalStatus.COMMITTED:
-            return
+        if store_code_of(status) is None:
+            return  # whether it counts is not known; where only slaves are late it does
         if replica.state.halves.get(half.queue_offset) is None:
             return
         connection = self._producer(properties)

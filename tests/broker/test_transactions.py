@@ -202,6 +202,27 @@ async def test_a_half_whose_check_is_still_being_counted_is_not_checked_again(ri
     assert undecided.checks == len(times)
 
 
+@pytest.mark.parametrize(
+    "status", [ProposalStatus.FLUSH_SLAVE_TIMEOUT, ProposalStatus.SLAVE_NOT_AVAILABLE]
+)
+async def test_a_check_that_is_counted_is_sent_though_slaves_are_late(rig, status):
+    """A half would be given up before it was asked about as often as it is to be."""
+    await half(rig)
+    check = rig.make(CheckBack)
+    producer = FakeConnection()
+    rig.context.clients.producer_seen("PG", "client-1", producer, rig.passed_ms)
+    rig.log.auto_commit = False
+    rig.now_ms += rig.config.transaction_check_interval_ms
+    check.round()
+    await turns(3)
+    rig.log.commit(status=status)
+    await turns(3)
+    assert len(producer.sent) == 1
+    undecided = rig.state.halves.get(0)
+    assert undecided is not None
+    assert undecided.checks == 1
+
+
 async def test_without_a_producer_no_check_is_counted(rig):
     await half(rig)
     check = rig.make(CheckBack)
