@@ -9,7 +9,8 @@ and flush: an entry is served once the master has appended it, whoever else has 
 
 How much of what was served may be gone is a *loss*:
 
-- SHOWN: what was read, but not acknowledged;
+- SHOWN: what was read, but not acknowledged; who has read it passes over what comes in its place
+  (A5), while A24 still counts what was acknowledged and is in no log;
 - COMMANDS: also what was acknowledged of commands without messages (topics, offsets, popped
   messages), which wait for no slave;
 - ACKNOWLEDGED: anything.
@@ -99,12 +100,12 @@ def _checks(text: str) -> frozenset[str]:
 _STALE: Final[Mapping[str, Checks]] = {
     "G3": _checks("A6"),
     "G4": _checks("T6"),
-    "G5": _checks("A12 C9 C14 C19 M9 M17 S5 S8"),
+    "G5": _checks("A12 C9 C14 C19 M6 M9 M17 S5 S8"),
     "G6": ALL,
     "G8": _checks("A14 A16 D5"),
 }
 _SHOWN: Final[Mapping[str, Checks]] = {
-    "G1": _checks("R6 S6"),
+    "G1": _checks("A5 R6 S6"),
     "G2": ALL,
     "G3": _checks("A1 A6 A7 A8 A10 A13 C4 R5"),
     "G4": _checks("T4 T5"),
@@ -113,7 +114,7 @@ _SHOWN: Final[Mapping[str, Checks]] = {
 }
 _COMMANDS: Final[Mapping[str, Checks]] = {
     **_SHOWN,
-    "G1": _checks("P10 R6 S6"),
+    "G1": _checks("A5 P10 R6 S6"),
     "G3": _checks("A1 A6 A7 A8 A10 A13 C4 M1 R5"),
     "G4": _checks("T4 T5 T6 T8 T14"),
     "G5": ALL,

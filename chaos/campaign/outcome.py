@@ -6,8 +6,8 @@ progress; `chaos.campaign.summary` adds them up.
 Invariants: without a verdict that can be read the run is unknown, with the reason, never a pass; a
 count comes from the check that it is named after, and from nothing else:
 
-    lost      acknowledged, and in no replica's log, or read by nobody: A4, or A5's `lost`
-              witnesses, whichever tells more; T3 beside them
+    lost      acknowledged, and in no replica's log, or read by nobody: `acknowledged_lost` where
+              the verdict has it; else A4, or A5's `lost` witnesses, whichever tells more, and T3
     doubled   stored twice: A2, T4
     hidden    acknowledged, stored, and unread by a group that was to read all: the rest of A5 (of
               what is beyond its 32 witnesses too)
@@ -139,7 +139,9 @@ def read_outcome(
         reads=_around_faults(coverage, _READS),
         acknowledged=_acknowledged(_table(coverage.get("operations"))),
         before=_before(_table(coverage.get("before_faults"))),
-        counts=_counts({_text(check.get("id")): check for check in checks}),
+        counts=_counts(
+            {_text(check.get("id")): check for check in checks}, verdict.get("acknowledged_lost")
+        ),
         engines=[_text(name) for name in _list(verdict.get("engines"))],
         **known,
     )
@@ -193,14 +195,18 @@ def _around_faults(coverage: Mapping[str, Any], measure: str) -> list[tuple[str,
     ]
 
 
-def _counts(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def _counts(checks: Mapping[str, Mapping[str, Any]], lost: object) -> dict[str, int]:
+    """Return the counts. `lost`: all that was acknowledged and is in no log, where that is told."""
+
     def violations(name: str) -> int:
         return _violations(checks[name]) if name in checks else 0
 
     unseen = checks.get("A5", {})
     certain = sum(1 for each in _list(unseen.get("witnesses")) if _table(each).get("lost"))
     return {
-        "lost": max(violations("A4"), certain) + violations("T3"),
+        "lost": lost
+        if isinstance(lost, int)
+        else max(violations("A4"), certain) + violations("T3"),
         "doubled": violations("A2") + violations("T4"),
         "hidden": max(0, _violations(unseen) - certain),
         "gone": violations("A15"),

@@ -278,7 +278,7 @@ CASES = [
 ]
 
 
-_SOME = "A1 A2 A3 A4 A5 A14 A15 A16 R15 S1 S5 S6 S9 T1 T6"
+_SOME = "A1 A2 A3 A4 A5 A24 A14 A15 A16 R15 S1 S5 S6 S9 T1 T6"
 SOME = Rules(  # of each promise some: all of them take seconds
     rules=[rule for name, rule in RULES.items() if name in _SOME.split() or name in LEFT_OUT],
     stages=read_stages(BUILT_IN_STAGES),
@@ -307,9 +307,11 @@ def test_a_run_is_judged_by_its_mode(case: Case, tmp_path: Path) -> None:
     told = json.loads((tmp_path / "run" / "verdict.json").read_text())
     assert told["mode"] == "/".join(case.mode)
     assert told["acknowledged_lost"] == verdict.lost
-    unseen = next(check for check in told["checks"] if check["id"] == "A5")
-    assert unseen["verdict"] == ("pass" if case.plant is nothing_lost else "fail")
-    assert unseen.get("promised") == (False if case.durable == "not promised" else None)
+    for name in ("A5", "A24"):
+        check = next(each for each in told["checks"] if each["id"] == name)
+        assert check["verdict"] == ("pass" if case.plant is nothing_lost else "fail")
+    assert check["violations"] == verdict.lost
+    assert check.get("promised") == (False if case.durable == "not promised" else None)
 
 
 def test_what_is_not_promised_is_told_with_its_counts(tmp_path: Path) -> None:
@@ -319,7 +321,8 @@ def test_what_is_not_promised_is_told_with_its_counts(tmp_path: Path) -> None:
     (durable, *_) = verdict.not_promised
     assert durable.sentence == (
         "async/async: G1 is not promised once a slave was made the master (wiped-store): "
-        "1 acknowledged message lost, A5 (acknowledged but unseen) 3"
+        "1 acknowledged message lost, A5 (acknowledged but unseen) 3, A24 (acknowledged and in no "
+        "log) 1"
     )
     text = "\n".join(_summary(verdict))
     assert f"not promised: {durable.sentence}" in text
@@ -373,7 +376,9 @@ def test_a_run_of_raft_is_judged_as_before(tmp_path: Path) -> None:
     assert set(told) == {"verdict", "promises", "checks", "coverage", "not_shown", "engines"}
     assert all("promised" not in check for check in told["checks"])
     assert (verdict.outcome, verdict.promises["G1"]) == (Outcome.FAIL, "fail")
-    assert not {"R15", "S9"} & set(json.dumps(told).replace('"', " ").replace("(", " ").split())
+    assert not {"A24", "R15", "S9"} & set(
+        json.dumps(told).replace('"', " ").replace("(", " ").split()
+    )
 
 
 def test_a_promised_check_that_fails_fails_its_promise() -> None:
