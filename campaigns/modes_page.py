@@ -69,7 +69,7 @@ def cell_text(runs: Sequence[Run]) -> str:
     acknowledged = sum(run["acknowledged"] for run in judged)
     lost = counts.get("lost", 0)
     parts = [f"{'**' if lost else ''}{lost:,} lost{'**' if lost else ''} of {acknowledged:,}"]
-    words = {"doubled": "twice", "rewound": "offsets back", "hidden": "hidden", "gone": "gone"}
+    words = {"doubled": "twice", "rewound": "offsets back", "hidden": "unread", "gone": "gone"}
     parts += [f"{counts[name]:,} {word}" for name, word in words.items() if counts.get(name)]
     parts.append(
         f"writes {_percentiles([took for run in judged for _, took in run['recoveries']])}"
