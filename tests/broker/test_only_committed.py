@@ -13,7 +13,7 @@ import pytest
 from broker.leader.proposer import Proposal, Proposer
 from broker.process.request_table import SERVED
 from campaigns.rig.waiting import turns
-from raft.replicated_log import ProposalResult, ProposalStatus
+from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from tests.broker.any_request import BODIES, fields_for, handlers
 from tests.broker.proposing import BESIDE, PROPOSING, STORED_CODES, Situation, pull_after_reset
@@ -87,12 +87,15 @@ async def test_who_waits_for_a_key_in_flight_is_told_as_much(tmp_path):
     for connection in (first, second):
         rig.give(at.handlers[310], 310, send_fields(key="new"), b"x", connection)
     await turns(20)
-    entry, future = rig.log.open.pop(0)
     status = ProposalStatus.FLUSH_DISK_TIMEOUT
-    future.set_result(ProposalResult(status=status, index=entry.index, term=entry.term))
+    rig.log.confirmations = []
+    rig.log.commit(status=status)
     await turns(20)
     assert [answer.code for answer in first.sent] == [ResponseCode.FLUSH_DISK_TIMEOUT]
-    assert [answer.code for answer in second.sent] == [ResponseCode.SYSTEM_ERROR]
+    (confirm,) = rig.log.confirmations
+    assert second.sent == []
+    confirm(status)
+    assert [answer.code for answer in second.sent] == [ResponseCode.FLUSH_DISK_TIMEOUT]
     await at.close()
 
 

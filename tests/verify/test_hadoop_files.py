@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +17,12 @@ from pyspark.sql import SparkSession
 from tests.verify.plants import PLANTS
 from tests.verify.store_writer import write_stores
 from tests.verify.synthetic import SyntheticRun, listed_file, write_manifest
-from verify import run as run_module
 from verify.run import Rules, load_rules, main, verify_run
 from verify.sources import manifest as manifest_module
 from verify.sources.format_tables import TableError
 from verify.sources.run_files import LocalFiles
 from verify.sources.run_uri import RunUri
 from verify.spark.hadoop_files import HadoopFiles, UnreachedError, hadoop_files
-from verify.spark.session import OpenedSession
 from verify.spark.tables import read_table
 from verify.verdict import Outcome
 
@@ -38,20 +35,6 @@ OPS = "history/part-0.parquet"
 def some_rules() -> Rules:
     known = load_rules()
     return replace(known, rules=[rule for rule in known.rules if rule.id in ASKED])
-
-
-@pytest.fixture
-def _one_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verifications use the tests' session: a second one in a process ends the first."""
-
-    @contextmanager
-    def same(
-        *, master: str | None, rows: int | None, opened: OpenedSession | None = None
-    ) -> Iterator[SparkSession]:
-        del master, rows, opened
-        yield spark
-
-    monkeypatch.setattr(run_module, "spark_session", same)
 
 
 def uri_of(run: Path) -> RunUri:

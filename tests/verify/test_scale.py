@@ -40,7 +40,7 @@ def test_a_sound_run_passes_every_check(tmp_path: Path, *, skewed: bool) -> None
     # The model sends, reads and decides; rules of further features do not apply to it, and those of
     # several broker groups and of halves with an immunity time neither.
     assert {name for name in results if name[0] in "ASTR"} == {
-        rule.id for rule in RULES if rule.id[0] in "ASTR"
+        rule.id for rule in RULES if rule.id[0] in "ASTR" and not rule.engines
     } - {"A23", "T18"}
     for result in results.values():
         assert result.verdict is Outcome.PASS, result

@@ -28,6 +28,10 @@ _STOPS_SERVING = (
     ),
 )
 
+_PROPOSES = """
+self._log.propose_then(partial(self._encode, batch), partial(self._on_result, batch))
+"""
+
 SENDING_MUTANTS = (
     LiveMutant(
         name="answered before fsync and majority",
@@ -38,14 +42,15 @@ SENDING_MUTANTS = (
             SourcePatch(
                 module="broker.leader.proposer",
                 within="Proposer._flush",
-                before="future.add_done_callback(lambda done: self._on_result(batch, done))",
+                before=_PROPOSES,
                 after="""
                 plain = [one for one in batch if not one.commands]
-                if plain and planted("answered before fsync and majority"):
-                    for one in plain:
-                        self._finish(one, ProposalStatus.COMMITTED)
-                    batch = [one for one in batch if one.commands]
-                future.add_done_callback(lambda done: self._on_result(batch, done))
+                if not plain or not planted("answered before fsync and majority"):
+                    plain = []
+                left = [one for one in batch if one not in plain]
+                self._log.propose_then(partial(self._encode, batch), partial(self._on_result, left))
+                for one in plain:
+                    self._finish(one, ProposalStatus.COMMITTED)
                 """,
             ),
             SourcePatch(
@@ -105,16 +110,17 @@ SENDING_MUTANTS = (
             SourcePatch(
                 module="broker.leader.proposer",
                 within="Proposer._flush",
-                before="future.add_done_callback(lambda done: self._on_result(batch, done))",
+                before=_PROPOSES,
                 after="""
+                plain = []
                 if planted("send acknowledged when proposed", every=3):
                     plain = [
                         one for one in batch if not one.commands and len(one.records) == 1
                     ]
-                    for one in plain:
-                        self._finish(one, ProposalStatus.COMMITTED)
-                    batch = [one for one in batch if one not in plain]
-                future.add_done_callback(lambda done: self._on_result(batch, done))
+                left = [one for one in batch if one not in plain]
+                self._log.propose_then(partial(self._encode, batch), partial(self._on_result, left))
+                for one in plain:
+                    self._finish(one, ProposalStatus.COMMITTED)
                 """,
             ),
         ),
