@@ -18,9 +18,9 @@ from verify.report.wording import clipped, number
 
 __all__ = ["heat_map"]
 
-_LABEL_PX: Final = 210
-_CELL_PX: Final = 150
-_ROW_PX: Final = 46
+_LABEL_PX: Final = 150
+_CELL_PX: Final = 172
+_ROW_PX: Final = 60
 _HEAD_PX: Final = 44
 _NAME_MAX: Final = 30
 _AWAY_MS: Final = (100.0, 30_000.0)  # from white to full colour
@@ -59,7 +59,7 @@ def heat_map(rows: Sequence[Mapping[str, Any]], systems: Sequence[str]) -> str:
 
 def _cell(cell: Mapping[str, Any] | None, x: float, y: float) -> list[str]:
     if cell is None or not cell["runs"]:
-        return [_box(x, y, _PALE), _text(x + _CELL_PX / 2, y + 27, "not tried", anchor="middle")]
+        return [_box(x, y, _PALE), _text(x + _CELL_PX / 2, y + 33, "not tried", anchor="middle")]
     lost, away = cell["lost"], cell["unavailable_p50_ms"]
     if lost:
         colour = _between(_PALE, _VERMILION, 0.35 + 0.65 * _share(lost, 1.0, _LOST_MAX))
@@ -72,14 +72,15 @@ def _cell(cell: Mapping[str, Any] | None, x: float, y: float) -> list[str]:
     first = f"{number(lost)} lost of {number(cell['acknowledged'])}"
     more = [f"{name} {number(cell[name])}" for name in ("doubled", "rewound") if cell[name]]
     second = "" if away is None else f"away {_seconds(away)}"
-    if cell["unread_p50_ms"] is not None:
-        second += f", reads {_seconds(cell['unread_p50_ms'])}"
+    reads = cell["unread_p50_ms"]
+    third = "" if reads is None else f"reads {_seconds(reads)}"
     middle = x + _CELL_PX / 2
     return [
         _box(x, y, colour),
         _text(middle, y + 15, first, anchor="middle", weight="bold" if lost else "normal"),
-        _text(middle, y + 28, second, anchor="middle"),
-        _text(middle, y + 41, ", ".join(more), anchor="middle", size=10),
+        _text(middle, y + 29, second, anchor="middle"),
+        _text(middle, y + 42, third, anchor="middle"),
+        _text(middle, y + 54, ", ".join(more), anchor="middle", size=10),
     ]
 
 
