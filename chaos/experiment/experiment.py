@@ -78,6 +78,7 @@ __all__ = [
 ]
 
 ROUTE_GONE_MS: Final = 2_000  # name servers notice the end of a connection at once
+IN_SYNC_REPLICAS: Final = 2  # a broker's default
 START_SECONDS_MAX: Final = 60.0
 CLIENTS_END_SECONDS_MAX: Final = 60.0
 
@@ -404,12 +405,19 @@ class _Experiment:
             for item in (*drained, *system)
         ]
 
+    def _replication_facts(self) -> dict[str, object]:
+        """Return what rules of masters and slaves need; nothing where masters are elected."""
+        if not self._layout.has_masters:
+            return {}
+        count = self._layout.broker_settings.get("in_sync_replicas", IN_SYNC_REPLICAS)
+        return {"flush": self._layout.flush, "in_sync_replicas": count}
+
     def _facts(self) -> dict[str, object]:
         scenario = self._scenario
         return {
             "system": self._system_name,
             "engine": self._layout.engine,
-            **({"flush": self._layout.flush} if self._layout.has_masters else {}),
+            **self._replication_facts(),
             "version": self._system_version,
             "world": self._world,
             "world_settings": self._world_settings,
