@@ -4,11 +4,12 @@ Place in the data path: `broker.queues.queue_reader` finds the records; a pull t
 held (`broker.request.long_polling`) if its flags ask for that.
 
 Only committed messages have units, and what is committed never changes, so a follower may answer
-with what it has. What depends on where the queue *ends* (an offset that is out of range) is only
-said by a leader that has just proved itself (ReadIndex): a wrong word there would rewind or skip a
-consumer (promise G6). A replica that does not lead yet, or knows of entries that it has not
-applied, first applies them: a reset of the group's offset may be among them. It can't wait for
-entries that it does not know of: such a pull shows what was true a moment ago.
+with what it has. What depends on where the queue *ends* (an offset that is out of range), and where
+a reset sends the group, is only said by a leader that has just proved itself (ReadIndex): a wrong
+word there would rewind or skip a consumer (promise G6). A replica that does not lead yet, or knows
+of entries that it has not applied, first applies them: a reset of the group's offset may be among
+them. It can't wait for entries that it does not know of: such a pull shows what was true a moment
+ago.
 
 Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
 DefaultMessageStore.getMessage.
@@ -316,11 +317,26 @@ class PullProcessor:
         if not leadership.ready:  # from here it would get what the leader sends it back for
             pull.request.refuse(leadership.not_leader())
         elif pull.offset != offset or self._resets_shown.get(key) != offset:
-            self._resets_shown[key] = offset
-            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
+            self._tasks.answer(pull.request, lambda: self._send_back(pull, may_hold=may_hold))
         else:
             self._clear_reset(pull, may_hold=may_hold)
         return True
+
+    async def _send_back(self, pull: _Pull, *, may_hold: bool) -> None:
+        """Answer with the offset of the group's reset, once this leader has proved itself: one that
+        was stopped, and is deposed, would send a consumer back that has followed the reset."""
+        key = (pull.group, pull.topic, pull.queue_id)
+        offset = self._replica.state.resets.get(*key)
+        try:
+            await self._replica.log.read_index()
+        except NotLeaderError:
+            pull.request.refuse(self._leadership.not_leader())
+            return
+        if offset is None or self._replica.state.resets.get(*key) != offset:
+            self._run(pull, may_hold=may_hold)
+        else:
+            self._resets_shown[key] = offset
+            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
 
     def _clear_reset(self, pull: _Pull, *, may_hold: bool) -> None:
         command = ClearResetCommand(pull.group, pull.topic, pull.queue_id, pull.offset)

@@ -20,6 +20,7 @@ from broker.process.request_table import dispatch_of
 from broker.transaction.check_back import CheckBack
 from campaigns.rig.waiting import turns, until
 from raft.messages import NodeId
+from raft.replicated_log import NotLeaderError
 from remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -136,7 +137,27 @@ async def test_a_pull_that_waits_hears_of_a_reset(admin: Admin) -> None:
     await turns(1)
     assert not connection.sent
     await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+    await until(lambda: connection.sent)
     assert connection.sent[0].code == ResponseCode.PULL_OFFSET_MOVED
+
+
+async def test_a_leader_that_can_not_prove_itself_sends_nobody_back(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and others lead, where the consumer has followed the reset since."""
+    await admin.send("K")
+    await admin.commit_offset("G", 1)
+    await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+
+    async def refused() -> int:
+        raise NotLeaderError(None)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(admin.rig.log, "read_index", refused)
+        assert (await admin.pull(1)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await admin.pull(0)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (await admin.pull(1)).code == ResponseCode.PULL_OFFSET_MOVED
+    assert (await admin.pull(0)).code == ResponseCode.SUCCESS
 
 
 async def test_a_member_that_is_at_the_resets_offset_hears_of_it(admin: Admin) -> None:

@@ -85,7 +85,7 @@ async def test_who_is_elected_answers_once_it_is_ready(behind: Behind) -> None:
     await behind.pull()
     assert behind.connection.sent == []
     behind.rig.state.resets.set("G", "T", 0, 7)
-    behind.rig.context.ready = True
+    behind.rig.log.leader = behind.rig.context.ready = True
     assert await behind.answer() == ResponseCode.PULL_OFFSET_MOVED
     assert behind.connection.sent[0].ext_fields["nextBeginOffset"] == "7"
 

@@ -96,15 +96,6 @@ def test_a_consumer_follows_each_reset_once(resets: ResetModel) -> None:
         resets.on_sent_back(KEY, 7, 5)
 
 
-def test_a_deposed_leader_sends_to_a_reset_again_and_nowhere_else(resets: ResetModel) -> None:
-    resets.on_sent_back(KEY, 9, 5)
-    resets.on_sent_back(KEY, 7, 5, is_leaders=False)
-    with pytest.raises(Violation, match="sent from 7 to 4"):
-        resets.on_sent_back(KEY, 7, 4, is_leaders=False)
-    with pytest.raises(Violation, match="sent from 7 to 5"):
-        resets.on_sent_back(KEY, 7, 5)
-
-
 def test_a_consumer_is_sent_where_nobody_reset(resets: ResetModel) -> None:
     with pytest.raises(Violation, match="sent from 9 to 4"):
         resets.on_sent_back(KEY, 9, 4)

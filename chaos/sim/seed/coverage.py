@@ -16,7 +16,6 @@ __all__ = ["COMMON_COUNTERS", "CORE_COUNTERS", "GROUP_COUNTERS", "HA_COUNTERS", 
 
 RARE_COUNTERS: tuple[str, ...] = (
     "resets_ended_by_late_pulls",
-    "resets_repeated_by_the_deposed",
     "resets_followed_behind",
     "resets_repeated",
     "oneway_commits_lost",

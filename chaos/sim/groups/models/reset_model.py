@@ -6,8 +6,7 @@ consumer. It does not read the broker's table.
 Rules: a consumer's pull is answered with another offset only where a reset requests it, and where
 the queue begins later now; each reset moves the one consumer of a group once at most: it reads on
 from there. (Twice where a replica without the reset answered the pull in between: it shows
-committed messages, as followers do. A deposed leader that does not know it may send the consumer to
-one of them once more.) While a reset is not followed the group's offset is the
+committed messages, as followers do.) While a reset is not followed the group's offset is the
 reset's, whatever is committed, and it ends only once the consumer has pulled from there, after the
 administrator requested it: an entry of the log may be committed long after it was appended, and
 meanwhile the consumer may have followed an earlier try of the same request. At the end each was
@@ -156,11 +155,8 @@ class ResetModel:
             self._followed[key] = followed - 1
             self._counts["resets_followed_behind"] += 1
 
-    def on_sent_back(self, key: _Key, offset: int, to: int, *, is_leaders: bool = True) -> None:
-        """Check an answer that moves the one consumer from `offset` to another offset.
-
-        `is_leaders`: it is that of a broker that has led all the time.
-        """
+    def on_sent_back(self, key: _Key, offset: int, to: int) -> None:
+        """Check an answer that moves the one consumer from `offset` to another offset."""
         made, followed = self._made.get(key, []), self._followed.get(key, 0)
         place = next((at for at in range(followed, len(made)) if made[at] == to), None)
         was_pending = to == self._pending.get(key) or self._dropped.get(key) == (
@@ -172,10 +168,6 @@ class ResetModel:
             # consumer only drops what it has from before. The group may be deleted while such an
             # answer is on its way, which is that of the consumer's last pull then.
             self._counts["resets_repeated"] += 1
-            return
-        if place is None and not is_leaders and to in made[:followed]:
-            # One that was stopped while it led, and is deposed, has the reset as pending still.
-            self._counts["resets_repeated_by_the_deposed"] += 1
             return
         if place is None:
             raise Violation(

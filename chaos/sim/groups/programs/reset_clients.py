@@ -97,13 +97,10 @@ class RewoundConsumer:
             if not error.definite:
                 desk.checker.resets.on_lost(key, offset)
             raise
-        # The answer may date from before this broker led, and may have been delayed since.
-        is_leaders = result.address in leaders & desk.leaders()
         if show_pull(desk, queue, offset, result):
-            desk.checker.resets.on_sent_back(
-                key, offset, result.next_begin_offset, is_leaders=is_leaders
-            )
-        elif not is_leaders:
+            desk.checker.resets.on_sent_back(key, offset, result.next_begin_offset)
+        elif result.address not in leaders & desk.leaders():
+            # The answer may date from before this broker led, and may have been delayed since.
             desk.checker.resets.on_behind(key, offset)
         return result.next_begin_offset
 
