@@ -31,7 +31,7 @@ def test_an_experiment_on_brokers_that_answer_too_early_fails_and_names_the_lost
         rows.append(judged_row(EARLY, run_planted([EARLY], tmp_path / str(seed), seed=seed)))
         assert rows[-1]["as_expected"], rows[-1]
         assert rows[-1]["exit_code"] == 1
-        if {"A1", "A4", "A15"} & set(rows[-1]["failed"]):  # two at a place, lost, known and gone
+        if {"A1", "A4"} & set(rows[-1]["failed"]):  # two at a place, lost
             break
     else:
         pytest.fail(f"no run lost anything: {rows}")
