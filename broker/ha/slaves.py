@@ -4,10 +4,11 @@ Place in the data path: `broker.ha.engine` reports what was appended; a slave re
 and the acknowledgements go by that.
 
 Invariants: a slave gets the log's bytes in order, each frame within one file; a connection that
-reports nothing for `silence_ms_max` is closed; at most a few frames per slave wait to be sent; a
-slave with an IP address of its own counts once, by its newest connection. A position that this log
-has not is answered with a heartbeat that names the nearest one that it has: RocketMQ's slave closes
-the connection at that, and says so in its log.
+reports nothing for `silence_ms_max` is closed; at most a few frames per slave wait to be sent; who
+names no position of this log counts as no slave; a slave with an IP address of its own counts once,
+by its newest connection, and the older one is closed. A position that this log has not is answered
+with a heartbeat that names the nearest one that it has: RocketMQ's slave closes the connection at
+that, and says so in its log.
 
 Source: RocketMQ DefaultHAService, DefaultHAConnection. There a slave without a log gets the last
 file alone, here all files: topics and offsets stand in the log (decision 28).
@@ -41,6 +42,7 @@ class _Slave:
 
     peer: str
     host: str
+    writer: asyncio.StreamWriter
     reported: int = -1
     wanted: int = 0
     pushed: int = 0
@@ -122,15 +124,14 @@ class Slaves:
             self._on_error(error)
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peername")
-        slave = _Slave(str(peer), str(peer[0]))
+        # None where the connection was reset before it was accepted.
+        peer = writer.get_extra_info("peername") or ("?", 0)
+        slave = _Slave(str(peer), str(peer[0]), writer)
         try:
-            if len(self._slaves) >= _CONNECTIONS_MAX:
+            if len(self._tasks) > _CONNECTIONS_MAX:
                 _log.warning("slave %s is one too many", slave.peer)
                 return
             writer.transport.set_write_buffer_limits(high=_WRITE_BUFFER_SIZE_MAX)
-            self._forget_older(slave)
-            self._slaves.append(slave)
             await self._serve(slave, reader, writer)
         except* (OSError, EOFError, TimeoutError, LookupError) as errors:
             _log.warning("slave %s is gone: %r", slave.peer, errors.exceptions[0])
@@ -140,10 +141,15 @@ class Slaves:
             self._on_reported()
             writer.close()
 
-    def _forget_older(self, slave: _Slave) -> None:
-        """Count a slave once: its older connection may look alive here for `silence_ms_max`."""
+    def _join(self, slave: _Slave) -> None:
+        """Count a slave, and none by an older connection, which may look alive here for
+        `silence_ms_max`: that one is closed, since whoever is behind it has to come again."""
         if slave.host in self._hosts_of_one:
-            self._slaves[:] = [one for one in self._slaves if one.host != slave.host]
+            for older in [one for one in self._slaves if one.host == slave.host]:
+                self._slaves.remove(older)
+                older.writer.close()
+        self._slaves.append(slave)
+        self._on_reported()
 
     async def _serve(
         self, slave: _Slave, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -152,7 +158,6 @@ class Slaves:
         _log.info("slave %s wants the log from %d on", slave.peer, wanted)
         slave.wanted = wanted
         slave.reported = slave.pushed = min(wanted, self._log.end.position)
-        self._on_reported()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._receive(slave, reader))
             group.create_task(self._push(slave, wanted, writer))
@@ -187,6 +192,7 @@ class Slaves:
             send(writer, PUSH.pack(nearest, 0))
             await writer.drain()
             await asyncio.sleep(self._config.heartbeat_ms / 1000)
+        self._join(slave)
         idle = True  # where there is nothing to push, a heartbeat says at once that this is so
         while True:
             slave.grown.clear()

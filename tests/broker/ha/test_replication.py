@@ -7,11 +7,14 @@ import contextlib
 import logging
 import random
 import shutil
-from collections.abc import AsyncIterator
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from broker.ha.config import HaConfig
 from broker.ha.engine import HaLog
@@ -133,6 +136,43 @@ async def test_sync_waits_for_the_slave(tmp_path: Path) -> None:
         await nodes.stop("n1")
         await until(lambda: nodes.logs["n0"]._slaves.near_count() == 0, "the slave is gone")  # type: ignore[union-attr]
         assert await write(nodes.logs["n0"], 1) == [STATUS.SLAVE_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_strangers_end_no_master(
+    tmp_path: Path, run: Callable[[Coroutine[None, None, None]], None]
+) -> None:
+    """They reset their connections before they are accepted, or say what no slave would; what one
+    hears of a peer that is gone already differs by event loop."""
+    run(meet_strangers(tmp_path))
+
+
+async def meet_strangers(tmp_path: Path) -> None:
+    async with pair(tmp_path, waits_for_slaves=True, slave_timeout_ms=20_000) as nodes:
+        await until(lambda: nodes.logs["n1"].status().leader_id, "linked")
+        host, _, port = nodes.peers[NODES[0]].rpartition(":")
+        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", REPORT.pack(-(1 << 63)), REPORT.pack(1 << 62)):
+            for _ in range(10):
+                with socket.create_connection((host, int(port))) as stranger:
+                    linger = struct.pack("ii", 1, 0)  # a close sends a reset
+                    stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                    stranger.sendall(said)
+            assert set(await write(nodes.logs["n0"], 10)) == {STATUS.COMMITTED}
+        await nodes.alike("n1")
+
+
+async def test_a_slave_that_a_stranger_stands_for_comes_again(tmp_path: Path) -> None:
+    async with pair(tmp_path, waits_for_slaves=True, slave_timeout_ms=100) as nodes:
+        await until(lambda: nodes.logs["n1"].status().leader_id, "linked")
+        assert await write(nodes.logs["n0"], 1) == [STATUS.COMMITTED]
+        host, _, port = nodes.peers[NODES[0]].rpartition(":")
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(REPORT.pack(0))
+            statuses: list[ProposalStatus] = []
+            async with asyncio.timeout(10):
+                while statuses != [STATUS.COMMITTED]:
+                    statuses = await write(nodes.logs["n0"], 1)
+        await nodes.alike("n1")
 
 
 async def next_bytes(reader: asyncio.StreamReader) -> tuple[int, bytes]:
