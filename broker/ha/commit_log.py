@@ -11,7 +11,9 @@ Invariants:
   any byte, never in the middle of an entry;
 - at a start, whatever is no whole entry behind the durable mark is a torn tail and cut off as a
   whole; before the mark it is damage, and the log is refused;
-- behind the log's end its file holds zeros.
+- behind the log's end its file holds zeros;
+- once an fsync has failed nothing more is claimed as durable: the kernel takes the pages for clean,
+  so that the next fsync succeeds without them.
 
 Source: RocketMQ CommitLog, MappedFileQueue, StoreCheckpoint.
 """
@@ -78,6 +80,7 @@ class CommitLog:
         mark = self._read_mark()
         self.begin, self._last_begin, self.durable = mark.base, mark.last, mark.cut
         self.torn_size = 0
+        self._failed_sync: OSError | None = None
         self._previous: LogBase | None = None  # the place before the last entry, if it is known
         self.end = self._recover()
         self.raw_end = self.end.position
@@ -151,7 +154,7 @@ class CommitLog:
             return  # it has just begun
         file = self._writable()
         write_fully(file, encode_blank(left), self._files.size - left)
-        file.sync()
+        self._sync(file)
         self._begin_file(self.end.position + left)
 
     def reserve(self) -> None:
@@ -203,7 +206,7 @@ class CommitLog:
                 return Standing(before, self.end, framed.payload, framed.position)
             if self.raw_end - before.position < framed.size:
                 return None  # the rest of the BLANK is on its way
-            self._writable().sync()
+            self._sync(self._writable())
             self._begin_file(before.position + framed.size)
         return None
 
@@ -227,7 +230,12 @@ class CommitLog:
         return self._files.last
 
     def claim(self, place: LogBase) -> None:
-        """Note that all up to `place`, an earlier `end`, is durable. Raises OSError."""
+        """Note that all up to `place`, an earlier `end`, is durable.
+
+        Raises OSError, and again that of an fsync which has failed.
+        """
+        if self._failed_sync is not None:
+            raise self._failed_sync
         if place.position > self.durable.position:
             self.durable = place
             self._mark.raise_to(self._marked())
@@ -236,8 +244,15 @@ class CommitLog:
         """Make all durable that was appended. Raises OSError."""
         end = self.end
         if self._files.last is not None and end.position > self.durable.position:
-            self._files.last.sync()
+            self._sync(self._files.last)
             self.claim(end)
+
+    def _sync(self, file: DiskFile) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            self._failed_sync = error
+            raise
 
     def _marked(self) -> Mark:
         return Mark(cut=self.durable, last=self._last_begin, base=self.begin)

@@ -103,11 +103,15 @@ class Flusher:
         claimed, self._claimed = self._claimed, None
         assert claimed is not None
         self._idle.set()
+        if error is None:
+            try:
+                self._log.claim(claimed)
+            except OSError as of_the_mark:  # or of another fsync of the log, which failed meanwhile
+                error = of_the_mark
         if error is not None:
             self._ended = True
             self._on_error(error)
             return
-        self._log.claim(claimed)
         self._claimed_up_to(self._log.durable.position)
         if self._again and not self._ended:
             self._again = False

@@ -194,9 +194,12 @@ class MasterLink:
         try:
             while (standing := self._log.take()) is not None:
                 whole.append(standing)
-        finally:  # what came before bytes that are no entry
+        except FramingError:  # what came before bytes that are no entry counts
             if whole:
                 self._on_received(whole)
+            raise
+        if whole:
+            self._on_received(whole)
 
     async def _heartbeat(self) -> None:
         """The master has nothing to push at this moment."""

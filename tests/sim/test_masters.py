@@ -23,7 +23,7 @@ from raft.replicated_log import ProposalStatus as Status
 MASTER, SLAVE = NodeId("n0"), NodeId("n1")
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", [*range(1, 9), 536, 942])
 def test_a_seed_passes(seed: int) -> None:
     failure, counts = run_seed(seed, None, kind="ha")
     assert failure is None, str(failure)
@@ -177,6 +177,18 @@ def test_a_slave_drops_what_it_had_only_where_it_says_so() -> None:
     log.on_opened(SLAVE, opened(1), ())
     with pytest.raises(Violation, match="is the master"):
         log.on_cut(MASTER)
+
+
+def test_logs_of_which_one_was_lost_whole_share_nothing() -> None:
+    log = book()
+    first = filled(log)
+    log.on_applied(SLAVE, 1, 101)
+    assert not log.share_nothing(SLAVE, MASTER)
+    log.on_disk_failed(MASTER)
+    log.on_opened(MASTER, opened(0), ())
+    assert not log.share_nothing(SLAVE, MASTER), "an empty one parts from none"
+    log.on_appended(1, 201, first[0].end, ())
+    assert log.share_nothing(SLAVE, MASTER)
 
 
 def test_sync_is_answered_once_the_nodes_have_it() -> None:

@@ -280,15 +280,18 @@ class HaCluster:
 
     def _lead_slaves_back(self) -> None:
         """Wait until the slaves follow. As an operator does, give those a copy of the master's log
-        that lack what retention has taken from it; it may take more meanwhile."""
+        that lack what retention has taken from it, which may take more meanwhile, and those whose
+        log has nothing in common with it, since power failures took all of it: they keep theirs."""
         master, *slaves = self.brokers
         for _ in range(_COPIES_MAX):
             self._await("a log is not opened", SERVE_MS, self._are_open)
             if self._run_until(self.scheduler.now_us + SETTLE_MS * 1000, self._is_linked):
                 return
             behind = [slave for slave in slaves if _is_behind(slave, master)]
-            if behind:
-                self._copy_store(master, behind)
+            others = [one for one in slaves if self.book.share_nothing(one.name, master.name)]
+            self.counts["slaves_with_another_log"] += len(others)
+            if behind or others:
+                self._copy_store(master, [one for one in slaves if one in behind or one in others])
         self._await("a slave does not follow", SETTLE_MS, self._is_linked)
 
     def _copy_store(self, master: HaMachine, slaves: Sequence[HaMachine]) -> None:

@@ -178,6 +178,12 @@ class LogBook:
         """A node begins anew, with an empty state machine."""
         self._node(node).next_index = None
 
+    def share_nothing(self, one: NodeId, other: NodeId) -> bool:
+        """Return whether two logs, neither of them empty, have no entry in common."""
+        ours, theirs = self._node(one).chains, self._node(other).chains
+        pairs = zip(ours, theirs, strict=False)
+        return bool(ours and theirs) and not any(a is not None and a == b for a, b in pairs)
+
     def on_applied(self, node: NodeId, index: Index, chain: int) -> None:
         known = self._node(node)
         if known.next_index is not None and index != known.next_index:

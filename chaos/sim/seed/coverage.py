@@ -20,6 +20,7 @@ RARE_COUNTERS: tuple[str, ...] = (
     "resets_repeated",
     "oneway_commits_lost",
     "stray_disks_started",
+    "slaves_with_another_log",
 )
 """Counters that may stay 0 in a campaign."""
 
@@ -195,6 +196,7 @@ HA_COUNTERS: tuple[str, ...] = (
     "messages_lost_after_an_answer",
     "slaves_wiped",
     "slaves_given_a_copy",
+    "slaves_with_another_log",
     "logs_begun_late",
     "openings_troubled",
     "clean_stops",

@@ -263,3 +263,32 @@ def test_bytes_of_another_log_are_refused() -> None:
     target.receive(source.read_chunk(first.after.position, 4_000))
     with pytest.raises(FramingError):
         target.take()
+
+
+@pytest.mark.parametrize("by_master", [True, False])
+def test_nothing_is_claimed_once_an_fsync_has_failed(by_master: bool) -> None:
+    """Whoever syncs next succeeds: what the failed one was for may be on no disk."""
+    rng = random.Random(1)
+    source_disk, target_disk = ForgetfulDisk(rng), ForgetfulDisk(rng)
+    source, target = open_log(source_disk), open_log(target_disk)
+    append(source, [b"x" * 1_000])
+    disk, log = (source_disk, source) if by_master else (target_disk, target)
+    if by_master:
+        disk.fail_syncs = True
+        with pytest.raises(OSError, match="Input/output"):
+            source.roll()
+    else:
+        append(source, [b"x" * 1_000], first=1)
+        while target.raw_end < FILE_SIZE:
+            target.receive(source.read_chunk(target.raw_end, 700))
+        assert target.take() is not None
+        disk.fail_syncs = True
+        with pytest.raises(OSError, match="Input/output"):
+            target.take()  # the BLANK that ends the file
+    disk.fail_syncs = False
+    durable = log.durable
+    assert durable.position < log.end.position
+    for claim in (log.sync, lambda: log.claim(log.end)):
+        with pytest.raises(OSError, match="Input/output"):
+            claim()
+    assert log.durable == durable
