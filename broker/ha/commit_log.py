@@ -371,15 +371,6 @@ class CommitLog:
         self._files.cut(place.position)
         self.end, self.raw_end, self._previous = place, place.position, None
 
-    def reset(self, position: int) -> None:
-        """Empty the log; it begins anew at `position`, where a file begins. Raises OSError."""
-        assert position % self._files.size == 0
-        place = LogBase(index=0, term=TERM, position=position, chain=0)
-        self._files.remove(self._files.begins())
-        self.begin = self.end = self.durable = self._last_begin = place
-        self.raw_end, self._previous = position, None
-        self._mark.reset(self._marked())
-
     def drop_before(self, position: int) -> int:
         """Drop whole files below `position`; return where the log begins now. Raises OSError."""
         first = min(self._files.begin_of(position), self._last_begin.position)
