@@ -9,11 +9,12 @@ place, `fail`, and none of them in a log line of the loop with the node going on
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-__all__ = ["FailStop", "stops_node"]
+__all__ = ["FailStop", "fails_with", "stops_node"]
 
 _P = ParamSpec("_P")
 
@@ -58,3 +59,17 @@ def stops_node(
                 method(node, *args, **kwargs)
 
     return entry
+
+
+def fails_with(fail: Callable[[BaseException], None]) -> Callable[[asyncio.Task[None]], None]:
+    """Return a callback for the end of a task: what it has failed with goes to `fail`, of a group
+    the first."""
+
+    def on_done(task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if error is not None:
+            fail(error)
+
+    return on_done

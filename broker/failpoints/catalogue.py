@@ -172,7 +172,7 @@ _SNAPSHOT_POINTS: Final = (
         fails=True,
     ),
     *points(
-        _NODE + "_on_install",
+        "raft.node.state_install:StateInstall.restore",
         before=("install.restore.before", "the log was reset, the state is still the old one"),
         after=("install.restore.after", "the snapshot's state is in force"),
         fails=True,

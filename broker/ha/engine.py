@@ -41,7 +41,7 @@ from broker.ha.state_keeper import StateKeeper
 from broker.ha.store import HaStore
 from broker.ha.trace_events import TraceEvents
 from raft.events import ChangeRefusal, ChangeRefused, Role
-from raft.fail_stop import FailStop, stops_node
+from raft.fail_stop import FailStop, fails_with, stops_node
 from raft.log.segment_files import NO_ROOM
 from raft.membership import (
     Member,
@@ -149,7 +149,7 @@ class HaLog:
         self.stopped = False
         self._serving = config.is_master  # a slave, once it knows whether its master is there
         self._background = asyncio.create_task(self._run_background(), name="ha-log")
-        self._background.add_done_callback(self._on_background_done)
+        self._background.add_done_callback(fails_with(self.fail))
         self._notify_status()
 
     async def stop(self) -> None:
@@ -213,13 +213,6 @@ class HaLog:
             group.create_task(self._keeper.run(self._flusher.made_durable))
             if self._link is not None:
                 group.create_task(self._link.run())
-
-    def _on_background_done(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if error is not None:
-            self.fail(error)
 
     async def _flush_regularly(self) -> None:
         """Fsync at intervals, and try again where the disk had no room for the log's next file."""

@@ -33,10 +33,10 @@ BLIND_SPOT_MUTANTS = (
         expected=("G5", "G6", "reads"),
         patches=(
             SourcePatch(
-                module="raft.node.core_shell",
-                within="CoreShell._on_read_state",
-                before="self._reads.await_applied(batch.futures, state.index)",
-                after="self._reads.await_applied(batch.futures, self.applier.applied_index)",
+                module="raft.node.read_points",
+                within="ReadPoints.answered",
+                before="heapq.heappush(self._waiting, (state.index, self._waiting_count, future))",
+                after="heapq.heappush(self._waiting, (self._applier.applied_index, self._waiting_count, future))",
             ),
         ),
     ),

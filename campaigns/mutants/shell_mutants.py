@@ -103,7 +103,7 @@ SHELL_MUTANTS = (
         expected=("G1", "G2"),
         patches=(
             SourcePatch(
-                module="raft.node.open_calls",
+                module="raft.node.open_proposals",
                 within="OpenProposals.leadership_lost",
                 before="""
                 if index > commit_index:
@@ -116,7 +116,7 @@ SHELL_MUTANTS = (
                 after="continue",
             ),
             SourcePatch(
-                module="raft.node.open_calls",
+                module="raft.node.open_proposals",
                 within="OpenProposals.applied",
                 before='assert proposal[0] == term, "what was replaced is answered when leadership is lost"',
                 after="pass",
@@ -130,10 +130,10 @@ SHELL_MUTANTS = (
         expected=("G2", "G3", "G4", "G5", "stopped"),
         patches=(
             SourcePatch(
-                module="raft.node.core_shell",
-                within="CoreShell._is_ready",
-                before="not self.stopped and self.core.ready and self.applier.applied_index >= self._noop_index",
-                after="not self.stopped and self.core.role is Role.LEADER",
+                module="raft.node.node_status",
+                within="NodeStatus.is_ready",
+                before="not self.stopped and self._core.ready and self._applier.applied_index >= self.noop_index",
+                after="not self.stopped and self._core.role is Role.LEADER",
             ),
         ),
     ),

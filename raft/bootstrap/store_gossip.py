@@ -1,7 +1,7 @@
 """Introductions that stores exchange, and the admission that follows from them: pure, no IO.
 
-Place in the data path: `raft.node.node` passes it each Introduce, sends what it returns, and
-carries an admission out: identity durable first, then the node takes part.
+Place in the data path: `raft.node.introductions` passes it each Introduce, sends what it returns,
+and carries an admission out: identity durable first, then the node takes part.
 
 A joining store introduces itself to the voters of its settings at an interval, and at once when it
 learns of another store; an admitted one now and then. An admitted one answers with its

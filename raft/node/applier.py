@@ -21,7 +21,7 @@ from collections.abc import Callable
 from raft.log.log_format import HEADER_SIZE
 from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, Index, Term
-from raft.node.open_calls import OpenProposals
+from raft.node.open_proposals import OpenProposals
 from raft.node.trace_events import TraceEvents
 from raft.replicated_log import CommittedEntry, RestorableStateMachine
 

@@ -6,8 +6,9 @@ a peer is read and no heartbeat leaves. Such time says nothing about a peer's si
 not count: neither does a starved follower campaign against a leader that it had no chance to
 receive from, nor does a starved leader step down before it has read the answers in its sockets.
 
-`now_ms` detects a stall by itself: a timer of the loop calls `look` every `period_ms`, and a call
-of `now_ms` much later than the last `look` shows that the loop was stalled.
+`now_ms` detects a stall by itself: a timer of the loop calls `look` every `period_ms`, once the
+clock attends to it, and a call of `now_ms` much later than the last `look` shows that the loop was
+stalled.
 
 The forgiven time is bounded, so that a leader that is really gone is replaced: at most `budget_ms`
 at once, and in the long run no more than half of the time that passes. Behind a longer pause
@@ -22,6 +23,7 @@ Source: etcd-io/raft counts ticks that its loop has served, not time; Raft 5.6.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -41,6 +43,7 @@ class AttendedClock:
         "_forgiven_ms",
         "_looked_ms",
         "_refilled_ms",
+        "_timer",
         "period_ms",
     )
 
@@ -51,6 +54,7 @@ class AttendedClock:
         self.period_ms: Final = period_ms
         self._budget_ms_max = self._budget_ms = budget_ms
         self._forgiven_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._asked_ms = self._looked_ms = self._refilled_ms = int(clock() * 1000)
 
     def now_ms(self) -> int:
@@ -62,9 +66,20 @@ class AttendedClock:
         return now_ms - self._forgiven_ms
 
     def look(self) -> None:
-        """Note that the loop runs. Caller's duty: every `period_ms`, by a timer of the loop."""
+        """Note that the loop runs. Caller's duty: every `period_ms`, or `attend`."""
         self.now_ms()
         self._looked_ms = int(self._clock() * 1000)
+
+    def attend(self) -> None:
+        """Look now, and from now on by a timer of the running loop."""
+        self.look()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.period_ms / 1000, self.attend)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _forgive(self, now_ms: int) -> None:
         passed_ms = now_ms - self._refilled_ms

@@ -14,10 +14,7 @@ is repaired meanwhile.
 Invariants:
 - a failed write or fsync, a broken invariant and an exception of the state machine all stop the
   node: nothing is sent after it, and `wait_failed` returns it;
-- the admission of a store is durable before the node takes part;
 - the commit index that a checkpoint holds is durable on this node.
-
-Over 500 lines, because the parts of a node are put together here: each callback joins two of them.
 """
 
 from __future__ import annotations
@@ -28,16 +25,12 @@ import errno
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from raft.bootstrap.store_gossip import (
-    BORN_INTERVAL_MS,
-    INTERVAL_MS,
-    StoreGossip,
     initial_configuration,
 )
-from raft.events import ChunkStored, Install, Role, SnapshotStored
-from raft.fail_stop import FailStop, stops_node
+from raft.fail_stop import FailStop, fails_with, stops_node
 from raft.log.damage import DamagedLogError
 from raft.membership import Configuration, Membership, MembershipChange
 from raft.messages import (
@@ -51,8 +44,12 @@ from raft.messages import (
     PeerMessage,
 )
 from raft.node.core_shell import CoreShell
+from raft.node.introductions import Introductions
+from raft.node.log_compaction import LogCompaction
 from raft.node.node_config import NodeConfig
-from raft.node.open_calls import resolve
+from raft.node.node_status import status_before_serving
+from raft.node.open_proposals import resolve
+from raft.node.state_install import StateInstall, event_of
 from raft.peers.handshake import Credentials
 from raft.peers.transport import TcpTransport, Transport
 from raft.repair.log_repairer import LogRepairer
@@ -68,7 +65,6 @@ from raft.replicated_log import (
 )
 from raft.snapshots.install import Received
 from raft.snapshots.install_stream import InstallStream
-from raft.snapshots.snapshot import SnapshotHeader
 from raft.snapshots.snapshot_keeper import SnapshotKeeper, WrittenState
 from raft.stalls import Stalls
 from raft.storage import Disk
@@ -80,9 +76,6 @@ from raft.turn import Turn
 __all__ = ["RaftNode"]
 
 _ROOM_INTERVAL_S = 1.0
-# Removing a file of 64 MiB takes some 30 ms, and heartbeats go on between two batches.
-_DROPPED_AT_ONCE_MAX = 2
-_DROP_PAUSE_S = 0.1
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 _log = logging.getLogger(__name__)
@@ -129,7 +122,6 @@ class RaftNode:
         self._restored: RestoredState | None = None
         self._was_mended = asyncio.Event()
         self._asked_in_vain = False
-        self._prepared: tuple[LogBase, Callable[[], None]] | None = None  # to be installed
         self.stopped = True  # until started, and after a stop or a failure
 
     # --- start and stop ------------------------------------------------------------------------
@@ -157,7 +149,7 @@ class RaftNode:
         self._introduce()
         # The one task without a group: it outlives this call, `stop` and `fail` end it.
         self._background = asyncio.create_task(self._run_background(), name="raft-node")
-        self._background.add_done_callback(self._on_background_done)
+        self._background.add_done_callback(fails_with(self.fail))
 
     async def _restore(self) -> None:
         """Restore the newest snapshot's state, unless that needs something damaged."""
@@ -180,12 +172,7 @@ class RaftNode:
 
     def _assemble(self, store: NodeStore) -> None:
         config = self._config
-        self._gossip = StoreGossip(
-            node_id=config.node_id,
-            store_id=store.identity.store_id,
-            born=store.identity.born,
-            addresses=config.peers,
-        )
+        self._introductions = Introductions(config, store, self._transport, self._begin_phase)
         self._snapshots = SnapshotKeeper(
             store.log,
             store.snapshots,
@@ -195,6 +182,15 @@ class RaftNode:
             on_written=self._on_state_written,
             stalls=self._stalls,
         )
+        self._compaction = LogCompaction(
+            store.log,
+            self._snapshots,
+            self._state_machine,
+            fail_stop=self.fail_stop,
+            is_running=lambda: not self.stopped,
+            election_timeout_ms=config.raft.election_timeout_ms_max,
+        )
+        self._install = StateInstall(self._state_machine, self._snapshots)
         self._installs = InstallStream(
             config.node_id,
             store.snapshots,
@@ -204,7 +200,7 @@ class RaftNode:
             size_bytes_max=config.install_size_bytes_max,
             now_ms=self._now_ms,
             send=self._send_now,
-            accept=self._prepare_install,
+            accept=self._install.prepare,
             stored=self._on_chunk_stored,
         )
         self._repairer = LogRepairer(
@@ -228,7 +224,7 @@ class RaftNode:
         Safe to call after a failure, and twice.
         """
         if not self.stopped and self._shell is not None:
-            await self._shell.hand_over()
+            await self._shell.transfer.to_best()
         was_running = not self.stopped
         self.stopped = True
         self._shut()
@@ -284,9 +280,7 @@ class RaftNode:
     # --- phases --------------------------------------------------------------------------------
 
     def _begin_phase(self) -> None:
-        roster = self._gossip.born_alone()
-        if roster is not None:
-            self._store.bear(roster)
+        self._introductions.bear_alone()
         if not self._store.identity.born:
             self._phase = Phase.UNBORN
             _log.info("the store is new: waiting to hear from %s", ", ".join(self._config.peers))
@@ -327,7 +321,7 @@ class RaftNode:
             fail=self.fail,
             on_configuration=self._on_configuration,
             on_segment_end=self._snapshots.segment_ended,
-            on_install=self._on_install,
+            on_install=self._install.restore,
             on_chunk_wanted=self._installs.want,
             on_chunk=self._installs.receive,
             turn=self._turn,
@@ -338,28 +332,8 @@ class RaftNode:
 
     @stops_node
     def _introduce(self) -> None:
-        """Introduce this store to its peers: often until it is admitted, then now and then."""
-        configuration = None if self._shell is None else self._shell.core.configuration
-        if self._phase is not Phase.REPAIRING:
-            members = () if configuration is None else configuration.membership.members
-            names = [member.node_id for member in members]
-            for message in self._gossip.to_all(configuration, names):
-                self._transport.send(message)
-            self._transport.flush()
-        interval_ms = INTERVAL_MS if self._phase is Phase.UNBORN else BORN_INTERVAL_MS
+        interval_ms = self._introductions.say(self._phase, self._configuration())
         self._loop.call_later(interval_ms / 1000, self._introduce)
-
-    def _on_introduce(self, message: Introduce) -> None:
-        configuration = None if self._shell is None else self._shell.core.configuration
-        roster, answers = self._gossip.hear(message, configuration)
-        if roster is not None:
-            _log.info("the store is born")
-            self._store.bear(roster)
-            self._begin_phase()
-            answers = self._gossip.to_all(initial_configuration(roster))
-        for answer in answers:
-            self._transport.send(answer)
-        self._transport.flush()
 
     # --- background ----------------------------------------------------------------------------
 
@@ -377,13 +351,6 @@ class RaftNode:
         finally:
             # Also after a failure: the broken connections notify the peers.
             await self._transport.stop()
-
-    def _on_background_done(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if error is not None:
-            self.fail(error)
 
     async def _checkpoint_regularly(self) -> None:
         while True:
@@ -411,24 +378,8 @@ class RaftNode:
 
     def status(self) -> LogStatus:
         if self._shell is not None:
-            return self._shell.status()
-        log = self._store.log
-        return LogStatus(
-            role=Role.FOLLOWER,
-            term=self._store.hard_state.current_term,
-            leader_id=None,
-            ready=False,
-            first_index=log.first_index,
-            last_index=log.last_index,
-            commit_index=self._commit_index(),
-            applied_index=0,
-            voters=(),
-            learners=(),
-            begin_position=log.base.position,
-            writable=False,
-            phase=self._phase,
-            store_id=self._store.identity.store_id,
-        )
+            return self._shell.status.now()
+        return status_before_serving(self._store, self._phase, self._commit_index())
 
     def propose(self, fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
         """See `ReplicatedLog.propose`. ValueError also where too many proposals are open."""
@@ -468,26 +419,11 @@ class RaftNode:
 
     def retention_bounds(self) -> RetentionBounds:
         """See `ReplicatedLog.retention_bounds`."""
-        log = self._store.log
-        return RetentionBounds(
-            begin_position=log.base.position,
-            end_position=log.end_position,
-            follower_position=None if self._shell is None else self._shell.follower_position(),
-        )
+        return self._compaction.bounds(self._shell)
 
     async def retain_from(self, position: int) -> int:
         """See `ReplicatedLog.retain_from`."""
-        log = self._store.log
-        while not self.stopped:
-            with self.fail_stop:
-                before, safe_position = log.base, self._snapshots.safe_position
-                if log.drop_before(min(position, safe_position), _DROPPED_AT_ONCE_MAX) == before:
-                    if safe_position < log.first_segment_end <= position:
-                        self._snapshots.want()
-                    break
-                self._state_machine.trim(log.base.position)
-            await asyncio.sleep(_DROP_PAUSE_S)
-        return log.base.position
+        return await self._compaction.retain_from(position)
 
     def _serving(self) -> CoreShell:
         if self._shell is None:
@@ -500,7 +436,7 @@ class RaftNode:
     def _on_message(self, message: PeerMessage) -> None:
         match message:
             case Introduce():
-                self._on_introduce(message)
+                self._introductions.hear(message, self._configuration())
             case FetchEntries():
                 self._repairer.on_fetch(message)
             case FetchEntriesReply():
@@ -520,11 +456,7 @@ class RaftNode:
         """Return the peers that may have good copies."""
         if self._shell is not None:
             return self._shell.core.peer_ids
-        names = set(self._config.peers)
-        if self._store.identity.roster:
-            roster = initial_configuration(self._store.identity.roster).membership
-            names |= {member.node_id for member in roster.members}
-        return frozenset(names - {self._config.node_id})
+        return self._introductions.peers()
 
     def _commit_index(self) -> Index:
         if self._shell is not None:
@@ -545,28 +477,12 @@ class RaftNode:
     def _on_configuration(self, configuration: Configuration) -> None:
         self._transport.set_members(configuration.membership.members)
 
+    def _configuration(self) -> Configuration | None:
+        return None if self._shell is None else self._shell.core.configuration
+
     def _configuration_at(self, index: Index) -> Configuration:
         assert self._shell is not None, "what is applied is applied by a core's node"
         return self._shell.core.configuration_at(index)
-
-    def _prepare_install(self, header: SnapshotHeader, chunks: Iterable[bytes]) -> None:
-        """Parse the state of a snapshot that was received whole, on a thread. Raises OSError, and
-        ValueError where it holds none: a node that can't read its group's state has no place in it,
-        and stops with its log as it was."""
-        index = header.last.index
-        self._prepared = header.last, self._state_machine.prepare_restore(index, chunks)
-
-    def _on_install(self, install: Install) -> None:
-        """Restore the prepared state; the log begins behind `install.base` now. Raises OSError."""
-        begin = time.monotonic()
-        index = install.snapshot_index
-        assert self._prepared is not None, "it was accepted before the core heard of it"
-        last, restore = self._prepared
-        assert last.index == index, f"{last.index} was accepted, {index} is installed"
-        restore()
-        self._state_machine.trim(install.base.position)
-        self._snapshots.installed(last)
-        _log.info("installed the state at %d in %.3f s", index, time.monotonic() - begin)
 
     def _send_now(self, message: PeerMessage) -> None:
         if not self.stopped:
@@ -576,29 +492,9 @@ class RaftNode:
     @stops_node
     def _on_chunk_stored(self, chunk: InstallSnapshot, received: Received) -> None:
         assert self._shell is not None
-        now_ms = self._shell.now_ms()
-        if not received.whole:
-            self._shell.step_entry(
-                ChunkStored(
-                    now_ms=now_ms,
-                    leader=chunk.sender,
-                    base_index=chunk.base.index,
-                    snapshot_index=chunk.snapshot_index,
-                    next_offset=received.next_offset,
-                )
-            )
-            return
-        self._shell.step_entry(
-            SnapshotStored(
-                now_ms=now_ms,
-                leader=chunk.sender,
-                base=chunk.base,
-                configuration=chunk.configuration,
-                snapshot_index=chunk.snapshot_index,
-                next_offset=received.next_offset,
-            )
-        )
-        self._prepared = None
+        self._shell.step_entry(event_of(chunk, received, self._shell.now_ms()))
+        if received.whole:
+            self._install.forget()
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from raft.events import ChangeRefusal, ChangeRefused, Role
-from raft.fail_stop import FailStop, stops_node
+from raft.fail_stop import FailStop, fails_with, stops_node
 from raft.log.log_format import HEADER_SIZE
 from raft.membership import Member, Membership, MembershipChange, make_membership
 from raft.messages import EntryKind, Index, NodeId, Term
@@ -114,7 +114,7 @@ class PySyncObjLog:
         self.stopped = False
         self._drain()  # what was reported before the node could process it
         self._background = asyncio.create_task(self._run_background(), name="pysyncobj-log")
-        self._background.add_done_callback(self._on_background_done)
+        self._background.add_done_callback(fails_with(self.fail))
 
     async def stop(self) -> None:
         """Leave cleanly. Safe to call after a failure, and twice."""
@@ -166,13 +166,6 @@ class PySyncObjLog:
 
     async def _fail_with_engine(self) -> None:
         raise await self._engine.wait_ended()
-
-    def _on_background_done(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if error is not None:
-            self.fail(error)
 
     async def _checkpoint_regularly(self) -> None:
         while True:

@@ -15,7 +15,7 @@ from raft.log.log_format import HEADER_SIZE
 from raft.log.segment_log import SegmentLog
 from raft.messages import Entry, EntryKind, Index, NodeId
 from raft.node.applier import Applier
-from raft.node.open_calls import OpenProposals
+from raft.node.open_proposals import OpenProposals
 from raft.node.trace_events import TraceEvents
 from raft.replicated_log import CommittedEntry
 from tests.raft.node_group import Recorder

@@ -117,7 +117,7 @@ async def test_a_full_disk_is_not_asked_for_room_at_every_event(
     async with alone.running() as (node, _):
         shell = node._shell
         assert shell is not None
-        await until(lambda: not shell._can_begin, "it has no room")
+        await until(lambda: not shell._room.can_begin, "it has no room")
         asked_ms: list[int] = []
         real = shell._log.reserve
 
@@ -132,7 +132,7 @@ async def test_a_full_disk_is_not_asked_for_room_at_every_event(
         assert len(asked_ms) <= 1 + (shell.now_ms() - begin_ms) // 100
         alone.disk.capacity_bytes = None
         freed_ms = shell.now_ms()
-        while not shell._can_begin:
+        while not shell._room.can_begin:
             assert shell.now_ms() < freed_ms + 1_000, "the next event after 100 ms finds the room"
             shell.on_unreachable(NodeId("n1"))
             await asyncio.sleep(0.001)

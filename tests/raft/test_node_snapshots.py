@@ -129,7 +129,7 @@ async def test_the_loop_goes_on_between_two_removals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A day's log may be thousands of segments, each of which takes long to remove."""
-    monkeypatch.setattr("raft.node.node._DROP_PAUSE_S", 0.001)
+    monkeypatch.setattr("raft.node.log_compaction._DROP_PAUSE_S", 0.001)
     async with running(tmp_path, 1) as group:
         await two_snapshots(group, tmp_path, await write(group, 14 * ENTRIES_PER_SEGMENT))
         node = group.nodes["n0"]

@@ -77,10 +77,10 @@ async def test_the_grace_of_a_late_timer_outlasts_whatever_else_comes(
         now_ms = before + 10_000
         monkeypatch.setattr(shell, "now_ms", lambda: now_ms)
         shell._on_timer()
-        grace = shell._timer
+        grace = shell._timer._handle
         assert grace is not None
         shell.step_entry(RoomChanged(now_ms=now_ms, writable=True, can_begin=True))
-        assert shell._timer is grace
+        assert shell._timer._handle is grace
         assert not grace.cancelled()
         assert shell.core.next_deadline_ms == before, "nothing was done about it yet"
         grace.cancel()

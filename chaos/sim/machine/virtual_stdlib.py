@@ -42,6 +42,7 @@ from chaos.sim.machine.violation import CrashNow, Violation
 from chaos.sim.machine.virtual_host import current
 from raft.log.disk import OsDisk
 from raft.messages import Index
+from raft.node.apply_schedule import ApplySchedule
 from raft.node.core_shell import CoreShell
 from raft.node.node_config import NodeConfig
 from raft.replicated_log import CommittedEntry
@@ -189,10 +190,8 @@ class _WatchedStateMachine(BrokerStateMachine):
 
 
 class _WatchedShell(CoreShell):
-    """A shell that can apply committed entries late.
-
-    A read point is not answered before what was committed when it was requested is applied.
-    """
+    """A shell that watches its reads: none is answered before what was committed when it was asked
+    for is applied."""
 
     def __init__(self, config: NodeConfig, store: NodeStore, *args: Any, **options: Any) -> None:
         store.log._sync_lock = SyncLock(store.log)  # type: ignore[assignment]  # as good as a lock
@@ -207,13 +206,16 @@ class _WatchedShell(CoreShell):
             current().failures.append(failure)
         return index
 
-    def _schedule_apply(self, *, later: bool = False) -> None:
+
+class _LateSchedule(ApplySchedule):
+    """A schedule that can apply committed entries late."""
+
+    def due(self, *, later: bool = False) -> None:
         delay_us = current().apply_delay_us()
         if not delay_us:
-            super()._schedule_apply(later=later)
-        elif not self._apply_scheduled:
-            self._apply_scheduled = True
-            self._loop.call_later(delay_us / 1_000_000, self._apply_turn)
+            super().due(later=later)
+        elif not self._is_scheduled:
+            self.due_in(delay_us / 1_000_000)
 
 
 # --- threads ------------------------------------------------------------------------------------
@@ -302,6 +304,7 @@ _OF_THE_PRODUCT: tuple[tuple[object, object], ...] = (
     (RaftTrace, _trace_of_process),
     (BrokerStateMachine, _WatchedStateMachine),
     (CoreShell, _WatchedShell),
+    (ApplySchedule, _LateSchedule),
 )
 # Small files, so that a seed writes several of a queue.
 _SMALL_FILES: tuple[tuple[object, object], ...] = (
