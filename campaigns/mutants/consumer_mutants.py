@@ -40,7 +40,7 @@ _RESET_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.pull.pull",
-                within="PullProcessor._is_reset",
+                within="PullProcessor._send_back",
                 before="""
                 self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
                 """,
