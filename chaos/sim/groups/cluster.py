@@ -16,11 +16,7 @@ Phases, on virtual time:
 
 from __future__ import annotations
 
-import random
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +27,7 @@ from chaos.sim.groups.broker_machine import BrokerMachine
 from chaos.sim.groups.jumps_when_calm import JumpsWhenCalm, is_whole
 from chaos.sim.groups.late_syncs import await_late_syncs
 from chaos.sim.groups.lock_takeover import LockTakeover
-from chaos.sim.groups.machine import Machine, Site
+from chaos.sim.groups.machine import Machine
 from chaos.sim.groups.models.client_checker import ClientChecker
 from chaos.sim.groups.models.log_model import LogModel
 from chaos.sim.groups.models.trace_rules import TraceRules
@@ -44,16 +40,12 @@ from chaos.sim.groups.programs.order_clients import ORDER_GROUP, ORDER_TOPIC
 from chaos.sim.groups.programs.pop_clients import POP_GROUP, POP_TOPIC
 from chaos.sim.groups.programs.programs import client_programs
 from chaos.sim.groups.programs.readers import drain
-from chaos.sim.groups.programs.settings import NameServerProgram, broker_config, memory_directory
+from chaos.sim.groups.programs.settings import NameServerProgram, broker_config
 from chaos.sim.groups.replicas import check_replicas, check_route
+from chaos.sim.groups.seed_run import SeedRun
 from chaos.sim.groups.strays import Strays
 from chaos.sim.groups.wall_clocks import WallClocks
-from chaos.sim.machine.scheduler import Scheduler
-from chaos.sim.machine.tcp import SimTcp
-from chaos.sim.machine.trace import Trace
 from chaos.sim.machine.violation import Violation
-from chaos.sim.machine.virtual_stdlib import substituted
-from chaos.sim.seed.coverage import Coverage
 from chaos.sim.seed.group_options import GroupOptions, group_schedule
 from chaos.sim.seed.schedule import Schedule, options_of
 from raft.core.core import Core
@@ -72,11 +64,12 @@ QUIESCE_MS = 40_000
 """Time for transactions, delayed messages and followers to catch up once all is healthy."""
 
 _OTHER_TOPICS = (POP_TOPIC, ORDER_TOPIC, DELETED_TOPIC)
-_POLL_US = 50_000  # between two checks whether a phase is over
 
 
-class GroupCluster:
+class GroupCluster(SeedRun):
     """The group of one seed; implements `chaos.sim.groups.broker_machine.Witness`."""
+
+    counted_as = "seeds_of_whole_groups"
 
     def __init__(
         self,
@@ -91,33 +84,16 @@ class GroupCluster:
         self.options = options
         self.schedule = schedule or group_schedule(options)
         self._parts = parts or Parts()
-        self.scheduler = Scheduler()
-        self.coverage = Coverage()
-        self.counts = self.coverage.counts
-        self.trace = Trace(self.scheduler, on=traced)
+        super().__init__(
+            options,
+            key=f"{options.seed}/{options.node_count}",
+            wall_clock_spread_ms=options.wall_clock_spread_ms,
+            traced=traced,
+        )
         self.rules = TraceRules(lambda: self.scheduler.now_us)
         self.true_time = TrueTime(options, lambda: self.scheduler.now_us)
         self.log = LogModel(self.counts, self._log_begin, self.true_time)
         self.checker = ClientChecker(self.log, self.counts)
-        key = f"{options.seed}/{options.node_count}"
-        self._site = Site(
-            key=key,
-            scheduler=self.scheduler,
-            tcp=SimTcp(
-                self.scheduler,
-                random.Random(f"network/{key}"),
-                self.counts,
-                self.trace,
-                delay_us_min=options.link_delay_us_min,
-                delay_us_max=options.link_delay_us_max,
-                held_survive_rate=options.held_survive_rate,
-            ),
-            coverage=self.coverage,
-            trace=self.trace,
-            clock_rate_spread=options.clock_rate_spread,
-            wall_clock_spread_ms=options.wall_clock_spread_ms,
-            timer_lateness_us_max=options.timer_lateness_us_max,
-        )
         self._rng = self._site.generator("group cluster")
         self.brokers: list[BrokerMachine] = []
         self._name_servers: list[Machine] = []
@@ -136,21 +112,8 @@ class GroupCluster:
     def describe(self) -> list[str]:
         return self.options.describe()
 
-    def run(self) -> None:
-        """Run the four phases. Raises Violation."""
-        parts = (
-            (Core, self._parts.core),
-            (SegmentLog, self._parts.log),
-        )
-        with ExitStack() as undo:
-            root = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
-            undo.callback(shutil.rmtree, root, ignore_errors=True)
-            undo.enter_context(substituted(parts))
-            undo.callback(self._bury)
-            self._build(root)
-            self._run_phases()
-            self.counts["seeds_of_whole_groups"] += 1
-            self.counts["virtual_ms"] += self.scheduler.now_us // 1000
+    def _substitutes(self) -> Sequence[tuple[object, object]]:
+        return ((Core, self._parts.core), (SegmentLog, self._parts.log))
 
     # --- building ------------------------------------------------------------------------------
 
@@ -287,11 +250,6 @@ class GroupCluster:
         if machine in self._to_stay:  # a clean stop was under way when the faults ended
             self.scheduler.after(1, partial(self._come_back, machine))
 
-    @staticmethod
-    def _come_back(machine: BrokerMachine) -> None:
-        if not machine.alive:
-            machine.start()
-
     # --- phases --------------------------------------------------------------------------------
 
     def _run_phases(self) -> None:
@@ -309,17 +267,6 @@ class GroupCluster:
         self._check_quiet()
         self._count_ends()
         self.checker.check_final()
-
-    def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
-        """Run to the time, or until `done`, which is polled; a violation ends it at once."""
-        failures = self._site.failures
-        while self.scheduler.now_us < time_us:
-            step_us = min(time_us, self.scheduler.now_us + _POLL_US)
-            if self.scheduler.run_until(step_us, stop=failures.__len__):
-                raise failures[0]
-            if done is not None and done():
-                return True
-        return False
 
     def _serve_deadline_us(self) -> int:
         wait_us = LIVENESS_TIMEOUTS_MAX * self.options.slowest_timeout_us + SERVE_GRACE_MS * 1000
@@ -489,11 +436,5 @@ class GroupCluster:
 
     # --- the end -------------------------------------------------------------------------------
 
-    def _bury(self) -> None:
-        """End every process, and silence what their coroutines still raise."""
-        groups = self._name_servers, self.brokers, self._strays.machines, self._clients
-        for machine in (machine for group in groups for machine in group):
-            if machine.process is not None:
-                machine.process.kill()
-        self.scheduler.run_until(self.scheduler.now_us)
-        self._site.bury()
+    def _machines(self) -> Iterable[Machine]:
+        return (*self._name_servers, *self.brokers, *self._strays.machines, *self._clients)

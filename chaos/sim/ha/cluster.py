@@ -13,10 +13,7 @@ Phases, on virtual time:
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +21,13 @@ from typing import Any, Final
 from broker.config.config import BrokerConfig
 from broker.state.state_image import StateImage
 from chaos.sim.groups.broker_machine import BrokerMachine
-from chaos.sim.groups.machine import Machine, Site
+from chaos.sim.groups.machine import Machine
 from chaos.sim.groups.models.stored import Stored
 from chaos.sim.groups.models.trace_rules import TraceRules
 from chaos.sim.groups.operator import GroupOperator
-from chaos.sim.groups.programs.settings import GROUP, NameServerProgram, memory_directory
+from chaos.sim.groups.programs.settings import GROUP, NameServerProgram
 from chaos.sim.groups.replicas import check_alike, check_queue
+from chaos.sim.groups.seed_run import SeedRun
 from chaos.sim.groups.wall_clocks import WallClocks
 from chaos.sim.ha.ha_machine import HaMachine
 from chaos.sim.ha.log_book import LogBook
@@ -37,12 +35,7 @@ from chaos.sim.ha.nemesis import HaNemesis
 from chaos.sim.ha.programs import Consumer, HaDesk, Sender
 from chaos.sim.machine.current_process import enter, leave
 from chaos.sim.machine.disk import Survival
-from chaos.sim.machine.scheduler import Scheduler
-from chaos.sim.machine.tcp import SimTcp
-from chaos.sim.machine.trace import Trace
 from chaos.sim.machine.violation import Violation
-from chaos.sim.machine.virtual_stdlib import substituted
-from chaos.sim.seed.coverage import Coverage
 from chaos.sim.seed.ha_options import HaOptions, ha_schedule
 from chaos.sim.seed.schedule import Schedule, options_of
 from raft.messages import NodeId, Term
@@ -55,7 +48,6 @@ SETTLE_MS: Final = 60_000
 SERVE_MS: Final = 20_000
 """Time to a SEND_OK then: clients' attempts, registrations, a connection given up."""
 _COPIES_MAX: Final = 3
-_POLL_US: Final = 50_000
 _REGISTRATION_INTERVAL_MS: Final = 5_000
 _KERNEL_RATE: Final = 0.7
 
@@ -67,8 +59,10 @@ def _is_behind(slave: HaMachine, master: HaMachine) -> bool:
     return end.position < status.begin_position
 
 
-class HaCluster:
+class HaCluster(SeedRun):
     """The group of one seed; implements `chaos.sim.groups.broker_machine.Witness`."""
+
+    counted_as = "seeds_of_masters"
 
     def __init__(
         self, options: HaOptions, *, schedule: Schedule | None = None, traced: bool
@@ -77,28 +71,11 @@ class HaCluster:
             options = options_of(schedule, options)
         self.options = options
         self.schedule = schedule or ha_schedule(options)
-        self.scheduler = Scheduler()
-        self.coverage = Coverage()
-        self.counts = self.coverage.counts
-        self.trace = Trace(self.scheduler, on=traced)
-        key = f"ha/{options.seed}/{options.node_count}"
-        self._site = Site(
-            key=key,
-            scheduler=self.scheduler,
-            tcp=SimTcp(
-                self.scheduler,
-                random.Random(f"network/{key}"),
-                self.counts,
-                self.trace,
-                delay_us_min=options.link_delay_us_min,
-                delay_us_max=options.link_delay_us_max,
-                held_survive_rate=options.held_survive_rate,
-            ),
-            coverage=self.coverage,
-            trace=self.trace,
-            clock_rate_spread=options.clock_rate_spread,
+        super().__init__(
+            options,
+            key=f"ha/{options.seed}/{options.node_count}",
             wall_clock_spread_ms=0,
-            timer_lateness_us_max=options.timer_lateness_us_max,
+            traced=traced,
         )
         self._names = [NodeId(f"n{number}") for number in range(options.node_count)]
         self.book = LogBook(
@@ -114,18 +91,6 @@ class HaCluster:
 
     def describe(self) -> list[str]:
         return self.options.describe()
-
-    def run(self) -> None:
-        """Run the four phases. Raises Violation."""
-        with ExitStack() as undo:
-            root = Path(tempfile.mkdtemp(prefix="ledgermq-sim-", dir=memory_directory()))
-            undo.callback(shutil.rmtree, root, ignore_errors=True)
-            undo.enter_context(substituted())
-            undo.callback(self._bury)
-            self._build(root)
-            self._run_phases()
-            self.counts["seeds_of_masters"] += 1
-            self.counts["virtual_ms"] += self.scheduler.now_us // 1000
 
     # --- building ------------------------------------------------------------------------------
 
@@ -239,11 +204,6 @@ class HaCluster:
         if not self._nemesis.running and machine is not self._held_down:
             self.scheduler.after(1, partial(self._come_back, machine))
 
-    @staticmethod
-    def _come_back(machine: BrokerMachine) -> None:
-        if not machine.alive:
-            machine.start()
-
     # --- phases --------------------------------------------------------------------------------
 
     def _run_phases(self) -> None:
@@ -308,17 +268,6 @@ class HaCluster:
 
     def _are_open(self) -> bool:
         return all(broker.status is not None and broker.end for broker in self.brokers)
-
-    def _run_until(self, time_us: int, done: Callable[[], bool] | None = None) -> bool:
-        """Run to the time, or until `done`, which is polled; a violation ends it at once."""
-        failures = self._site.failures
-        while self.scheduler.now_us < time_us:
-            step_us = min(time_us, self.scheduler.now_us + _POLL_US)
-            if self.scheduler.run_until(step_us, stop=failures.__len__):
-                raise failures[0]
-            if done is not None and done():
-                return True
-        return False
 
     def _await(self, what: str, within_ms: int, done: Callable[[], bool]) -> None:
         if not self._run_until(self.scheduler.now_us + within_ms * 1000, done):
@@ -390,10 +339,5 @@ class HaCluster:
 
     # --- the end -------------------------------------------------------------------------------
 
-    def _bury(self) -> None:
-        """End every process, and silence what their coroutines still raise."""
-        for machine in (*self.brokers, *self._others):
-            if machine.process is not None:
-                machine.process.kill()
-        self.scheduler.run_until(self.scheduler.now_us)
-        self._site.bury()
+    def _machines(self) -> Iterable[Machine]:
+        return (*self.brokers, *self._others)
