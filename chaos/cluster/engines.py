@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ENGINES", "MASTER_SLAVE_ENGINES", "engine_and_flush", "engine_name"]
+__all__ = ["ENGINES", "MASTER_SLAVE_ENGINES", "engine_and_flush"]
 
 MASTER_SLAVE_ENGINES: Final = ("async", "sync")
 """Engines whose master is configured."""
@@ -43,8 +43,3 @@ def engine_and_flush(name: str) -> tuple[str, str | None]:
     if engine not in MASTER_SLAVE_ENGINES:
         return name, None
     return engine, "sync" if name != engine else "async"
-
-
-def engine_name(engine: str, flush: str | None) -> str:
-    """Return the name that people give an engine with such a flush."""
-    return engine + _WITH_FLUSH if flush == "sync" else engine

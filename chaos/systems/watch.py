@@ -26,7 +26,6 @@ class ClusterWatch:
         self._system = system
         self._changed = asyncio.Event()
         self.statuses: dict[str, BrokerStatus] = {}
-        self.leader_changes = 0
 
     async def run(self) -> None:
         """Poll until cancelled. A paused node delays nobody: each is polled by its own task."""
@@ -61,12 +60,9 @@ class ClusterWatch:
     async def _follow(self, name: str) -> None:
         while True:
             status = await self._system.status(name)
-            before = self.leader(status.group) if status is not None else None
             if status is None:
                 self.statuses.pop(name, None)
             else:
                 self.statuses[name] = status
-                if self.leader(status.group) not in {before, None}:
-                    self.leader_changes += 1
             self._changed.set()
             await asyncio.sleep(PERIOD_S)

@@ -13,9 +13,8 @@ import msgspec
 from client.errors import MalformedAnswerError
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["HALF_STATES", "HalfPage", "ShownHalf", "half_of", "page_of"]
+__all__ = ["HalfPage", "ShownHalf", "half_of", "page_of"]
 
-HALF_STATES = ("undecided", "discarded")
 _T = TypeVar("_T")
 
 

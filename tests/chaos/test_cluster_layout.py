@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from broker.config.config import parse_config
-from chaos.cluster.engines import engine_name
 from chaos.cluster.layout import (
     BrokerPlace,
     ClusterLayout,
@@ -128,7 +127,6 @@ def test_unknown_engine_is_named() -> None:
 def test_engines_by_the_names_that_people_give(name: str, engine: str, flush: str | None) -> None:
     layout = _layout(engine=name)
     assert (layout.engine, layout.flush) == (engine, flush)
-    assert engine_name(layout.engine, layout.flush) == name
     data = tomllib.loads(_config(layout, layout.brokers[0]))
     assert (data["engine"], data.get("broker", {}).get("flush")) == (engine, flush)
     assert parse_config(_config(layout, layout.brokers[0])).engine == engine

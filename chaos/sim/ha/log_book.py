@@ -299,11 +299,6 @@ class LogBook:
         if self._waits_for_slaves:
             self._require_copies(entry, f"{value} is told SEND_OK, in entry {entry.index} which")
 
-    def told_entry(self, value: str) -> Entry | None:
-        """Return the newest entry that holds the message; None: nobody has."""
-        entries = self._by_value.get(value)
-        return entries[-1] if entries else None
-
     def on_read(self, queue: QueueKey, offset: int, value: str) -> None:
         if value not in self._values_at.get((*queue, offset), ()):
             raise Violation(

@@ -98,7 +98,6 @@ class LogModel:
         self.true_time = true_time
         self._counts = counts
         self._entries: dict[Index, tuple[Term, int]] = {}  # term and chain
-        self._first_index: Index = 1
         self.last_index: Index = 0
         self.queues: dict[tuple[str, int], list[Stored]] = {}
         self.by_key: dict[str, Stored] = {}  # of user topics
