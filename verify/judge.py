@@ -106,6 +106,29 @@ def _is_about(rule: Rule, manifest: Manifest) -> bool:
     return not rule.engines or own_engine in rule.engines
 
 
+def _read(
+    engine: Engine,
+    tables: Mapping[str, TableFiles],
+    relations: Mapping[str, pa.Table],
+    rules: Sequence[Rule],
+    stages: Mapping[str, Stage],
+) -> tuple[dict[str, pa.Table], dict[str, Headers], set[str]]:
+    """Read the tables; return the tallies, what they say of each rule, and the tables without a
+    row."""
+    engine.load(tables, relations)
+    refuse_unknown_words(engine)
+    engine.make([stages[name] for name in TALLIES])
+    counts = {name: engine.table(name) for name in TALLIES}
+    tallies = Tallies(counts, relations)
+    try:
+        headers = {rule.id: tallies.headers(rule) for rule in rules}
+        # A run may have no faults, so an empty table faults is no gap.
+        empty = {name for name in tables if name != "faults" and not tallies.rows_of(name)}
+    finally:
+        tallies.close()
+    return counts, headers, empty
+
+
 def _judge(
     engine: Engine,
     *,
@@ -124,17 +147,7 @@ def _judge(
     Only a run of our own system must list all tables of a rule; in others the rule is left out.
     """
     say(f"{engine.name}: reading the tables")
-    engine.load(tables, relations)
-    refuse_unknown_words(engine)
-    engine.make([stages[name] for name in TALLIES])
-    counts = {name: engine.table(name) for name in TALLIES}
-    tallies = Tallies(counts, relations)
-    try:
-        headers = {rule.id: tallies.headers(rule) for rule in rules}
-        # A run may have no faults, so an empty table faults is no gap.
-        empty = {name for name in tables if name != "faults" and not tallies.rows_of(name)}
-    finally:
-        tallies.close()
+    counts, headers, empty = _read(engine, tables, relations, rules, stages)
     applying = [
         rule
         for rule in rules

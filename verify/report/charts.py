@@ -46,34 +46,6 @@ def timeline_figure(
     if not nodes:
         heights = {"rate": 210, "latency": 210}
     domains, total = _domains(list(heights.values()))
-    axes: Figure = {
-        "xaxis": {
-            "title": {"text": "seconds since the start of the run"},
-            "range": [0, end_ns / _NS],
-            "anchor": f"y{len(heights)}" if len(heights) > 1 else "y",
-            "showgrid": True,
-            "gridcolor": "#E4E7EB",
-            "zeroline": False,
-        }
-    }
-    titles = {"rate": "per second", "latency": "ms", "roles": "", "terms": "term"}
-    for place, (name, domain) in enumerate(zip(heights, domains, strict=True), start=1):
-        axes[f"yaxis{'' if place == 1 else place}"] = {
-            "domain": domain,
-            "anchor": "x",
-            "title": {"text": titles[name]},
-            "gridcolor": "#E4E7EB",
-            "zeroline": False,
-            "automargin": True,
-            **({"type": "log", "dtick": "D2", "tickformat": "~g"} if name == "latency" else {}),
-            **({"rangemode": "tozero"} if name == "rate" else {}),
-            **(
-                {"categoryorder": "array", "categoryarray": nodes[::-1], "showgrid": False}
-                if name == "roles"
-                else {}
-            ),
-            **({"tickformat": "d", "nticks": 6} if name == "terms" else {}),
-        }
     data = [*_rate_traces(activity), *_latency_traces(activity)]
     if nodes:
         data += [*_role_traces(replicas.spans()), *_term_traces(replicas)]
@@ -81,7 +53,7 @@ def timeline_figure(
         "data": data,
         "layout": {
             **_base_layout(total + 130),
-            **axes,
+            **_timeline_axes(list(heights), domains, nodes, end_ns),
             "barmode": "overlay",
             "bargap": 0.35,
             "hovermode": "closest",
@@ -100,6 +72,41 @@ def timeline_figure(
             ],
         },
     }
+
+
+def _timeline_axes(
+    rows: Sequence[str], domains: Sequence[tuple[float, float]], nodes: Sequence[str], end_ns: int
+) -> Figure:
+    """Return the axis of time that all rows share, and each row's own."""
+    axes: Figure = {
+        "xaxis": {
+            "title": {"text": "seconds since the start of the run"},
+            "range": [0, end_ns / _NS],
+            "anchor": f"y{len(rows)}" if len(rows) > 1 else "y",
+            "showgrid": True,
+            "gridcolor": "#E4E7EB",
+            "zeroline": False,
+        }
+    }
+    titles = {"rate": "per second", "latency": "ms", "roles": "", "terms": "term"}
+    for place, (name, domain) in enumerate(zip(rows, domains, strict=True), start=1):
+        axes[f"yaxis{'' if place == 1 else place}"] = {
+            "domain": domain,
+            "anchor": "x",
+            "title": {"text": titles[name]},
+            "gridcolor": "#E4E7EB",
+            "zeroline": False,
+            "automargin": True,
+            **({"type": "log", "dtick": "D2", "tickformat": "~g"} if name == "latency" else {}),
+            **({"rangemode": "tozero"} if name == "rate" else {}),
+            **(
+                {"categoryorder": "array", "categoryarray": nodes[::-1], "showgrid": False}
+                if name == "roles"
+                else {}
+            ),
+            **({"tickformat": "d", "nticks": 6} if name == "terms" else {}),
+        }
+    return axes
 
 
 def pauses_figure(pauses: Sequence[tuple[Fault, Pause]]) -> Figure:
