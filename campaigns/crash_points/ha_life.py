@@ -344,8 +344,10 @@ def _bytes_of_master(end: LogBase, payloads: list[bytes]) -> tuple[list[bytearra
     disk = SimDisk(random.Random(0))
     disk.make_directory("ha")
     log = CommitLog(disk, _FOLDER, file_size=_FILE_SIZE)
-    position = end.position - end.position % _FILE_SIZE
-    log.reset(position)
+    # Its files before the one that `end` is in are of no interest.
+    begin = end.position - end.position % _FILE_SIZE
+    place = LogBase(index=end.index, term=end.term, position=begin, chain=end.chain)
+    log.begin = log.durable = log._last_begin = place
     log.end, log.raw_end = end, end.position
     standings: list[Standing] = []
     for payload in payloads:
