@@ -137,14 +137,17 @@ class LitePullConsumer(Lifecycle):
     async def poll(self, timeout_ms: int | None = None) -> list[DeliveredMessage]:
         """Return the next messages, at most `poll_batch_max`; empty where none come in time.
 
-        Messages of a queue come in its order. Those of the last poll are marked as consumed.
+        Messages of a queue come in its order. Those of the last poll are marked as consumed. With
+        a `timeout_ms` of 0 only what is there already is returned.
         """
         self._consumer.instance.check_running()
         await self._mark_consumed()
+        if timeout_ms is None:
+            timeout_ms = self.settings.poll_timeout_ms
         if not self._laid_out:
             self._arrived.clear()
             try:
-                async with asyncio.timeout((timeout_ms or self.settings.poll_timeout_ms) / 1000):
+                async with asyncio.timeout(timeout_ms / 1000):
                     await self._arrived.wait()
             except TimeoutError:
                 return []

@@ -77,6 +77,23 @@ async def test_what_was_polled_is_consumed_with_the_next_call(tmp_path: Path) ->
             await member.poll(50)
 
 
+async def test_poll_of_no_time_returns_what_is_there(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        async with consumer(broker, poll_timeout_ms=60_000) as member:
+            async with asyncio.timeout(10):
+                assert await member.poll(0) == []
+            await send(broker, b"0")
+            found: list[bytes] = []
+
+            async def has_come() -> bool:
+                found.extend(bodies(await member.poll(0)))
+                return bool(found)
+
+            await until(has_come)
+            assert found == [b"0"]
+
+
 async def test_members_share_the_queues(tmp_path: Path) -> None:
     async with real_broker(tmp_path) as broker:
         await make_topic(broker, "T", 2)
