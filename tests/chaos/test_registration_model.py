@@ -6,7 +6,12 @@ import random
 
 import pytest
 
-from chaos.workload.parts.registration_model import GroupModel, Queues, Version
+from chaos.workload.parts.registration_model import (
+    GroupModel,
+    Queues,
+    Version,
+    route_of_groups,
+)
 from namesrv.registration import Registration, RegistrationRefusedError
 from namesrv.route_table import RouteTable
 from remoting.protocol.route import DataVersion, QueueData, TopicConfig
@@ -36,6 +41,18 @@ def test_older_terms_are_refused() -> None:
     assert model.register("a:1", 1, Version(term=4, counter=1), {}, 0) == "1"
     assert model.register("b:1", 0, Version(term=6, counter=1), {}, 0) == "0 -"
     assert model.members_text() == "0=b:1"
+
+
+def test_route_shows_each_group_that_has_the_topic() -> None:
+    ours, theirs = GroupModel(), GroupModel()
+    for model, address in ((ours, "a:1"), (theirs, "b:1")):
+        model.register(address, 0, Version(term=1, counter=1), {"one": QUEUES}, 0)
+    shown = "read=4 write=2 perm=6 flag=0, 0="
+    assert route_of_groups([ours, theirs], "one") == f"{shown}a:1; {shown}b:1"
+    ours.delete_topic("one")
+    assert route_of_groups([ours, theirs], "one") == f"-; {shown}b:1"
+    theirs.close(0)
+    assert route_of_groups([ours, theirs], "one") == "17"
 
 
 class _Both:

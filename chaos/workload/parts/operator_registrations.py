@@ -1,14 +1,15 @@
-"""Broker registrations in the part `operator`: a broker group of its own, whose members come and go
-at one name server over several connections, and what that name server shows of them.
+"""Broker registrations in the part `operator`: two broker groups of its own, in two clusters, whose
+members come and go at one name server over several connections, and what it shows of them.
 
 Place in the data path: REGISTER_BROKER, UNREGISTER_BROKER, BROKER_HEARTBEAT, QUERY_DATA_VERSION,
 the right to write and topics by hand at one name server; behind each GET_ROUTEINFO_BY_TOPIC,
 GET_BROKER_MEMBER_GROUP, GET_BROKER_CLUSTER_INFO or GET_TOPICS_BY_CLUSTER, held against
-`registration_model`.
+`registration_model`. Both groups have topics of the same names, so that what is done to one group
+or cluster has to leave the other as it is.
 
-Invariants: the group is in a cluster of its own, so that no client of another sees it, and every
-turn has another name; nothing listens at its members' addresses; where a request had no answer, the
-turn ends; answers are judged where no fault touches the whole turn.
+Invariants: the groups are in clusters of their own, so that no client of another sees them, and
+every turn has other names; nothing listens at their members' addresses; where a request had no
+answer, the turn ends; answers are judged where no fault touches the whole turn.
 
 Source: RocketMQ RouteInfoManager, BrokerOuterAPI; the run format (ask; M12).
 """
@@ -28,31 +29,26 @@ from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.parts.operator_requests import json_of
 from chaos.workload.parts.operator_topics import route_text
-from chaos.workload.parts.registration_model import GroupModel, Queues, Version
+from chaos.workload.parts.registered_group import TOPICS, RegisteredGroup, addresses_of, text_of
+from chaos.workload.parts.registration_model import Version, route_of_groups
 from client.connection.answers import error_of_remoting
 from client.consume.pull_consumer import PullConsumer
 from client.errors import MalformedAnswerError
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
-from remoting.protocol.route import (
-    DataVersion,
-    RegisterBrokerBody,
-    TopicConfig,
-    encode_register_body,
-    register_body_crc,
-)
+from remoting.protocol.route import register_body_crc
 
 __all__ = ["CLUSTER", "RegistrationKeeper"]
 
 TIMEOUT_MS: Final = 2_000
 EVERY: Final = 4  # of its steps in which the group is at work
-ACTIONS: Final = 9
+ACTIONS: Final = 12
+MEMBERS: Final = 3  # that a group may have
 CLOSED_S: Final = 0.3  # within which a name server hears that a connection was closed
 SILENT_MS: Final = 1_500  # after which a member that says nothing is gone
 SCAN_S: Final = 7.0  # within which name servers look for them
 CLUSTER: Final = "operator-registrations"
-_TOPICS: Final = ("one", "two", "three")
 _NUMBERS: Final = (0, 0, 0, 1, 1, 2)
 _NOT_FOUND: Final = 17
 
@@ -118,7 +114,7 @@ class RegistrationKeeper:
 
 
 class _Turn:
-    """One group, from its first registration to its end."""
+    """The two groups, from their first registrations to their end."""
 
     def __init__(
         self,
@@ -135,14 +131,24 @@ class _Turn:
         self._expectations = expectations
         self._place = place
         self._name = name
-        self._cluster = f"{CLUSTER}-{place.name}"
         self._rng = rng
-        self._model = GroupModel()
+        self._topics = [f"{name}-{word}" for word in TOPICS]
+        # Clients that greet all whom they find in a list of clusters are refused there at once:
+        # nobody listens at so low a port.
+        host = place.address.rpartition(":")[0]
+        self._groups = [
+            RegisteredGroup(
+                f"{name}{which}",
+                f"{CLUSTER}-{place.name}{which}",
+                topics=self._topics,
+                addresses=[f"{host}:{first + number}" for number in range(MEMBERS)],
+                rng=rng,
+            )
+            for which, first in (("", 1), ("-twin", 1 + MEMBERS))
+        ]
+        self._group = self._groups[0]  # that a step is about
         self._tools: dict[int, PullConsumer] = {}  # by the connection's number
         self._next_connection = 0
-        self._term = 3
-        self._counter = 0
-        self._topics: dict[str, Queues] = {}
         self._began_ns = time.monotonic_ns()
 
     async def open(self) -> None:
@@ -165,7 +171,9 @@ class _Turn:
 
     async def act(self, others: Sequence[NameServerPlace]) -> None:
         """Do one thing after the other, and ask behind each. Raises _TurnEndedError."""
-        await self._register()
+        for group in self._groups:
+            self._group = group
+            await self._register()
         steps = [
             self._register,
             self._renew,
@@ -176,17 +184,19 @@ class _Turn:
             self._set_write,
             self._change_topic,
         ]
+        more = [self._renew, self._close_one, self._change_topic]
         for _ in range(ACTIONS):
-            await self._rng.choice([*steps, self._renew, self._close_one])()
+            self._group = self._rng.choice(self._groups)
+            await self._rng.choice([*steps, *more])()
             await self._ask()
         for other in others:
-            topic = self._topic(self._rng.choice(_TOPICS))
+            topic = self._rng.choice(self._topics)
             await self._ask_route(topic, expected=str(_NOT_FOUND), place=other)
 
     async def be_silent(self) -> None:
         """Have two members register who are to be heard every second or so; one of them is not.
         Raises _TurnEndedError."""
-        addresses = self._addresses()
+        addresses = self._group.addresses
         timeout = {"heartbeatTimeoutMillis": str(SILENT_MS)}
         for number, address in enumerate(addresses[:2]):
             await self._register_as(address, number, connection=0, fields=timeout)
@@ -196,73 +206,56 @@ class _Turn:
         while asyncio.get_running_loop().time() < end_s:
             await asyncio.sleep(SILENT_MS / 3_000)
             await self._heartbeat_of(addresses[loud])
-        self._model.unregister(addresses[1 - loud], 0)
+        self._group.model.unregister(addresses[1 - loud], 0)
         await self._ask()
 
     async def leave(self) -> None:
         """Have all members unregister, and ask for the last time. Raises _TurnEndedError."""
-        for address in self._model.members:
-            await self._unregister_over(address, self._model.connection_of(address))
-        await self._ask()
+        for group in self._groups:
+            self._group, model = group, group.model
+            for address in model.members:
+                await self._unregister_over(address, model.connection_of(address))
+            await self._ask()
 
     async def _register(self) -> None:
-        rng = self._rng
+        rng, group = self._rng, self._group
         if rng.random() < 0.4:
-            self._term += 1
-        self._change_topics()
+            group.term += 1
+        group.change_topics()
         await self._register_as(
-            rng.choice(self._addresses()), rng.choice(_NUMBERS), connection=self._some_connection()
+            rng.choice(group.addresses), rng.choice(_NUMBERS), connection=self._some_connection()
         )
 
     async def _renew(self) -> None:
         """Register a member as it is, over whatever connection."""
-        members = self._model.members
+        group = self._group
+        members = group.model.members
         if not members:
             await self._register()
             return
         address = self._rng.choice(members)
-        number = int(dict(row.split("=")[::-1] for row in self._rows())[address])
+        number = group.number_of(address)
         if self._rng.random() < 0.3:
-            self._change_topics()
+            group.change_topics()
         await self._register_as(address, number, connection=self._some_connection())
-
-    def _rows(self) -> list[str]:
-        return self._model.members_text().split()
-
-    def _change_topics(self) -> None:
-        self._counter += 1
-        rng = self._rng
-        for topic in rng.sample(_TOPICS, rng.randint(1, len(_TOPICS))):
-            self._topics[self._topic(topic)] = self._draw_queues()
-
-    def _draw_queues(self) -> Queues:
-        rng = self._rng
-        return Queues(
-            read=rng.randint(1, 9), write=rng.randint(1, 9), perm=rng.choice((2, 4, 6)), flag=0
-        )
 
     async def _register_as(
         self, address: str, number: int, *, connection: int, fields: Mapping[str, str] | None = None
     ) -> None:
+        group = self._group
         # Now and then it is somebody who has slept through a change.
-        term = self._term - (self._rng.random() < 0.15)
-        version = Version(term=term, counter=self._counter)
+        term = group.term - (self._rng.random() < 0.15)
+        version = Version(term=term, counter=group.counter)
         compressed = self._rng.random() < 0.5
-        body = encode_register_body(
-            RegisterBrokerBody(
-                data_version=_data_version(version),
-                topics=[_topic_config(topic, queues) for topic, queues in self._topics.items()],
-            ),
-            compressed=compressed,
-        )
-        asked = self._identity(address, number) | {
+        body = group.register_body(version, compressed=compressed)
+        asked = group.identity(address, number) | {
             "haServerAddr": f"{address}0",
             "compressed": str(compressed).lower(),
             "bodyCrc32": str(register_body_crc(body)),
             **(fields or {}),
         }
         answer = await self._request(connection, RequestCode.REGISTER_BROKER, asked, body)
-        expected = self._model.register(address, number, version, self._topics, connection)
+        expected = group.model.register(address, number, version, group.topics, connection)
         shown = f"0 {answer.ext_fields.get('masterAddr', '-')}" if answer.code == 0 else None
         self._hold(
             f"{address} registers as {number}, term {term}, connection {connection}",
@@ -272,39 +265,44 @@ class _Turn:
 
     async def _unregister(self) -> None:
         """Have a member leave over its connection, or somebody who looks like it over another."""
-        await self._unregister_over(self._rng.choice(self._addresses()), self._some_connection())
+        await self._unregister_over(
+            self._rng.choice(self._group.addresses), self._some_connection()
+        )
 
     async def _unregister_over(self, address: str, connection: int) -> None:
-        fields = self._identity(address, 0)
+        fields = self._group.identity(address, 0)
         answer = await self._request(connection, RequestCode.UNREGISTER_BROKER, fields)
-        self._model.unregister(address, connection)
+        self._group.model.unregister(address, connection)
         self._hold(f"{address} leaves over connection {connection}", "0", str(answer.code))
 
     async def _close_one(self) -> None:
         """Close a connection, mostly one that members have left; another takes its place."""
         connection = self._some_connection()
         await self._tools.pop(connection).crash()
-        self._model.close(connection)
+        for group in self._groups:
+            group.model.close(connection)
         await self._connect()
         await asyncio.sleep(CLOSED_S)
 
     async def _heartbeat(self) -> None:
-        await self._heartbeat_of(self._rng.choice(self._addresses()))
+        await self._heartbeat_of(self._rng.choice(self._group.addresses))
 
     async def _heartbeat_of(self, address: str) -> None:
-        fields = self._identity(address, 0)
+        fields = self._group.identity(address, 0)
         answer = await self._request(self._some_connection(), RequestCode.BROKER_HEARTBEAT, fields)
-        self._hold(f"heartbeat of {address}", self._model.heartbeat(address), str(answer.code))
+        expected = self._group.model.heartbeat(address)
+        self._hold(f"heartbeat of {address}", expected, str(answer.code))
 
     async def _query_version(self) -> None:
-        address = self._rng.choice(self._addresses())
-        version = Version(term=self._term, counter=self._counter)
-        if address in self._model.members and self._rng.random() < 0.5:
-            version = self._model.version_of(address)
+        address = self._rng.choice(self._group.addresses)
+        group = self._group
+        version = Version(term=group.term, counter=group.counter)
+        if address in group.model.members and self._rng.random() < 0.5:
+            version = group.model.version_of(address)
         answer = await self._request(
             self._some_connection(),
             RequestCode.QUERY_DATA_VERSION,
-            self._identity(address, 0),
+            group.identity(address, 0),
             json.dumps(
                 {"stateVersion": version.term, "timestamp": 0, "counter": version.counter}
             ).encode(),
@@ -313,7 +311,7 @@ class _Turn:
         shown = "-" if known is None else f"{known.get('stateVersion')}.{known.get('counter')}"
         self._hold(
             f"version of {address}, asked with {version.term}.{version.counter}",
-            self._model.query_version(address, version),
+            group.model.query_version(address, version),
             f"{answer.ext_fields.get('changed')} {shown}",
         )
 
@@ -323,28 +321,34 @@ class _Turn:
         count = "wipeTopicCount"
         if writable:
             code, count = RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount"
-        answer = await self._request(self._some_connection(), code, {"brokerName": self._name})
+        answer = await self._request(
+            self._some_connection(), code, {"brokerName": self._group.name}
+        )
         self._hold(
-            f"right to write of {self._name}, given: {writable}",
-            self._model.set_write(writable=writable),
+            f"right to write of {self._group.name}, given: {writable}",
+            self._group.model.set_write(writable=writable),
             str(answer.ext_fields.get(count)),
         )
 
     async def _change_topic(self) -> None:
-        """Register one topic by hand, or delete one."""
-        topic = self._topic(self._rng.choice(_TOPICS))
-        if self._rng.random() < 0.5:
-            fields = {"topic": topic}
-            if self._rng.random() < 0.5:
-                fields["clusterName"] = self._cluster
+        """Register one topic by hand at a group, or delete one: everywhere, or in one cluster."""
+        rng, group = self._rng, self._group
+        topic = rng.choice(self._topics)
+        if rng.random() < 0.5:
+            cluster = rng.choice((None, group.cluster, group.cluster, f"{group.cluster}-none"))
+            fields = (
+                {"topic": topic} if cluster is None else {"topic": topic, "clusterName": cluster}
+            )
             code = RequestCode.DELETE_TOPIC_IN_NAMESRV
             answer = await self._request(self._some_connection(), code, fields)
-            self._model.delete_topic(topic)
-            self._hold(f"deletion of {topic}", "0", str(answer.code))
+            for each in self._groups:
+                if cluster in {None, each.cluster}:
+                    each.model.delete_topic(topic)
+            self._hold(f"deletion of {topic} in {cluster or 'all clusters'}", "0", str(answer.code))
             return
-        queues = self._draw_queues()
+        queues = group.draw_queues()
         shown = {
-            "brokerName": self._name,
+            "brokerName": group.name,
             "readQueueNums": queues.read,
             "writeQueueNums": queues.write,
             "perm": queues.perm,
@@ -356,14 +360,15 @@ class _Turn:
             {"topic": topic},
             json.dumps({"queueDatas": [shown]}).encode(),
         )
-        self._hold(f"queues of {topic}", self._model.add_topic(topic, queues), str(answer.code))
+        self._hold(f"queues of {topic}", group.model.add_topic(topic, queues), str(answer.code))
 
     # What is shown -------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
-        """Ask for the members, and for a topic or the lists in which the group stands."""
-        topic = self._topic(self._rng.choice(_TOPICS))
-        await self._ask_route(topic, expected=self._model.route_text(topic), place=self._place)
+        """Ask for the members, and for a topic or the lists in which the groups stand."""
+        topic = self._rng.choice(self._topics)
+        expected = route_of_groups([group.model for group in self._groups], topic)
+        await self._ask_route(topic, expected=expected, place=self._place)
         ask = self._rng.choice((self._ask_members, self._ask_info, self._ask_topics))
         await ask()
 
@@ -373,39 +378,49 @@ class _Turn:
         shown = str(answer.code)
         if answer.code == 0:
             route = _json(answer)
-            members = _addresses_of(route.get("brokerDatas"), self._name)
-            shown = f"{route_text(route, self._name)}, {members}"
+            brokers = route.get("brokerDatas")
+            rows = [
+                (route_text(route, group.name), addresses_of(brokers, group.name))
+                for group in self._groups
+            ]
+            shown = "; ".join("-" if text is None else f"{text}, {who}" for text, who in rows)
         self._hold(f"route of {topic} at {place.name}", expected, shown)
 
     async def _ask_members(self) -> None:
-        fields = {"clusterName": self._cluster, "brokerName": self._name}
+        group = self._rng.choice(self._groups)
+        fields = {"clusterName": group.cluster, "brokerName": group.name}
         code = RequestCode.GET_BROKER_MEMBER_GROUP
         body = await self._body(code, fields)
-        shown = _text_of(body.get("brokerMemberGroup", {}).get("brokerAddrs"))
-        self._hold(f"members of {self._name}", self._model.members_text(), shown)
+        shown = text_of(body.get("brokerMemberGroup", {}).get("brokerAddrs"))
+        self._hold(f"members of {group.name}", group.model.members_text(), shown)
 
     async def _ask_info(self) -> None:
         body = await self._body(RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        shown = body.get("brokerAddrTable", {}).get(self._name, {}).get("brokerAddrs")
-        names = body.get("clusterAddrTable", {}).get(self._cluster, [])
-        self._hold(
-            f"cluster of {self._name}",
-            f"{self._model.members_text()}, listed {bool(self._model.members)}",
-            f"{_text_of(shown)}, listed {self._name in names}",
-        )
+        for group in self._groups:
+            shown = body.get("brokerAddrTable", {}).get(group.name, {}).get("brokerAddrs")
+            names = body.get("clusterAddrTable", {}).get(group.cluster, [])
+            self._hold(
+                f"cluster of {group.name}",
+                f"{group.model.members_text()}, listed {bool(group.model.members)}",
+                f"{text_of(shown)}, listed {group.name in names}",
+            )
 
     async def _ask_topics(self) -> None:
-        by_cluster = self._rng.random() < 0.5
-        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        fields = {}
-        if by_cluster:
-            code, fields = RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": self._cluster}
+        """Ask for all topics, or those of one cluster."""
+        group = self._rng.choice((None, *self._groups))
+        code, fields = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}
+        if group is not None:
+            code, fields = RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": group.cluster}
         body = await self._body(code, fields)
-        own = {self._topic(topic) for topic in _TOPICS}
-        shown = sorted(own & set(body.get("topicList") or ()))
+        known = {
+            topic
+            for each in (self._groups if group is None else [group])
+            for topic in each.model.topics
+        }
+        shown = sorted({*self._topics} & set(body.get("topicList") or ()))
         self._hold(
-            f"topics of {self._name}, {code.name.lower()}",
-            " ".join(self._model.topics) or "-",
+            f"topics of {self._name if group is None else group.name}, {code.name.lower()}",
+            " ".join(sorted(known)) or "-",
             " ".join(shown) or "-",
         )
 
@@ -444,25 +459,8 @@ class _Turn:
         if answered != expected:
             raise _TurnEndedError
 
-    def _identity(self, address: str, number: int) -> dict[str, str]:
-        return {
-            "brokerName": self._name,
-            "brokerAddr": address,
-            "clusterName": self._cluster,
-            "brokerId": str(number),
-        }
-
     def _some_connection(self) -> int:
         return self._rng.choice(sorted(self._tools))
-
-    def _addresses(self) -> list[str]:
-        """Return the members that there may be. Clients that greet all whom they find in a list of
-        clusters are refused there at once: nobody listens at so low a port."""
-        host = self._place.address.rpartition(":")[0]
-        return [f"{host}:{number}" for number in range(1, 4)]
-
-    def _topic(self, word: str) -> str:
-        return f"{self._name}-{word}"
 
 
 def _json(answer: RemotingCommand) -> Mapping[str, Any]:
@@ -471,30 +469,3 @@ def _json(answer: RemotingCommand) -> Mapping[str, Any]:
         return json_of(answer, "a name server")
     except MalformedAnswerError:
         return {}
-
-
-def _data_version(version: Version) -> DataVersion:
-    return DataVersion(state_version=version.term, counter=version.counter)
-
-
-def _topic_config(topic: str, queues: Queues) -> TopicConfig:
-    return TopicConfig(
-        topic_name=topic,
-        read_queue_nums=queues.read,
-        write_queue_nums=queues.write,
-        perm=queues.perm,
-        topic_sys_flag=queues.flag,
-    )
-
-
-def _addresses_of(brokers: Sequence[Mapping[str, Any]] | None, name: str) -> str:
-    """Return the members of a group in a route."""
-    for each in brokers or ():
-        if each.get("brokerName") == name:
-            return _text_of(each.get("brokerAddrs"))
-    return "-"
-
-
-def _text_of(addresses: Mapping[str, str] | None) -> str:
-    rows = sorted((int(number), address) for number, address in (addresses or {}).items())
-    return " ".join(f"{number}={address}" for number, address in rows) or "-"

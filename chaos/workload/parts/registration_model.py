@@ -12,13 +12,14 @@ Source: RocketMQ RouteInfoManager; docs/DIVERGENCE.md for terms and for UNREGIST
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["GroupModel", "Queues", "Version"]
+__all__ = ["GroupModel", "Queues", "Version", "route_of_groups"]
 
 _LEADER = 0
 _WRITE = 2
+_NO_ROUTE = "17"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,7 @@ class GroupModel:
         """Return what a route of the topic shows; "17" where there is none."""
         known = self._queues.get(topic)
         if known is None:
-            return "17"
+            return _NO_ROUTE
         queues, perm = known
         return f"{queues.text(perm)}, {self.members_text()}"
 
@@ -172,3 +173,11 @@ class GroupModel:
             self._queues.clear()
             self._leader_term = 0
             self._version = None
+
+
+def route_of_groups(groups: Sequence[GroupModel], topic: str) -> str:
+    """Return what the route of a topic shows of each of some groups; "17" where none has it."""
+    texts = [group.route_text(topic) for group in groups]
+    if all(text == _NO_ROUTE for text in texts):
+        return _NO_ROUTE
+    return "; ".join("-" if text == _NO_ROUTE else text for text in texts)
