@@ -12,9 +12,11 @@ Source: RocketMQ ConsumeQueue.getOffsetInQueueByTime, PullStatus, ConsumeInitMod
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from chaos.workload.parts.app_bench import Bench
+from client.consume.pull_consumer import PullConsumer
 from client.message import DeliveredMessage, MessageQueue
 from client.produce.producer import Producer
 
@@ -28,6 +30,8 @@ BEYOND: Final = 5
 INVISIBLE_MS: Final = 20_000
 HELD_MS: Final = 300
 LATE_S: Final = 1.0
+COMMITTED_S: Final = 2.0
+BY_ITSELF_SHARE: Final = 0.3  # of the commits by pulls have one of its own before them
 NO_PORT: Final = 1
 
 
@@ -129,24 +133,34 @@ class FoundPlaces:
             )
 
     async def _commit_by_the_way(self, queue: MessageQueue) -> None:
-        """Commit with a pull; the group's offset is that, or was not stored, which is allowed."""
+        """Commit with pulls, or not. One alone may not be stored, which is allowed; of some it is
+        the last one, and a pull that commits nothing changes nothing."""
         bench = self._bench
         async with bench.tool(f"{bench.name}-readers") as group:
-            offset = bench.rng.randint(1, MESSAGES)
-            await group.commit_offset(queue, offset)
-            bench.hold(
-                "offset that a client committed",
-                expected=offset,
-                answered=await group.fetch_offset(queue),
-            )
-            later = bench.rng.randint(1, MESSAGES)
-            await group.pull(queue, 0, 1, commit_offset=later)
-            stored = await group.fetch_offset(queue)
-            bench.hold(
-                f"offset {offset}, and {later} committed by a pull",
-                expected=True,
-                answered=stored in {offset, later},
-            )
+            known: int | None = None  # a group that has committed nothing has no offset
+            offsets: list[int | None] = [0, bench.rng.randint(1, MESSAGES), 0, None, MESSAGES, None]
+            middle = [bench.rng.choice((None, *range(MESSAGES + 1))) for _ in range(PULLS)]
+            for wanted in (*offsets, *middle):
+                if bench.rng.random() < BY_ITSELF_SHARE and known is not None:
+                    known = bench.rng.randint(0, MESSAGES)
+                    await group.commit_offset(queue, known)
+                what = f"offset {known} of a group that commits {wanted} by its pulls"
+                known = known if wanted is None else wanted
+                await bench.comes(
+                    what,
+                    partial(self._pull_and_look, group, queue, wanted),
+                    expected=known,
+                    within_s=COMMITTED_S,
+                )
+
+    async def _pull_and_look(
+        self, group: PullConsumer, queue: MessageQueue, wanted: int | None
+    ) -> int | None:
+        """Pull once, held or not, and return the group's offset. Raises ClientError."""
+        rng = self._bench.rng
+        offset, held_ms = rng.choice(((0, 0), (MESSAGES // 2, 0), (MESSAGES, HELD_MS)))
+        await group.pull(queue, offset, 1, suspend_ms=held_ms, commit_offset=wanted)
+        return await group.fetch_offset(queue)
 
     async def _pop_from_end(self) -> list[bytes]:
         bench = self._bench

@@ -12,6 +12,8 @@ Source: RocketMQ MessageClientIDSetter, ClientConfig.buildMQClientId.
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Iterator
 from typing import Final
 
 from chaos.workload.parts.app_bench import Bench
@@ -25,6 +27,11 @@ KEYS: Final = 200  # of a client, in a millisecond
 APART_S: Final = 0.001
 # An instant, the next one, and instants about the turn of a month, where ids begin anew.
 INSTANTS_MS: Final = (1_790_000_000_000, 1_790_000_000_001, 1_793_491_199_999, 1_793_491_200_000)
+WALKS: Final = 2
+WALKED_KEYS: Final = 330_000  # of a walk: five times what a counter of 16 bits tells apart
+STAY_KEYS: Final = 9_000  # at one time of the clock, at most
+PLACES: Final = 3  # that the clock comes back to
+BACK_MS: Final = (1, 40, 2_000, 3_600_000, 40 * 86_400_000)  # by how much it is set
 
 
 async def hold_ids(bench: Bench) -> None:
@@ -54,3 +61,34 @@ async def hold_ids(bench: Bench) -> None:
             answered=len(keys) - len(set(keys)),
             is_calm=False,
         )
+    for _ in range(WALKS):
+        await _hold_walk(bench, bench.rng.choice(producers))
+
+
+async def _hold_walk(bench: Bench, producer: Producer) -> None:
+    """Make a client's keys while its wall clock is set: each has to be another."""
+    keys: set[str] = set()
+    made = 0
+    for wall_ms, count in _walk(bench.rng):
+        keys.update(producer.instance.next_uniq_key(wall_ms) for _ in range(count))
+        made += count
+        await asyncio.sleep(0)
+    bench.hold(
+        f"keys of messages that were made twice, of {made}, by a clock that is set back",
+        expected=0,
+        answered=made - len(keys),
+        is_calm=False,
+    )
+
+
+def _walk(rng: random.Random) -> Iterator[tuple[int, int]]:
+    """Yield times of a clock, each with how many keys are made then."""
+    start_ms = rng.choice(INSTANTS_MS)
+    places = [start_ms - rng.choice((0, *BACK_MS)) for _ in range(PLACES)]
+    left = WALKED_KEYS
+    while left:
+        # As a clock that runs from a place on: a millisecond, or two.
+        wall_ms = rng.choice(places) + rng.choice((0, 0, 1))
+        count = min(left, rng.choice((1, rng.randint(1, STAY_KEYS))))
+        left -= count
+        yield wall_ms, count

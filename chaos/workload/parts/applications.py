@@ -34,9 +34,12 @@ from chaos.workload.parts.app_progress import FailedCommits
 from chaos.workload.parts.app_refusals import RefusedMessages
 from chaos.workload.parts.app_room import HeldMessages
 from chaos.workload.parts.app_senders import BusySenders
+from chaos.workload.parts.app_servers import ToldNameServers
+from chaos.workload.parts.app_statuses import UnsafeSends
 from chaos.workload.parts.app_suspended import SuspendedMember
 from chaos.workload.parts.app_taken import TakenQueues
 from chaos.workload.parts.app_traces import FullTraces
+from chaos.workload.parts.app_waits import WaitingCalls
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.errors import ClientError
 
@@ -47,6 +50,7 @@ DRILLS: Final = (
     *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
+    *("servers", "statuses", "waits"),
 )
 
 Drill = Callable[[Bench], Awaitable[None]]
@@ -91,6 +95,9 @@ class ApplicationsPart:
                 "progress": lambda bench: FailedCommits(bench).run(),
                 "room": lambda bench: HeldMessages(bench).run(),
                 "taken": lambda bench: TakenQueues(bench).run(),
+                "servers": lambda bench: ToldNameServers(bench).run(),
+                "statuses": lambda bench: UnsafeSends(bench).run(),
+                "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),
                 "overtaken": lambda _: overtaken.come_back(),
