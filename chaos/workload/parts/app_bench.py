@@ -50,7 +50,7 @@ from client.produce.transaction_producer import (
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["GROUP", "IN_FAULTS", "Bench"]
+__all__ = ["GROUP", "IN_FAULTS", "Bench", "ClusterAdmin"]
 
 GROUP: Final = "applications-asked"
 POLL_S: Final = 0.05
@@ -68,6 +68,18 @@ class _AnyCode:
 
     def __contains__(self, _: object) -> bool:
         return True
+
+
+class ClusterAdmin(Admin):
+    """An administrator whose requests to all broker groups go to those of the cluster: name servers
+    know others as well, of the part `operator`, which nobody serves."""
+
+    def __init__(self, kit: PartKit, slot: Slot, settings: AdminSettings) -> None:
+        super().__init__(kit.context.name_servers, slot.dial, settings=settings)
+        self._groups = tuple(sorted(kit.context.world.layout.groups))
+
+    async def _broker_names(self) -> tuple[str, ...]:
+        return self._groups
 
 
 class Bench:
@@ -90,9 +102,7 @@ class Bench:
         """Begin anew: what is expected from now on, and by clients of its own."""
         self.began_ns = time.monotonic_ns()
         servers, dial = self.kit.context.name_servers, self.slot.dial
-        self.admin = Admin(
-            servers, dial, settings=AdminSettings(timeout_ms=TIMEOUT_MS, instance=self.own())
-        )
+        self.admin: Admin = self.admin_of("")
         self.reader = PullConsumer(GROUP, servers, dial, settings=self.tool_settings())
 
     # Clients -----------------------------------------------------------------------------------
@@ -107,6 +117,11 @@ class Bench:
             signer=self.slot.signer,
             namespace=namespace,
         )
+
+    def admin_of(self, namespace: str) -> ClusterAdmin:
+        """Return an administrator in a namespace, "" for none."""
+        settings = AdminSettings(timeout_ms=TIMEOUT_MS, instance=self.own(namespace))
+        return ClusterAdmin(self.kit, self.slot, settings)
 
     def producer_settings(self, **settings: Any) -> ProducerSettings:
         """Return the settings of a producer that does not send again because a machine is slow:

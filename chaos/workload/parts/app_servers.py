@@ -11,7 +11,7 @@ Invariants: a change waits for the registration that is under way and for its ow
 without them only after a second; that it took so long says nothing where a commit and a route take
 long as well, as on a machine that is busy; a name server is asked until it shows what was
 acknowledged; nothing is deleted while a name server is slow, since what was sent to it before may
-arrive behind the deletion.
+arrive behind the deletion: no name server is slowed where other parts delete there.
 
 Source: RocketMQ BrokerController.registerIncrementBrokerData, DeleteTopicSubCommand (which deletes
 at each name server); docs/CLIENT.md (administration).
@@ -28,13 +28,12 @@ from typing import Final
 
 from chaos.links.base import Link, LinkEffect, LinkShape
 from chaos.workload.namespaces import wire_name
-from chaos.workload.parts.app_bench import TIMEOUT_MS, Bench
+from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.drill import UNLISTED
 from chaos.workload.parts.leader_requests import create_topic_command
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_topics import route_text
-from client.administer.admin import Admin, AdminSettings
-from client.errors import ClientError
+from client.administer.admin import Admin
 from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -53,6 +52,7 @@ QUICK_S: Final = 0.1  # of a commit and a route, for two registrations to take l
 GROUP: Final = "applications-servers-readers"
 SLOW: Final = LinkShape(latency_ms=150, jitter_ms=0, rate_kb_s=0)
 SETTLED_S: Final = 0.5  # by when what was under way to a slow name server has arrived
+OTHERS: Final = frozenset({"operator", "routes", "deletions"})  # who delete at name servers, too
 _NO_ROUTE: Final = 17
 
 
@@ -81,10 +81,8 @@ class ToldNameServers:
     async def run(self) -> None:
         """Make, change and delete topics, round by round. Raises ClientError, LinksError."""
         bench = self._bench
-        settings = AdminSettings(timeout_ms=TIMEOUT_MS, instance=bench.own(self._space))
-        servers, dial = bench.kit.context.name_servers, bench.slot.dial
-        async with Admin(servers, dial, settings=settings) as spaced, self._tool:
-            admins = {"": bench.admin, self._space: spaced}
+        async with bench.admin_of(self._space) as spaced, self._tool:
+            admins: Mapping[str, Admin] = {"": bench.admin, self._space: spaced}
             for number in range(ROUNDS):
                 names = [f"{bench.topic}-{number}-{each}" for each in range(TOPICS)]
                 spaces = bench.rng.choices(tuple(admins), k=TOPICS)
@@ -95,31 +93,19 @@ class ToldNameServers:
                 is_slow = number % 2 == 1
                 async with self._one_slow(is_slow):
                     await self._hold(await self._change(topics, 1 if is_slow else CHANGES))
-                gone = [
-                    topic
-                    for topic in bench.rng.sample(topics, TOPICS // 2)
-                    if await self._delete(admins[topic.namespace], topic)
-                ]
+                gone = bench.rng.sample(topics, TOPICS // 2)
+                for topic in gone:
+                    await admins[topic.namespace].delete_topic(topic.name)
                 await self._hold({topic: str(_NO_ROUTE) for topic in gone})
-                if gone:
-                    await self._hold(await self._change(gone, CHANGES))
-
-    @staticmethod
-    async def _delete(admin: Admin, topic: _Topic) -> bool:
-        """Delete a topic; return whether all were asked. It goes to every broker group that name
-        servers know, and those of the part `operator`, which nobody serves, come and go."""
-        try:
-            await admin.delete_topic(topic.name)
-        except ClientError:
-            return False  # not deleted everywhere, and nothing says where
-        return True
+                await self._hold(await self._change(gone, CHANGES))
 
     @contextlib.asynccontextmanager
     async def _one_slow(self, is_slow: bool) -> AsyncIterator[None]:
         """Have what brokers send to one of the name servers be late, where links can do that."""
         bench = self._bench
         links = bench.kit.context.world.links
-        if not is_slow or LinkEffect.SLOW not in links.effects:
+        others = OTHERS & bench.kit.context.part_queues.keys()
+        if not is_slow or others or LinkEffect.SLOW not in links.effects:
             yield
             return
         server = bench.rng.choice(self._servers).name
