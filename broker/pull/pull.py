@@ -27,7 +27,6 @@ from broker.pull.slave_reads import SlaveReads
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.queue_reader import read_matching
 from broker.queues.sql import filter_of
-from broker.request.clients import Subscription
 from broker.request.commit import commit, propose
 from broker.request.deleted_topics import RetryFilter
 from broker.request.desk import Desk
@@ -72,6 +71,7 @@ class _Pull:
     size_max: int
     suspend_ms: int
     filter: MessageFilter
+    told: PullMessageRequestHeader | None  # of one whose filter heartbeats tell
     held_until_ms: int = 0  # 0: it was not held yet
 
 
@@ -149,11 +149,10 @@ class PullProcessor:
         """Return the pull, its parameters within their limits. Raises RefusedError."""
         config = self._replica.config
         topic = self._readable(header.consumer_group, header.topic)
-        queue_id = header.queue_id
-        if not 0 <= queue_id < topic.read_queue_count:
+        if not 0 <= header.queue_id < topic.read_queue_count:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{topic.name}] "
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic.name}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_count}] "
                 f"consumer:[{request.connection.peer}]",
             )
@@ -163,12 +162,13 @@ class PullProcessor:
             request=request,
             group=header.consumer_group,
             topic=header.topic,
-            queue_id=queue_id,
+            queue_id=header.queue_id,
             offset=header.queue_offset,
             count_max=max(1, min(header.max_msg_nums, config.pull_count_max)),
             size_max=size_max if 0 < size_max < config.pull_size_max else config.pull_size_max,
             suspend_ms=max(0, min(suspend_ms, _SUSPEND_MS_MAX)),
             filter=self._filter(header),
+            told=None if header.sys_flag & PULL_SUBSCRIPTION else header,
         )
 
     def _readable(self, group: str, topic_name: str) -> Topic:
@@ -206,7 +206,7 @@ class PullProcessor:
         if header.sys_flag & PULL_SUBSCRIPTION:
             return self._carried_filter(header.expression_type, header.subscription)
         clients = self._desk.clients
-        known: Subscription | None = clients.subscriptions(group).get(topic)
+        known = clients.subscriptions(group).get(topic)
         if known is None and not clients.consumer_ids(group):
             # No member of the group has sent a heartbeat since this replica started. RocketMQ
             # refuses with 24 until a member's next one, half a minute at worst.
@@ -355,7 +355,6 @@ class PullProcessor:
         """Answer with the records from the offset on that match, within count and size."""
         replica = self._replica
         queue = replica.queues.get(pull.topic, pull.queue_id)
-        reads_records = pull.filter.reads_properties
         found = read_matching(
             replica.log,
             queue,
@@ -363,7 +362,7 @@ class PullProcessor:
             pull.offset,
             count_max=pull.count_max,
             size_max=pull.size_max,
-            scan_max=_SCAN_RECORDS_MAX if reads_records else _SCAN_UNITS_MAX,
+            scan_max=_SCAN_RECORDS_MAX if pull.filter.reads_properties else _SCAN_UNITS_MAX,
             wanted=pull.filter,
         )
         at = found.next_offset
@@ -379,7 +378,8 @@ class PullProcessor:
 
     def _hold(self, pull: _Pull) -> bool:
         """Hold the pull; False where too many are held, or it retains too much."""
-        if not pull.request.shrink(pull.group):
+        texts = pull.told and (pull.told.subscription or "", pull.told.expression_type or "")
+        if not pull.request.shrink(pull.group, *(texts or ())):
             return False
         self._note_progress(pull, pull.offset)
         pull.held_until_ms = pull.held_until_ms or self._replica.monotonic_ms() + pull.suspend_ms
@@ -404,11 +404,13 @@ class PullProcessor:
         return self._hold(pull)
 
     def _again(self, pull: _Pull, *, may_hold: bool = False) -> None:
-        """Answer a pull that has waited; its topic or its permission may be gone."""
+        """Answer a pull that has waited; what it may, or its group wants, may have changed."""
         if pull.request.connection.closed:
             return
         try:
             self._readable(pull.group, pull.topic)
+            if pull.told is not None:
+                pull.filter = self._filter(pull.told)
         except RefusedError as refused:
             pull.request.refuse(refused)
             return

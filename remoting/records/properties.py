@@ -94,21 +94,26 @@ def property_mark(name: str) -> bytes:
 
 
 def find_property(encoded: bytes, name: str) -> str | None:
-    """Return one value without decoding the rest; the first of two equal names. For hot paths.
+    """Return one value without decoding the rest: the one that `decode_properties` has, of two
+    equal names the last one with a value. For hot paths.
 
     Raises RecordError where the value is not UTF-8.
     """
     needle = property_mark(name)
-    if encoded.startswith(needle):
-        start = len(needle)
-    else:
-        found = encoded.find(_SEPARATOR_BYTE + needle)
+    limit = len(encoded)
+    while True:
+        found = encoded.rfind(_SEPARATOR_BYTE + needle, 0, limit)
+        if found < 0 and not encoded.startswith(needle, 0, limit):
+            return None
+        start = found + 1 + len(needle)  # of -1, it stands first
+        end = encoded.find(_SEPARATOR_BYTE, start)
+        value = encoded[start:] if end < 0 else encoded[start:end]
+        if value:
+            break
         if found < 0:
             return None
-        start = found + 1 + len(needle)
-    end = encoded.find(_SEPARATOR_BYTE, start)
-    value = encoded[start:] if end < 0 else encoded[start:end]
+        limit = found + 1  # an earlier one, which may end here
     try:
-        return value.decode() or None
+        return value.decode()
     except UnicodeDecodeError as error:
         raise RecordError(f"property {name!r} is not UTF-8: {error}") from error

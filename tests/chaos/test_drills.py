@@ -21,7 +21,9 @@ from chaos.workload.parts import drill as drill_module
 from chaos.workload.parts.drill import Drill, EndedError, Unsure
 from chaos.workload.parts.drill_handles import Handle, ack_body
 from chaos.workload.parts.drill_owners import Notices
+from chaos.workload.parts.drill_properties import block_of, parsed
 from chaos.workload.parts.drill_stretches import _Step
+from chaos.workload.parts.drill_subscriptions import _show_passed
 from client.connection.instance import ClientInstance
 from client.errors import UnansweredError
 from client.message import MessageQueue
@@ -182,3 +184,25 @@ def test_messages_of_two_pops_are_acknowledged_by_two_entries() -> None:
     body = json.loads(ack_body(QUEUE, "g", [(6, HANDLE), (5, later), (4, HANDLE)]))
     told = [(ack["pt"], ack["so"], base64.b64decode(ack["b"])) for ack in body["acks"]]
     assert told == [(17, 4, bytes([0b101])), (18, 5, bytes([0b1]))]
+
+
+def test_a_block_says_what_clients_read_there() -> None:
+    """The model of a drill, held against RocketMQ's rules as they stand in the documentation."""
+    block = "a\x01first\x02a\x01last\x02a\x01\x02x\x02\x01nameless\x02b\x01v\x01w\x02\x02c\x01"
+    assert parsed(block) == {"a": "last", "b": "v\x01w"}
+    assert parsed("") == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_drawn_into_a_block_does_not_change_what_it_says(seed: int) -> None:
+    entries = [("TAGS", "T1"), ("KEYS", "k1 k2"), ("u_a", "x")]
+    assert parsed(block_of(entries, random.Random(seed), has_empty=False)) == dict(entries)
+    assert parsed(block_of(entries, random.Random(seed))) == dict(entries)
+
+
+def test_a_pull_that_goes_on_behind_what_is_wanted_has_passed_it_over() -> None:
+    answer = RemotingCommand(code=0, ext_fields={"nextBeginOffset": "5"})
+    assert _show_passed(answer, [3, 4, 5]) == "passed over [3, 4]"
+    assert _show_passed(answer, [5]) == "passed over []"
+    assert _show_passed(RemotingCommand(code=25, ext_fields={}), [3]) == "passed over []"
+    assert _show_passed(RemotingCommand(code=1, ext_fields={}), [3]) == "1 without an offset"

@@ -65,6 +65,21 @@ def test_one_value_is_found(properties: dict[str, str], name: str) -> None:
         assert find_property(encoded[:-1], wanted) == properties.get(wanted)
 
 
+ENTRIES = st.lists(
+    st.tuples(st.sampled_from(["", "a", "b", "ba"]), st.sampled_from(["", "x", "a"]))
+)
+
+
+@given(entries=ENTRIES, trailing=st.booleans())
+def test_the_value_that_is_found_is_the_one_that_counts(
+    entries: list[tuple[str, str]], trailing: bool
+) -> None:
+    encoded = "\x02".join(f"{name}\x01{value}" for name, value in entries).encode()
+    encoded += b"\x02" * trailing
+    for wanted in ("a", "b", "ba"):
+        assert find_property(encoded, wanted) == decode_properties(encoded).get(wanted)
+
+
 def test_a_name_inside_another_is_not_found() -> None:
     assert find_property(b"XTAGS\x01A\x02", "TAGS") is None
     assert find_property(b"A\x01TAGS\x02", "TAGS") is None

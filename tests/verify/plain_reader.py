@@ -320,7 +320,9 @@ def _record(payload: bytes, offset: int) -> Row:
     at += 2
     if body_size < 0 or at + properties_size != offset + size:
         raise PayloadError(f"the record at byte {offset} does not end where its size says")
-    properties = _properties(payload[at : at + properties_size].decode())
+    block = payload[at : at + properties_size].decode()
+    # An empty value counts in a digest, and is none to whoever reads the message.
+    properties = {name: value for name, value in _pairs(block) if value}
     body = payload[body_at : body_at + body_size]
     kind = "final" if sys_flag & 0xC == 8 and prepared else "message"
     kind = {HALF_TOPIC: "half", OP_TOPIC: "op"}.get(topic, kind)
@@ -339,7 +341,7 @@ def _record(payload: bytes, offset: int) -> Row:
         "value": None if op else properties.get("lmq_value", uniq_key),
         "uniq_key": None if op else uniq_key,
         "keys": None if op else (properties.get("KEYS", "").split() or None),
-        "digest": None if op else digest(body, flag, sys_flag, properties),
+        "digest": None if op else digest(body, flag, sys_flag, dict(_pairs(block))),
         "tx": properties.get("lmq_tx"),
         "stored_ms": stored_ms,
         "half_offset": half_offset,
@@ -358,9 +360,9 @@ def _unit_value(topic: str, queue: int, stored_ms: int, properties: dict[str, st
     return code - (1 << 32) if code >= 1 << 31 else code
 
 
-def _properties(block: str) -> dict[str, str]:
+def _pairs(block: str) -> list[tuple[str, str]]:
     pairs = (item.partition("\x01") for item in block.split("\x02") if item)
-    return {name: value for name, _, value in pairs if name}
+    return [(name, value) for name, _, value in pairs if name]
 
 
 def digest(body: bytes, flag: int, sys_flag: int, properties: dict[str, str]) -> int | None:

@@ -128,6 +128,19 @@ class Drill:
         self.rng = rng
         self.node: str | None = None  # who answered last
 
+    def beside(self, name: str) -> Drill:
+        """Return a drill that may ask while this one waits. `name` is unique in this one."""
+        return Drill(
+            self._context,
+            self._instances,
+            self._actor.other(name),
+            self.queue,
+            self.stored,
+            queue_count=self.queue_count,
+            ends=self.ends,
+            rng=self.rng,
+        )
+
     @property
     def end(self) -> int:
         """The queue's end: the offset of its next message."""
@@ -196,6 +209,21 @@ class Drill:
         if answered != expected:
             raise Unsure
         return answer
+
+    async def call(
+        self, code: RequestCode, fields: Mapping[str, object], *, body: bytes = b""
+    ) -> tuple[RemotingCommand, str | None]:
+        """Ask without a row in the history, beside other requests over the same connection; return
+        the answer and whose it is. What follows from it, `record` holds. Raises ClientError."""
+        asked = {name: str(value) for name, value in fields.items()}
+        answer, address = await ask_leader(
+            self._instances[0],
+            self.queue.broker_name,
+            lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
+            timeout_ms=TIMEOUT_MS,
+            accept=_Answers(),
+        )
+        return answer, self._context.node(address)
 
     async def find(self, topic: str, uniq_key: str, found: Sequence[str]) -> None:
         """Ask for the messages of a topic under a UNIQ_KEY: `found`, each as "offset:value".

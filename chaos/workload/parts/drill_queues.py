@@ -39,6 +39,7 @@ HELD_SURE: Final = 0.8  # of a time for which a pull is held: clocks run at rate
 _FOREVER_MS: Final = 1 << 60
 COUNTS: Final = (1, 2, 3, 32, 33, 1_000)
 STEPS: Final = 4
+TIMES: Final = 3  # of one key
 
 
 class PullDrill:
@@ -202,10 +203,12 @@ class OffsetDrill:
 
 
 class QueryDrill:
-    """Queries by key, by UNIQ_KEY and by message id."""
+    """Queries by key, by UNIQ_KEY and by message id, and by key within a time: both ends of it
+    count, wherever in the index the messages are."""
 
     def __init__(self, drill: Drill) -> None:
         self.drill = drill
+        self._times: dict[int, int] = {}  # of storing, as records say, by offset
 
     async def run(self) -> None:
         """Query some messages. Raises Unsure."""
@@ -217,6 +220,8 @@ class QueryDrill:
             else:
                 await self._by_uniq_key(one)
             await self._by_id(one)
+            if one.keys:
+                await self._by_time(rng.choice(one.keys))
         await self._query("no-such-key", 32, [])
         await self._units()
 
@@ -240,12 +245,33 @@ class QueryDrill:
         found = [each for each in self.drill.stored if key in each.keys]
         await self._query(key, count, found[-min(count, 64) :])
 
+    async def _by_time(self, key: str) -> None:
+        """Query a key's messages within times that begin and end at, or next to, those of
+        storing."""
+        rng = self.drill.rng
+        named = [each for each in self.drill.stored if key in each.keys]
+        for each in named:
+            if each.offset not in self._times:
+                await self._by_id(each)
+        times = [self._times[each.offset] for each in named if each.offset in self._times]
+        if len(times) < len(named):
+            return
+        for _ in range(TIMES):
+            begin_ms = rng.choice((0, rng.choice(times) + rng.randint(-1, 1)))
+            end_ms = rng.choice((_FOREVER_MS, rng.choice(times) + rng.randint(-1, 1)))
+            found = [
+                each
+                for each, time_ms in zip(named, times, strict=True)
+                if begin_ms <= time_ms <= end_ms
+            ]
+            await self._query(key, 64, found, beginTimestamp=begin_ms, endTimestamp=end_ms)
+
     async def _by_uniq_key(self, one: Stored) -> None:
         await self._query(one.uniq_key, 1, [one], _UNIQUE_KEY_QUERY="true")
 
-    async def _query(self, key: str, count: int, found: Sequence[Stored], **more: str) -> None:
+    async def _query(self, key: str, count: int, found: Sequence[Stored], **more: object) -> None:
         await self.drill.ask(
-            f"at most {count} under {key}",
+            f"at most {count} under {key}, {more}",
             RequestCode.QUERY_MESSAGE,
             {
                 "topic": self.drill.queue.topic,
@@ -261,13 +287,15 @@ class QueryDrill:
 
     async def _by_id(self, one: Stored) -> None:
         """Fetch by the id that the send's answer had: an address, and a place in the log."""
-        await self.drill.ask(
+        answer = await self.drill.ask(
             f"message {one.offset_msg_id}",
             RequestCode.VIEW_MESSAGE_BY_ID,
             {"offset": int(one.offset_msg_id[-16:], 16)},
             expected=f"0 {_shown([one])}",
             show=lambda answer: f"{answer.code} {values_of(answer)}",
         )
+        if answer is not None:
+            self._times[one.offset] = records_of(answer)[0].store_timestamp_ms
 
 
 class RepeatDrill:

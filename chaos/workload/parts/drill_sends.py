@@ -28,7 +28,7 @@ from remoting.protocol.command import RemotingCommand
 from remoting.records.message import MessageRecord
 from remoting.records.property_names import PropertyName
 
-__all__ = ["SendDrill"]
+__all__ = ["LONG_NAMES", "SendDrill"]
 
 DEFAULT_QUEUES: Final = 8  # of the topic that is the model
 WANTED: Final = (1, 2, 3, 8, 20)
@@ -41,7 +41,7 @@ _BAD_PARAMETER: Final = "29"
 _WITH_SUBSCRIPTION: Final = 4
 _UNIT: Final = 1
 _AS_LONG: Final = "u_halves"  # as TRAN_MSG
-_LONG_NAMES: Final[Mapping[str, str]] = {
+LONG_NAMES: Final[Mapping[str, str]] = {
     "a": "producerGroup",
     "b": "topic",
     "c": "defaultTopic",
@@ -113,7 +113,7 @@ class SendDrill:
             "k": str(self._is_unit).lower(),
         }
         if command.code == RequestCode.SEND_MESSAGE_V2 and self.drill.rng.random() < 0.5:
-            named = {_LONG_NAMES[name]: value for name, value in fields.items()}
+            named = {LONG_NAMES[name]: value for name, value in fields.items()}
             return RemotingCommand(
                 code=RequestCode.SEND_MESSAGE, ext_fields=named, body=command.body
             )

@@ -23,7 +23,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from chaos.scenario.part_sections import DrillsSection, part_settings
 from chaos.workload.actor import Actor
@@ -41,9 +41,20 @@ from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
 from chaos.workload.parts.drill_brought import draw_brought
 from chaos.workload.parts.drill_halves import HalfDrill
+from chaos.workload.parts.drill_kinds import (
+    BESIDE,
+    DELETE,
+    DELETING,
+    KEPT_MAX,
+    KEPT_OF,
+    MADE_MAX,
+    OFTEN,
+    DrillKind,
+)
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_progress import ProgressDrill
+from chaos.workload.parts.drill_properties import PropertyDrill
 from chaos.workload.parts.drill_queues import (
     OffsetDrill,
     PullDrill,
@@ -54,10 +65,11 @@ from chaos.workload.parts.drill_queues import (
 )
 from chaos.workload.parts.drill_refusals import RefusalDrill
 from chaos.workload.parts.drill_sends import SendDrill
-from chaos.workload.parts.drill_settings import SettingsDrill
 from chaos.workload.parts.drill_stretches import StretchDrill
-from chaos.workload.parts.drill_subscriptions import SubscriptionDrill
-from chaos.workload.parts.drill_topics import TopicDrill
+from chaos.workload.parts.drill_subscriptions import (
+    HeldSubscriptionDrill,
+    SubscriptionDrill,
+)
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.connection.send_codec import prepare_message
@@ -70,13 +82,9 @@ __all__ = ["SPEC"]
 
 NAME: Final = "drills"
 MEMBERS: Final = f"{NAME}-members"
-SETTINGS: Final = f"{NAME}-settings"
-TOPICS: Final = f"{NAME}-topics"
 PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
-KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
-KEPT_OF: Final = {"stretch": 1, "progress": 4}  # of kinds that cost much
 STORED_MAX: Final = 400  # of a queue; drills go on without more
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
@@ -87,14 +95,6 @@ WAITS: Final = (
 )
 TIMER_SHARE: Final = 0.3
 TOPICS_MAX: Final = 40  # groups that have members, or settings
-MADE_MAX: Final = {
-    "back": 40,
-    "send": 40,
-    "subscription": 40,
-    "stretch": 3,
-    "progress": 20,
-}  # kinds with topics of their own
-OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
 MEMBERS_PAUSE_S: Final = 0.5
@@ -102,20 +102,11 @@ MORE_PAUSE_S: Final = 0.4
 LAST_S: Final = 10.0  # for which the last questions may take at most
 
 
-class _Kind(Protocol):
-    """A drill of one kind. `drill`: by what it asks."""
-
-    drill: Drill
-
-    async def run(self) -> None:
-        """Ask on. Raises Unsure, EndedError."""
-
-
 class DrillsPart:
     def __init__(self, kit: PartKit) -> None:
         self._kit = kit
         self._section: DrillsSection = kit.section
-        self._at_work = int(self._section.runners)
+        self._at_work = int(self._section.runners) + 1
         self._idle = asyncio.Event()
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
@@ -134,8 +125,10 @@ class DrillsPart:
                 )
                 runners.append(runner)
                 tasks.create_task(self._count(runner.run(stop)))
-            for name, make in ((SETTINGS, SettingsDrill), (TOPICS, TopicDrill)):
-                tasks.create_task(self._have_more(name, make, runners[0], stop, drained))
+            tasks.create_task(self._count(self._delete(runners[0], stop)))
+            for name, (make, count) in BESIDE.items():
+                more = self._have_more(name, make, runners[0], stop, drained, count_max=count)
+                tasks.create_task(more)
             tasks.create_task(self._have_members(stop, drained))
 
     async def _count(self, work: Coroutine[None, None, None]) -> None:
@@ -182,13 +175,25 @@ class DrillsPart:
                     if drained.is_set():
                         return
 
+    async def _delete(self, runner: _Runner, stop: asyncio.Event) -> None:
+        """Have topics deleted, until `stop`, and once more when faults are over."""
+        await self._have_more(DELETING, DELETE, runner, stop, stop)
+        try:
+            async with asyncio.timeout(LAST_S):
+                last = f"{DELETING}-last"
+                await self._have_more(last, DELETE, runner, stop, asyncio.Event(), count_max=1)
+        except TimeoutError:
+            return  # a broker group without a leader
+
     async def _have_more(
         self,
         name: str,
-        make: Callable[[Drill, str], _Kind],
+        make: Callable[[Drill, str], DrillKind],
         runner: _Runner,
         stop: asyncio.Event,
         drained: asyncio.Event,
+        *,
+        count_max: int = TOPICS_MAX,
     ) -> None:
         """Have drills of one kind beside the runners, which may read what one of them has sent, on
         until `drained`."""
@@ -197,7 +202,7 @@ class DrillsPart:
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
         async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
-            for number in range(TOPICS_MAX):
+            for number in range(count_max):
                 ends = drained if stop.is_set() else stop
                 drill = Drill(
                     context,
@@ -250,7 +255,7 @@ class _Runner:
         self._client = slot.next_client()
         self.stored: list[Stored] = []
         self._waiting: list[Recallable] = []
-        self._kept: dict[str, list[_Kind]] = {}
+        self._kept: dict[str, list[DrillKind]] = {}
         settings = part_settings(kit.context.scenario.parts)
         self._lease_ms = settings.get("lock_lease_ms", LEASE_MS)
         self._made: Counter[str] = Counter()
@@ -331,7 +336,7 @@ class _Runner:
             kept.append(one)
         await self._go_on(name, one)
 
-    async def _go_on(self, name: str, one: _Kind) -> None:
+    async def _go_on(self, name: str, one: DrillKind) -> None:
         try:
             await one.run()
         except Unsure:
@@ -348,7 +353,7 @@ class _Runner:
                 one.drill = drill
                 await self._go_on(name, one)
 
-    def _kinds(self) -> dict[str, Callable[[Drill, str], _Kind]]:
+    def _kinds(self) -> dict[str, Callable[[Drill, str], DrillKind]]:
         window_ms = self._context.scenario.dedupe.window_ms
         return {
             "pop": lambda drill, group: PopDrill(drill, group, is_order=False),
@@ -362,11 +367,13 @@ class _Runner:
             "refusals": RefusalDrill,
             "back": BackDrill,
             "subscription": SubscriptionDrill,
+            "held subscription": HeldSubscriptionDrill,
             "stretch": lambda drill, group: StretchDrill(
                 drill, group, slot=self._slot, name_servers=self._context.name_servers
             ),
             "progress": ProgressDrill,
             "send": SendDrill,
+            "properties": PropertyDrill,
             "half": HalfDrill,
         }
 
@@ -480,8 +487,9 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=lambda section: [
         MEMBERS,
-        SETTINGS,
-        TOPICS,
+        *BESIDE,
+        DELETING,
+        f"{DELETING}-last",
         *(f"{NAME}-{n}" for n in range(int(section.runners))),
     ],
     make=DrillsPart,

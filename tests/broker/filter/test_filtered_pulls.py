@@ -91,6 +91,22 @@ async def test_a_pull_without_one_is_filtered_by_the_heartbeat(rig):
     assert described["subscriptionTable"]["T"]["expressionType"] == "SQL92"
 
 
+@pytest.mark.parametrize("kind", ["SQL92", "TAG"])
+async def test_a_held_pull_gets_what_its_group_wants_when_it_is_answered(rig, kind: str):
+    """As in RocketMQ, where a held pull is processed anew: what was wanted before is nothing to it,
+    and it must not go on behind what is wanted now."""
+    expressions = {"SQL92": ("age = 20", "age = 30"), "TAG": ("others", "person")}[kind]
+    pull, connection = rig.make(PullProcessor, rig.tasks), FakeConnection()
+    assert (await heartbeat(rig, kind, expressions[0])).code == ResponseCode.SUCCESS
+    await send(rig, 10)
+    fields = pull_fields(offset=1, sysFlag="2", suspendTimeoutMillis="5000", subVersion="1")
+    rig.give(pull.handle, PULL, fields, b"", connection)
+    assert (await heartbeat(rig, kind, expressions[1], version=2)).code == ResponseCode.SUCCESS
+    await send(rig, 30)
+    rig.context.long_polling.expire(rig.passed_ms + 5_000)
+    assert bodies(connection.sent[0]) == [b"30"]
+
+
 async def test_an_expression_that_is_none(rig):
     pull, clients = rig.make(PullProcessor, rig.tasks), rig.make(ClientProcessor)
     await send(rig, 10)

@@ -4,7 +4,8 @@ Place in the data path: `records` reads the values of the names that are columns
 that a digest covers.
 
 Invariants: of two properties of one name the last one counts; an item without a name is ignored;
-one without \\x01 has an empty value; the last \\x02 may be missing. Nothing is decoded.
+one without \\x01 has an empty value, which a digest covers, and which is no value of a column, as
+for every client; the last \\x02 may be missing. Nothing is decoded.
 
 Source: docs/FORMATS.md section 8.
 """
@@ -65,7 +66,7 @@ class Properties:
 
     def values(self, name: bytes) -> pa.LargeStringArray:
         """Return each record's value of that name, null where it has none."""
-        items = np.flatnonzero(self.is_named(name))
+        items = np.flatnonzero(self.is_named(name) & (self.value_end > self.value_start))
         place = np.full(self.count, -1, dtype=np.int64)
         place[self.record[items]] = np.arange(len(items))  # the last assignment wins
         found = regions(self.content, self.value_start[items], self.value_end[items])
