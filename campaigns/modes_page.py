@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,11 +37,13 @@ def tables(index: Mapping[str, Any]) -> str:
     """Return the tables of a campaign. `index`: its index.json."""
     runs: Sequence[Run] = index["runs"]
     worlds = sorted({run["world"] for run in runs})
-    seeds = len({run["seed"] for run in runs})
+    runs_of = Counter((run["scenario"], run["engine"]) for run in runs)
+    least, most = min(runs_of.values(), default=0), max(runs_of.values(), default=0)
+    seeds = f"{least}" if least == most else f"{least} to {most}"
     engines = [name for name in ENGINES if any(run["engine"] == name for run in runs)]
     scenarios = list(dict.fromkeys(run["scenario"] for run in runs))
     lines = [
-        f"World {', '.join(worlds)}, {seeds} seeds a cell, {len(runs)} runs:",
+        f"World {', '.join(worlds)}, {seeds} seed{'s' * (most != 1)} a cell, {len(runs)} runs:",
         "",
         f"| fault | {' | '.join(engines)} |",
         f"|---|{'---|' * len(engines)}",

@@ -44,7 +44,7 @@ def test_a_cell_sums_over_its_seeds() -> None:
 def test_tables_have_a_row_per_fault_and_a_column_per_engine() -> None:
     index = {"runs": [run("async", "cut-off"), run("raft", "killed"), run("raft", "cut-off")]}
     lines = tables(index).splitlines()
-    assert lines[0] == "World local, 1 seeds a cell, 3 runs:"
+    assert lines[0] == "World local, 1 seed a cell, 3 runs:"
     assert lines[2] == "| fault | raft | async |"
     assert [line.split("|")[1].strip() for line in lines[4:6]] == ["cut-off", "killed"]
     assert "not tried" in lines[5]
