@@ -37,6 +37,7 @@ from client.consume.listener import (
 )
 from client.consume.local_offsets import LocalOffsets
 from client.consume.process_queue import ProcessQueue
+from client.consume.pull_in_progress import PullInProgress, failed_pull_wait_ms
 from client.consume.queue_locks import QueueLocks
 from client.consume.queue_requests import (
     PULL_CODES,
@@ -62,8 +63,6 @@ __all__ = ["QueueConsumer", "QueueState"]
 
 _log = logging.getLogger(__name__)
 
-_FAILED_PULL_WAIT_MS_MIN: Final = 20
-_FAILED_PULL_WAIT_MS_MAX: Final = 1_000
 _HINTS_MAX: Final = 2
 _EMPTY_PULL_WAIT_MS: Final = 50
 _POSITION_DOUBTS_MAX: Final = 3
@@ -132,7 +131,7 @@ class QueueConsumer:
         self._pulled_ms = 0  # Unix time
         self._delivered_ms = 0
         self._changed = asyncio.Event()  # messages came or were consumed, or the end
-        self._pulling: asyncio.Timeout | None = None
+        self._pulling = PullInProgress(self._follow_late)
         self._pulled_from: str | None = None
         self._doubts = 0
         self._send_back = SendBack(instance, group, settings)
@@ -158,6 +157,7 @@ class QueueConsumer:
         self._changed.set()
         if self._pull_task is not None:
             self._pull_task.cancel()
+        self._pulling.stop()
         if self._consume_task is not None:
             await asyncio.wait([self._consume_task], timeout=self._settings.stop_timeout_ms / 1000)
             if not self._consume_task.done():
@@ -170,18 +170,18 @@ class QueueConsumer:
     def leader_moved(self, address: str) -> None:
         """End a pull that waits at another node: the group's leader is at `address` now."""
         if self._pulled_from != address:
-            self._end_pull()
+            self._pulling.give_up()
 
     def resubscribe(self, subscription: Subscription) -> None:
         """Change the subscription from the next pull on; messages held are still delivered."""
         self._subscription = subscription
         self._tags = frozenset(subscription.tags)
-        self._end_pull()
+        self._pulling.give_up()
 
     def pause(self) -> None:
         """Pull nothing more until `resume`; what is held is delivered."""
         self._may_pull.clear()
-        self._end_pull()
+        self._pulling.give_up()
 
     def resume(self) -> None:
         self._may_pull.set()
@@ -192,7 +192,7 @@ class QueueConsumer:
         if self._process is not None:
             self._process.reposition(offset)
             self._changed.set()
-            self._end_pull()
+            self._pulling.give_up()
 
     def state(self) -> QueueState:
         process = self._process
@@ -206,10 +206,6 @@ class QueueConsumer:
             pulled_ms=self._pulled_ms,
             delivered_ms=self._delivered_ms,
         )
-
-    def _end_pull(self) -> None:
-        """End the pull in progress with an error, so that the next one starts."""
-        _end_now(self._pulling)
 
     async def commit(self) -> None:
         """Commit the progress, where it has changed and the queue's lock is held or not needed."""
@@ -252,7 +248,7 @@ class QueueConsumer:
             except ClientError as error:
                 _log.info("no offset of %s yet: %s", self.queue, error)
                 failures += 1
-                await asyncio.sleep(_failed_pull_wait_ms(failures) / 1000)
+                await asyncio.sleep(failed_pull_wait_ms(failures) / 1000)
             else:
                 return ProcessQueue(
                     offset if self._reset_to is None else self._reset_to,
@@ -319,7 +315,7 @@ class QueueConsumer:
                 hinted = isinstance(error, NotLeaderError) and error.leader is not None
                 # Hints are followed at once, unless nodes name each other in a circle.
                 if not hinted or failures > _HINTS_MAX:
-                    await asyncio.sleep(_failed_pull_wait_ms(failures) / 1000)
+                    await asyncio.sleep(failed_pull_wait_ms(failures) / 1000)
             else:
                 failures = 0
                 self._pulled_ms = time.time_ns() // 1_000_000
@@ -345,7 +341,7 @@ class QueueConsumer:
         return pull_result(answer, queue, address, instance.namespace)
 
     async def _interruptible_request(self, address: str, offset: int) -> RemotingCommand:
-        """Send the pull. Raises TimeoutError where `_end_pull` ended it."""
+        """Send the pull. Raises TimeoutError where it was given up."""
         settings = self._settings
         command = pull_command(
             group=self._group,
@@ -356,19 +352,25 @@ class QueueConsumer:
             subscription=self._subscription,
             namespace=self._instance.namespace,
         )
-        async with asyncio.timeout(None) as pulling:
-            self._pulling = pulling
-            try:
-                return await request_once(
-                    self._instance,
-                    self.queue.broker_name,
-                    address,
-                    command,
-                    settings.suspend_ms + settings.answer_slack_ms,
-                    accept=PULL_CODES,
-                )
-            finally:
-                self._pulling = None
+        return await self._pulling.ask(
+            offset,
+            request_once(
+                self._instance,
+                self.queue.broker_name,
+                address,
+                command,
+                settings.suspend_ms + settings.answer_slack_ms,
+                accept=PULL_CODES,
+            ),
+        )
+
+    def _follow_late(self, offset: int, moved_to: int) -> None:
+        """Follow a reset of the group's offset, the answer of a pull which was given up."""
+        process = self._process
+        if process is not None and process.next_offset == offset:
+            process.reposition(moved_to)
+            self._changed.set()
+            self._pulling.give_up()
 
     async def _take(self, process: ProcessQueue, result: PullResult, took_ms: float) -> None:
         """Process a pull's result: add the messages, or correct the position."""
@@ -494,7 +496,3 @@ def _end_now(waiting: asyncio.Timeout | None) -> None:
     # An expired timeout ends by itself and can't be rescheduled.
     if waiting is not None and not waiting.expired():
         waiting.reschedule(asyncio.get_running_loop().time())
-
-
-def _failed_pull_wait_ms(failures: int) -> int:
-    return min(_FAILED_PULL_WAIT_MS_MAX, _FAILED_PULL_WAIT_MS_MIN << min(failures - 1, 16))

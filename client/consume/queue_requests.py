@@ -47,6 +47,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "QueueRequests",
+    "offset_of_reset",
     "pull_command",
     "pull_result",
 ]
@@ -143,6 +144,14 @@ def pull_result(
         max_offset=header.max_offset,
         address=address,
     )
+
+
+def offset_of_reset(answer: RemotingCommand) -> int | None:
+    """Return where a pull's answer sends the group by a reset of its offset; None if it says
+    anything else. Raises MalformedAnswerError."""
+    if answer.code != ResponseCode.PULL_OFFSET_MOVED or answer.remark != "OFFSET_RESET":
+        return None
+    return _answer_header(PullMessageResponseHeader, answer, "a broker").next_begin_offset
 
 
 class QueueRequests:
