@@ -28,6 +28,7 @@ class LocalDatabase:
         self._unknown_answers: dict[str, int] = {}
         self._undecided: set[str] = set()
         self._late: dict[str, Callable[[], None]] = {}
+        self._silent: set[str] = set()
 
     def execute(self, tx: str, wanted: Decision) -> Decision:
         """Run the local transaction: `wanted`, unless a check has decided it before."""
@@ -50,6 +51,15 @@ class LocalDatabase:
     def decided(self, tx: str) -> None:
         """Answer checks of `tx` from its row again: its decision is about to be sent."""
         self._late.pop(tx, None)
+
+    def may_be_silent(self, tx: str) -> bool:
+        """Return whether a check of `tx` may go without an answer: once, and where none was or is
+        to be answered with UNKNOWN. More than a few would use up all its checks, and the broker
+        discard what was committed here."""
+        if tx in self._silent or tx in self._unknown_answers or tx in self._late:
+            return False
+        self._silent.add(tx)
+        return True
 
     def check(self, tx: str) -> Decision:
         if tx in self._late:

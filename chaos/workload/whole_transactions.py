@@ -59,9 +59,11 @@ class DatabaseListener:
         return await self._works.pop(message.uniq_key or "")(half)
 
     async def check_local(self, message: DeliveredMessage) -> Decision:
-        if self._fails and self._rng.random() < FAILING_CHECK_SHARE:
+        tx = message.properties[PROPERTY_TX]
+        fails = self._fails and self._rng.random() < FAILING_CHECK_SHARE
+        if fails and self._database.may_be_silent(tx):
             raise DatabaseSilentError("no answer to a check")
-        return self._database.check(message.properties[PROPERTY_TX])
+        return self._database.check(tx)
 
 
 class WholeTransactions:

@@ -75,3 +75,16 @@ async def test_what_a_failing_listener_leaves_is_found_by_a_check(tmp_path: Path
     assert {database.check(tx).value for tx in decisions} == {"commit", "rollback"}
     assert all(database.check(tx).value == decision for tx, decision in decisions.items())
     assert {op["type"] for op in ops} == {"ok"}
+
+
+def test_a_transaction_has_checks_left_when_its_database_answers_again() -> None:
+    """Of check_max checks one may go without an answer, or a few are answered with UNKNOWN."""
+    database = LocalDatabase()
+    database.answer_unknown_first("slow", 2)
+    database.decide_late("late", lambda: None)
+    assert not database.may_be_silent("slow")
+    assert not database.may_be_silent("late")
+    assert database.may_be_silent("plain")
+    assert not database.may_be_silent("plain")
+    database.decided("late")
+    assert database.may_be_silent("late")
