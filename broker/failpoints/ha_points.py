@@ -41,12 +41,6 @@ HA_POINTS: Final = (
         fails=True,
     ),
     *points(
-        _LOG + "reset",
-        before=("log.reset.before", "the log of a slave is about to be emptied"),
-        after=("log.reset.after", "it is empty and begins where the master's does"),
-        fails=True,
-    ),
-    *points(
         _LOG + "_begin_file",
         before=("log.segment.closed", "a file ends in a BLANK and is synced, no other is begun"),
         after=("log.segment.begun", "the log ends at the next file's beginning"),
