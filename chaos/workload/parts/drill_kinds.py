@@ -15,7 +15,17 @@ from chaos.workload.parts.drill_listings import ListingDrill
 from chaos.workload.parts.drill_settings import SettingsDrill
 from chaos.workload.parts.drill_topics import TopicDrill
 
-__all__ = ["BESIDE", "DELETE", "DELETING", "KEPT_MAX", "KEPT_OF", "MADE_MAX", "OFTEN", "DrillKind"]
+__all__ = [
+    "BESIDE",
+    "DELETE",
+    "DELETING",
+    "KEPT_MAX",
+    "KEPT_OF",
+    "MADE_MAX",
+    "OFTEN",
+    "TIMED",
+    "DrillKind",
+]
 
 KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
 KEPT_OF: Final = {"stretch": 1, "progress": 4}  # of kinds that cost much
@@ -48,6 +58,9 @@ BESIDE: Final[Mapping[str, tuple[Callable[[Drill, str], DrillKind], int]]] = {
 }
 """Kinds that have tasks and topics of their own, until the run is drained, since they wait for what
 is due, or send much: and how many of them there are at most."""
+
+TIMED: Final = frozenset({"drills-deadlines"})
+"""Those whose times are so short that a busy machine would miss them: on virtual time alone."""
 
 DELETING: Final = "drills-deletions"
 DELETE: Final[Callable[[Drill, str], DrillKind]] = DeletionDrill

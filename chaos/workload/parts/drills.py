@@ -49,6 +49,7 @@ from chaos.workload.parts.drill_kinds import (
     KEPT_OF,
     MADE_MAX,
     OFTEN,
+    TIMED,
     DrillKind,
 )
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
@@ -126,9 +127,11 @@ class DrillsPart:
                 runners.append(runner)
                 tasks.create_task(self._count(runner.run(stop)))
             tasks.create_task(self._count(self._delete(runners[0], stop)))
+            is_simulated = self._kit.context.world.links.name == "simulated"
             for name, (make, count) in BESIDE.items():
-                more = self._have_more(name, make, runners[0], stop, drained, count_max=count)
-                tasks.create_task(more)
+                if is_simulated or name not in TIMED:
+                    more = self._have_more(name, make, runners[0], stop, drained, count_max=count)
+                    tasks.create_task(more)
             tasks.create_task(self._have_members(stop, drained))
 
     async def _count(self, work: Coroutine[None, None, None]) -> None:
