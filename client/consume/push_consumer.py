@@ -347,12 +347,15 @@ class PushConsumer(Lifecycle):
             # The previous owners are notified of the change as well; give them time to commit their
             # offsets.
             await asyncio.sleep(self.settings.handover_ms / 1000)
-            wanted = tuple(queue for queue in wanted if queue.topic in self._subscriptions)
-        gained = [self._queue_consumer(queue) for queue in wanted]
+        # Topics may have been left while this waited for other members, or for locks.
+        left = [queue for queue in wanted if queue.topic not in self._subscriptions]
+        gained = [self._queue_consumer(queue) for queue in wanted if queue not in left]
         self._owned.update((consumer.queue, consumer) for consumer in gained)
         self._observer.assigned(self.queues, t=time.monotonic_ns())
         for consumer in gained:
             consumer.start()
+        if left and self._locks is not None:
+            await self._locks.unlock(left)
         return complete
 
     async def _release(self, consumers: Sequence[QueueConsumer], *, commit: bool = True) -> None:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from campaigns.rig.waiting import until
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
@@ -146,6 +148,35 @@ async def test_a_subscription_changes_while_it_runs(tmp_path: Path) -> None:
             await send(broker, b"2", tag="b")
             member.subscribe("T", "b")
             await until(lambda: listener.seen == [b"0", b"1", b"2"])
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_topic_that_is_left_while_its_queues_are_gained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """Whoever unsubscribes while locks are asked for, or queues released, has no queues of it, and
+    goes on with other topics."""
+    async with real_broker(tmp_path) as broker:
+        for topic in ("T", "U"):
+            await make_topic(broker, topic, 1)
+        listener = Bodies()
+        async with consumer(broker, listener, ordered=ordered) as member:
+            await until(lambda: QUEUE in member.queues)
+            release, left = member._release, []
+
+            async def leaving(*args: object, **kwargs: object) -> None:
+                await release(*args, **kwargs)  # type: ignore[arg-type]
+                if not left:
+                    left.append("U")
+                    member.unsubscribe("U")
+
+            monkeypatch.setattr(member, "_release", leaving)
+            member.subscribe("U")
+            await until(lambda: left)
+            await send(broker, b"0")
+            await until(lambda: listener.seen == [b"0"])
+            member.subscribe("U")
+            await until(lambda: any(queue.topic == "U" for queue in member.queues))
 
 
 async def test_a_suspended_consumer_keeps_its_queues_and_pulls_nothing(tmp_path: Path) -> None:
