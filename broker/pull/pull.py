@@ -87,8 +87,7 @@ class PullProcessor:
         self._tasks = tasks
         self._slave_reads = SlaveReads(replica)
         self._too_early = 0  # pulls that wait for what their replica lacks
-        # Of pending resets: a pull of this connection was answered with this offset.
-        self._resets_shown: dict[tuple[str, str, int], tuple[int, str]] = {}
+        self._resets_shown: dict[tuple[str, str, int], int] = {}  # pending; a pull was answered so
 
     def handle(self, header: PullMessageRequestHeader, request: Request) -> None:
         """Answer with messages, at once or after having been held. Raises RefusedError."""
@@ -305,11 +304,11 @@ class PullProcessor:
         answered with the offset to go on at, and the next one at that offset clears the reset.
 
         The first pull is answered so at that very offset, too: its member may have messages before
-        it at hand, and has to drop them. So is the first one of another connection: the answer may
-        have been lost with the one before. It gets its messages only once the clearing is
-        committed: meanwhile the pull behind them would be sent back again, here or elsewhere.
+        it at hand, and has to drop them. It gets its messages only once the clearing is committed:
+        while it is on its way, the pull behind them would be sent back again, here or by the next
+        leader.
         """
-        leadership, peer = self._leadership, pull.request.connection.peer
+        leadership = self._leadership
         key = (pull.group, pull.topic, pull.queue_id)
         offset = self._replica.state.resets.get(*key)
         if offset is None:
@@ -317,7 +316,7 @@ class PullProcessor:
             return False
         if not leadership.ready:  # from here it would get what the leader sends it back for
             pull.request.refuse(leadership.not_leader())
-        elif pull.offset != offset or self._resets_shown.get(key) != (offset, peer):
+        elif pull.offset != offset or self._resets_shown.get(key) != offset:
             self._tasks.answer(pull.request, lambda: self._send_back(pull, may_hold=may_hold))
         else:
             self._clear_reset(pull, may_hold=may_hold)
@@ -336,7 +335,7 @@ class PullProcessor:
         if offset is None or self._replica.state.resets.get(*key) != offset:
             self._run(pull, may_hold=may_hold)
         else:
-            self._resets_shown[key] = offset, pull.request.connection.peer
+            self._resets_shown[key] = offset
             self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)
 
     def _clear_reset(self, pull: _Pull, *, may_hold: bool) -> None:

@@ -202,22 +202,6 @@ async def test_where_a_reset_goes(admin: Admin, fields: dict[str, str], offsets:
     assert list(body["offsetTable"].values())[: len(offsets)] == offsets
 
 
-async def test_a_reset_is_told_once_over_each_connection(admin: Admin) -> None:
-    """An answer may be lost with its connection: who comes by another one has not heard of it."""
-    await admin.send("K")
-    await admin.commit_offset("G", 0)
-    fields = RESET | {"timestamp": "-1"}
-    await admin.body_of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-    codes = []
-    for port in (50_002, 50_003, 50_003):
-        connection = FakeConnection(f"127.0.0.1:{port}")
-        admin.rig.give(admin.handlers[11], 11, pull_fields(offset=1), b"", connection)
-        await until(connection.sent.__len__)
-        codes.append(connection.sent[0].code)
-    moved = ResponseCode.PULL_OFFSET_MOVED
-    assert codes == [moved, moved, ResponseCode.PULL_NOT_FOUND]
-
-
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

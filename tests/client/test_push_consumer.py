@@ -11,10 +11,11 @@ import pytest
 from campaigns.rig.waiting import until
 from client.connection.heartbeat import ConsumeFrom, MessageModel
 from client.consume.listener import ConsumeStatus
+from client.consume.pull_in_progress import PullInProgress
 from client.consume.queue_consumer import QueueConsumer
 from client.message import DeliveredMessage, MessageQueue
 from remoting.protocol.codes import RequestCode
-from remoting.protocol.command import LANGUAGE_JAVA
+from remoting.protocol.command import LANGUAGE_JAVA, RemotingCommand
 from remoting.records.message import decode_properties
 from tests.client.fake_cluster import Act, Seen
 from tests.client.push_setup import Listener, Recorder, setup
@@ -462,15 +463,17 @@ async def test_broadcasting_members_get_everything() -> None:
 
 async def test_a_leader_that_moves_while_a_wait_ends_disturbs_nobody():
     consumer = QueueConsumer.__new__(QueueConsumer)
+    consumer._pulling = PullInProgress(lambda offset, to: None)
+    consumer._pulled_from = "127.0.0.1:1"
 
-    async def wait_for_an_answer() -> None:
-        async with asyncio.timeout(None) as pulling:
-            consumer._pulling, consumer._pulled_from = pulling, "127.0.0.1:1"
-            consumer.leader_moved("127.0.0.1:2")
-            try:
-                await asyncio.sleep(10)
-            finally:
-                consumer.leader_moved("127.0.0.1:3")  # the timeout is about to be raised
+    async def answer() -> RemotingCommand:
+        consumer.leader_moved("127.0.0.1:2")
+        try:
+            await asyncio.sleep(10)
+        finally:
+            consumer.leader_moved("127.0.0.1:3")  # nobody waits any more
+        raise AssertionError("unreachable")
 
     with pytest.raises(TimeoutError):
-        await wait_for_an_answer()
+        await consumer._pulling.ask(0, answer())
+    consumer._pulling.stop()
