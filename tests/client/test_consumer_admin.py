@@ -13,6 +13,7 @@ from campaigns.rig.waiting import until
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
+from client.consume.queue_consumer import QueueConsumer
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult
 from client.produce.producer import Producer
 from remoting.connections.rpc import RemotingClient
@@ -164,8 +165,8 @@ async def test_a_topic_that_is_left_while_its_queues_are_gained(
             await until(lambda: QUEUE in member.queues)
             release, left = member._release, []
 
-            async def leaving(*args: object, **kwargs: object) -> None:
-                await release(*args, **kwargs)  # type: ignore[arg-type]
+            async def leaving(released: Sequence[QueueConsumer], *, commit: bool = True) -> None:
+                await release(released, commit=commit)
                 if not left:
                     left.append("U")
                     member.unsubscribe("U")
