@@ -25,7 +25,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.messages import PROPERTY_VALUE, row_of_message
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader
 from client.connection.instance import ClientInstance
 from client.errors import BrokerRefusedError, ClientError
 from client.message import Message, MessageQueue
@@ -40,6 +40,7 @@ __all__ = [
     "EndedError",
     "Stored",
     "Unsure",
+    "batch_fields",
     "code_of",
     "records_of",
     "values_of",
@@ -413,6 +414,12 @@ def _in_any_order(answers: Sequence[str]) -> str:
 
 def code_of(answer: RemotingCommand) -> str:
     return str(answer.code)
+
+
+def batch_fields(group: str, topic: str, broker_name: str) -> dict[str, object]:
+    """Return the header of a SEND_BATCH_MESSAGE to queue 0 of `topic`, born in 1970."""
+    fields: dict[str, object] = {"a": group, "b": topic, "c": DEFAULT_TOPIC, "d": 4, "e": 0, "f": 0}
+    return fields | {"g": 1, "h": 0, "i": "", "j": 0, "k": "false", "m": "true", "n": broker_name}
 
 
 def records_of(answer: RemotingCommand) -> list[MessageRecord]:

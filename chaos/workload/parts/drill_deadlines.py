@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, records_of
+from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, batch_fields, records_of
 from chaos.workload.parts.drill_handles import Handle, ack_body
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, create_topic_command
+from chaos.workload.parts.leader_requests import create_topic_command
 from client.errors import ClientError
 from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode
@@ -116,12 +116,11 @@ class DeadlineDrill:
             changes=True,
         )
         items = [BatchItem(str(number).encode(), b"", 0) for number in range(COUNT)]
-        fields = {"a": self._group, "b": self._topic, "c": DEFAULT_TOPIC, "d": 4, "e": 0, "f": 0}
-        more = {"g": 1, "h": 0, "i": "", "j": 0, "k": "false", "m": "true"}
+        fields = batch_fields(self._group, self._topic, self._queue.broker_name)
         await self.drill.ask(
             f"send {len(items)} messages to {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
-            fields | more | {"n": self._queue.broker_name},
+            fields,
             body=encode_batch_body(items),
             expected="0",
             changes=True,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from chaos.workload.parts.drill import UNLISTED, Drill, Unsure, records_of
+from chaos.workload.parts.drill import UNLISTED, Drill, Unsure, batch_fields, records_of
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode
@@ -108,21 +108,7 @@ class ProgressDrill:
         await self.drill.ask(
             f"send {count} messages to queue {queue_id} of {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
-            {
-                "a": self._group,
-                "b": self._topic,
-                "c": "TBW102",
-                "d": 4,
-                "e": queue_id,
-                "f": 0,
-                "g": 1,
-                "h": 0,
-                "i": "",
-                "j": 0,
-                "k": "false",
-                "m": "true",
-                "n": self.drill.queue.broker_name,
-            },
+            batch_fields(self._group, self._topic, self.drill.queue.broker_name) | {"e": queue_id},
             body=encode_batch_body(BatchItem(b"progress", b"", 0) for _ in range(count)),
             expected=f"0 {begin}",
             show=lambda answer: f"{answer.code} {answer.ext_fields.get('queueOffset')}",

@@ -17,7 +17,7 @@ from typing import Final
 
 from chaos.workload.context import Slot
 from chaos.workload.messages import PROPERTY_NUMBER, PROPERTY_VALUE
-from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, records_of
+from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, batch_fields, records_of
 from chaos.workload.parts.leader_requests import create_topic_command
 from client.connection.heartbeat import ConsumeFrom, ExpressionType
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
@@ -112,21 +112,7 @@ class StretchDrill:
         await self.drill.ask(
             f"send {len(kinds)} messages to {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
-            {
-                "a": self._group,
-                "b": self._topic,
-                "c": "TBW102",
-                "d": 4,
-                "e": 0,
-                "f": 0,
-                "g": 1,
-                "h": 0,
-                "i": "",
-                "j": 0,
-                "k": "false",
-                "m": "true",
-                "n": self.drill.queue.broker_name,
-            },
+            batch_fields(self._group, self._topic, self.drill.queue.broker_name),
             body=encode_batch_body(items),
             expected=f"0 {begin}",
             show=lambda answer: f"{answer.code} {answer.ext_fields.get('queueOffset')}",

@@ -21,8 +21,16 @@ from collections.abc import Coroutine, Sequence
 from typing import Final
 
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, records_of, values_of
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, create_topic_command
+from chaos.workload.parts.drill import (
+    UNLISTED,
+    Drill,
+    EndedError,
+    Unsure,
+    batch_fields,
+    records_of,
+    values_of,
+)
+from chaos.workload.parts.leader_requests import create_topic_command
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import BatchItem, encode_batch_body
@@ -208,21 +216,7 @@ class HeldSubscriptionDrill:
         await self.drill.ask(
             f"send {tags} to {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
-            {
-                "a": self._group,
-                "b": self._topic,
-                "c": DEFAULT_TOPIC,
-                "d": 4,
-                "e": 0,
-                "f": 0,
-                "g": 1,
-                "h": 0,
-                "i": "",
-                "j": 0,
-                "k": "false",
-                "m": "true",
-                "n": self.drill.queue.broker_name,
-            },
+            batch_fields(self._group, self._topic, self.drill.queue.broker_name),
             body=encode_batch_body(items),
             expected=f"0 {begin}",
             show=lambda answer: f"{answer.code} {answer.ext_fields.get('queueOffset')}",
