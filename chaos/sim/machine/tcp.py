@@ -104,14 +104,15 @@ class SimTcp:
         self._listeners: dict[Address, SimServer] = {}
         self._transports: dict[SimTransport, None] = {}
         self._machines: dict[str, str] = {}  # by ip
-        self._ips: dict[str, str] = {}
+        self._ips: dict[str, tuple[str, ...]] = {}  # by machine
         self._aliases: dict[str, tuple[str, str]] = {}  # ip: place of the dialer, real ip
         self._dark: set[str] = set()  # machines without power
         self._port = _FIRST_EPHEMERAL_PORT
 
-    def add_machine(self, machine: str, ip: str) -> None:
-        self._machines[ip] = machine
-        self._ips[machine] = ip
+    def add_machine(self, machine: str, *ips: str) -> None:
+        """Add a machine, whose connections come from each of its addresses in turn."""
+        self._machines.update(dict.fromkeys(ips, machine))
+        self._ips[machine] = ips
 
     def add_alias(self, ip: str, *, source: str, target: str) -> None:
         """Let a connection to `ip` be one from the machine `source` to the address `target`.
@@ -169,7 +170,8 @@ class SimTcp:
                 self._packet(peer_host, own_host, partial(_refuse, loop, answer))
             return
         self._port += 1
-        near_address = (self._ips[own_host], self._port)
+        ips = self._ips[own_host]
+        near_address = (ips[self._port % len(ips)], self._port)
         near = SimTransport(self, loop, near_address, address, peer_host)
         far = SimTransport(self, server.loop, address, near_address, own_host)
         near.peer, far.peer = far, near

@@ -32,6 +32,9 @@ from chaos.sim.machine.tcp import SimTcp
 __all__ = ["SimulatedLinks"]
 
 _OPEN_TIMEOUT_S: Final = 0.6
+_IPV4_ONLY: Final = frozenset({"accounts-users"})
+"""Places of clients whose rights go by patterns of IPv4 addresses; all others dial by IPv4 and IPv6
+in turn, so that records have hosts of both sizes."""
 
 
 class SimulatedLinks:
@@ -60,7 +63,10 @@ class SimulatedLinks:
 
     async def start(self) -> None:
         for number, slot in enumerate(self._slots, start=1):
-            self._tcp.add_machine(slot, f"10.1.{number // 256}.{number % 256}")
+            ips = [f"10.1.{number // 256}.{number % 256}"]
+            if slot not in _IPV4_ONLY:
+                ips.append(f"fd00::1:{number:x}")
+            self._tcp.add_machine(slot, *ips)
         for number, pair in enumerate(self._pairs, start=1):
             host, _, port = pair.address.rpartition(":")
             alias = f"10.2.{number // 256}.{number % 256}"

@@ -23,6 +23,7 @@ from typing import Final
 __all__ = [
     "CLUSTER",
     "READERS",
+    "SOURCES",
     "TOPIC",
     "Account",
     "Change",
@@ -78,7 +79,7 @@ class Entry:
 
     def matches(self, resource: str, action: str) -> bool:
         """Return whether it is about an action on a resource from where the clients are."""
-        # Clients have some IPv4 address: it is in one half of all of them, and in no example's.
+        # A client's address is in one half of all of its kind, and in no example's.
         is_from_here = not self.sources or bool(set(self.sources) & set(_HALVES))
         if not is_from_here or not {action, "All"} & set(self.actions):
             return False
@@ -101,9 +102,9 @@ class Entry:
         )
 
 
-# Any client's address is in exactly one of these networks.
-_HALVES: Final = ("0.0.0.0/1", "128.0.0.0/1")
-_ELSEWHERE: Final = ("192.0.2.7", "198.51.100.0/24")
+# Any client's address is in exactly one of these networks, which stand together or not at all.
+_HALVES: Final = ("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1")
+_ELSEWHERE: Final = ("192.0.2.7", "198.51.100.0/24", "2001:db8::/32")
 _RESOURCES: Final = (
     f"Topic:{TOPIC}",
     f"Topic:{TOPIC}",
@@ -117,7 +118,7 @@ _RESOURCES: Final = (
     "Cluster:*",
     "*",
 )
-_SOURCES: Final = ((), _HALVES, _HALVES, (_HALVES[1], *_ELSEWHERE, _HALVES[0]), _ELSEWHERE)
+SOURCES: Final = ((), _HALVES, _HALVES, (*_HALVES[1:], *_ELSEWHERE, _HALVES[0]), _ELSEWHERE)
 _ACTIONS: Final = (("Pub",), ("Pub", "Sub"), ("Sub", "Pub", "Update"), ("All",), ("Sub",))
 _WITH_PUB: Final = _ACTIONS[:4]
 _MENDED_SHARE: Final = 0.5  # of the changes of a disabled user, or of one with another password
@@ -132,7 +133,7 @@ class UserState:
     signs_right: bool = False
     entries: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
 
-    def _allows(self, resource: str, action: str) -> bool:
+    def allows(self, resource: str, action: str) -> bool:
         """Return whether the most specific of its entries that match allows it."""
         fitting = [entry for entry in self.entries.values() if entry.matches(resource, action)]
         return bool(fitting) and min(fitting, key=lambda each: each.rank).decision == "Allow"
@@ -140,7 +141,7 @@ class UserState:
     @property
     def is_granted(self) -> bool:
         """Return whether its entries allow it to send to the topic."""
-        return self._allows(f"Topic:{TOPIC}", "Pub")
+        return self.allows(f"Topic:{TOPIC}", "Pub")
 
     @property
     def is_known(self) -> bool:
@@ -152,14 +153,14 @@ class UserState:
         return self.is_known and self.is_granted
 
     def may(self, right: Right) -> bool:
-        topic = self._allows(f"Topic:{TOPIC}", "Sub")
-        group = self._allows(f"Group:{READERS}", "Sub")
+        topic = self.allows(f"Topic:{TOPIC}", "Sub")
+        group = self.allows(f"Group:{READERS}", "Sub")
         is_granted = {
             Right.SIGN: True,
             Right.VIEW: topic,
             Right.JOIN: group,
             Right.PULL: topic and group,
-            Right.ADMINISTRATE: self._allows(f"Cluster:{CLUSTER}", "Update"),
+            Right.ADMINISTRATE: self.allows(f"Cluster:{CLUSTER}", "Update"),
         }[right]
         return self.is_known and is_granted
 
@@ -193,7 +194,7 @@ def next_change(state: UserState, rng: random.Random) -> Account:
     if not state.enabled and state.signs_right:
         return _of_user(state, Change.PASSWORD)
     if not state.is_granted and rng.random() < 0.7:
-        sources = rng.choice([each for each in _SOURCES if each != _ELSEWHERE])
+        sources = rng.choice([each for each in SOURCES if each != _ELSEWHERE])
         return _granted(state, Entry(sources=sources, actions=rng.choice(_WITH_PUB)))
     if state.entries and rng.random() < 0.2:
         return _removed(state, rng.choice(list(state.entries.values())))
@@ -204,7 +205,7 @@ def next_change(state: UserState, rng: random.Random) -> Account:
                 policy=rng.choice(("Custom", "Custom", "Default")),
                 resource=rng.choice(_RESOURCES),
                 actions=rng.choice(_ACTIONS),
-                sources=rng.choice(_SOURCES),
+                sources=rng.choice(SOURCES),
                 decision=rng.choice(("Allow", "Deny", "Deny")),
             ),
         )
