@@ -13,6 +13,7 @@ Source: RocketMQ filter.expression (LogicExpression, ComparisonExpression, Unary
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,107 @@ class _Ordered:
         if value is None:
             return None
         return _ORDERS[self.symbol](_number(value, self.literal), self.literal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Two properties: as texts by `=` and `<>`, as numbers by all else."""
+
+    name: str
+    symbol: str
+    other: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} {self.symbol} {self.other}"
+
+    def truth(self, properties: Properties) -> bool | None:
+        left, right = properties.get(self.name), properties.get(self.other)
+        if self.symbol in _ORDERS:
+            if left is None or right is None:
+                return None
+            return _ORDERS[self.symbol](_double(left), _double(right))
+        if left is None and right is not None:
+            return None
+        return (left == right) == (self.symbol == "=")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reversed:
+    """A literal before the property: what is missing is not equal to it, which is no unknown."""
+
+    literal: Literal
+    symbol: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"{_quoted(self.literal)} {self.symbol} {self.name}"
+
+    def truth(self, properties: Properties) -> bool | None:
+        value = properties.get(self.name)
+        if isinstance(self.literal, str):
+            return value == self.literal
+        if value is None:
+            return None if self.symbol in _ORDERS else False
+        number = _number(value, self.literal)
+        if self.symbol in _ORDERS:
+            return _ORDERS[self.symbol](self.literal, number)
+        return number == self.literal
+
+
+@dataclass(frozen=True, slots=True)
+class _BetweenOthers:
+    """BETWEEN whose ends are properties, too."""
+
+    name: str
+    low: str
+    high: str
+    negated: bool = False
+
+    def _parts(self) -> Condition:
+        symbols = ("<", ">") if self.negated else (">=", "<=")
+        ends = [
+            _Compared(self.name, symbol, end)
+            for symbol, end in zip(symbols, (self.low, self.high), strict=True)
+        ]
+        return _Joined("OR" if self.negated else "AND", *ends)
+
+    @property
+    def text(self) -> str:
+        word = "NOT BETWEEN" if self.negated else "BETWEEN"
+        return f"{self.name} {word} {self.low} AND {self.high}"
+
+    def truth(self, properties: Properties) -> bool | None:
+        return self._parts().truth(properties)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    """A property where a condition should be: text is none, and never true."""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        return self.name
+
+    def truth(self, properties: Properties) -> bool | None:
+        return None if self.name not in properties else False
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """Whether a condition is unknown."""
+
+    operand: Condition
+
+    @property
+    def text(self) -> str:
+        return f"({self.operand.text}) IS NULL"
+
+    def truth(self, properties: Properties) -> bool | None:
+        return self.operand.truth(properties) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +305,33 @@ class _Joined:
         return None if left is None or right is None else not decisive
 
 
+@dataclass(frozen=True, slots=True)
+class _Flat:
+    """Conditions in a row without parentheses: AND goes before OR. Words in any case."""
+
+    operands: tuple[Condition, ...]
+    words: tuple[str, ...]  # between them
+
+    @property
+    def text(self) -> str:
+        text = self.operands[0].text
+        for word, operand in zip(self.words, self.operands[1:], strict=True):
+            text += f" {word} {operand.text}"
+        return text
+
+    def truth(self, properties: Properties) -> bool | None:
+        groups: list[Condition] = [self.operands[0]]
+        for word, operand in zip(self.words, self.operands[1:], strict=True):
+            if word.upper() == "AND":
+                groups[-1] = _Joined("AND", groups[-1], operand)
+            else:
+                groups.append(operand)
+        whole = groups[0]
+        for group in groups[1:]:
+            whole = _Joined("OR", whole, group)
+        return whole.truth(properties)
+
+
 def conditions(rng: random.Random, count: int) -> Sequence[Condition]:
     """Return one condition of each operator, and `count` drawn compositions of them."""
     simple: list[Condition] = [
@@ -225,11 +354,28 @@ def conditions(rng: random.Random, count: int) -> Sequence[Condition]:
         _Missing("p", negated=True),
         *(_TextTest("p", test, part) for test, part in _PARTS),
         *(_TextTest("p", test, part, negated=True) for test, part in _PARTS),
+        *(_Compared("n", symbol, "m") for symbol in (*_ORDERS, "=", "<>")),
+        _Compared("p", "=", "q"),
+        _Compared("p", "<>", "q"),
+        _Reversed(7, "<", "n"),
+        _Reversed(7.5, ">=", "n"),
+        _Reversed(7, "=", "n"),
+        _Reversed("a", "=", "p"),
+        _BetweenOthers("n", "m", "k"),
+        _BetweenOthers("m", "k", "n", negated=True),
     ]
-    return [*simple, *(_composition(simple, rng) for _ in range(count))]
+    bare: list[Condition] = [_Bare("b"), _Not(_Bare("b")), _Unknown(_Equal("p", "a"))]
+    flat = [_row(simple, rng) for _ in range(count // 2)]
+    return [*simple, *bare, *flat, *(_composition(simple, rng) for _ in range(count))]
 
 
 _PARTS: Final = (("CONTAINS", "ö"), ("STARTSWITH", "a"), ("ENDSWITH", "'s"))
+
+
+def _row(simple: Sequence[Condition], rng: random.Random) -> Condition:
+    operands = tuple(rng.choice(simple) for _ in range(rng.randint(3, 5)))
+    words = (rng.choice(("AND", "OR", "and", "Or")) for _ in operands[1:])
+    return _Flat(operands, tuple(words))
 
 
 def _composition(simple: Sequence[Condition], rng: random.Random) -> Condition:
@@ -249,6 +395,16 @@ def _quoted(literal: Literal) -> str:
     if isinstance(literal, bool):
         return "TRUE" if literal else "FALSE"
     return f"-{abs(literal)}" if literal < 0 else str(literal)
+
+
+def _double(text: str) -> float:
+    """Read text as Java's Double.valueOf does, as far as messages here have any."""
+    try:
+        number = float(text[:-1] if text[-1:] in "dDfF" else text)
+    except ValueError as error:
+        raise _NoValueError(text) from error
+    assert math.isfinite(number), "no message has another one"
+    return number
 
 
 def _number(text: str, like: float) -> float:

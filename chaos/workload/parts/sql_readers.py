@@ -52,6 +52,13 @@ _KINDS: Final[Sequence[Mapping[str, str]]] = (
     {"p": "größer", "n": "007"},
     {"p": "ab", "n": "1e1"},
     {"b": "false"},
+    {"n": "10", "m": "9", "k": "11"},
+    {"n": "7", "m": "007", "p": "a", "q": "a"},
+    {"n": "-3", "m": "2.5", "k": "-10", "p": "a", "q": "A"},
+    {"n": "1e1", "m": "10", "k": "9.5d", "q": "b"},
+    {"n": "100", "m": "abc", "p": "ab"},
+    {"n": "8", "m": "8.0", "k": "9"},
+    {"m": "8", "k": "70"},
 )
 _BY_TAG: Final = {f"K{number}": kind for number, kind in enumerate(_KINDS)}
 
