@@ -2,13 +2,14 @@
 
 Place in the data path: AUTH_CREATE_USER and the like at one group's leader, signed by the
 laboratory's account; beside them each user's own producer. The cluster needs `access = true`. When
-the users have ended, the file of accounts is rewritten (`chaos.workload.parts.account_file`).
+the users have ended, others have many permissions at once (`account_policies`), and the file of
+accounts is rewritten (`chaos.workload.parts.account_file`).
 
 Invariants: a user's changes come one after the other, each recorded with what holds after it; after
 one of unknown outcome the user is given up and another takes its place, so that what is known of a
 user is certain; a change is attempted once.
 
-Source: the run format (account, set, get; M4, M14); decision 20.
+Source: the run format (account, set, get, ask; M4, M14, M12); decision 20.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Final
 from chaos.scenario.part_sections import AccountsSection
 from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
+from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.account_file import PULL_ANSWERS, AccountFile, pull_command
@@ -36,6 +38,7 @@ from chaos.workload.parts.account_model import (
     UserState,
     next_change,
 )
+from chaos.workload.parts.account_policies import OverlappingPolicies
 from chaos.workload.parts.account_rights import requests_of
 from chaos.workload.parts.drill import records_of
 from chaos.workload.parts.leader_requests import ask_leader
@@ -54,6 +57,7 @@ __all__ = ["ACCOUNTS", "change_command", "shown_text"]
 
 TOOLS: Final = "account-tools"
 TIMEOUT_MS: Final = 3_000
+CALM_S: Final = 2.5  # behind the load: what is asked within two seconds of a fault is not judged
 FILTERED_SHARE: Final = 0.5  # of the questions for all users have an end of the user's name
 ASKED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
 _RIGHT: Final = "the-right-one"
@@ -95,6 +99,19 @@ class _Accounts:
                 )
                 tasks.create_task(self._users(number, tool.instance, admin, stop, drained))
             await self._users_ended.wait()
+            await asyncio.sleep(CALM_S)
+            for group in self._groups:
+                policies = OverlappingPolicies(
+                    context,
+                    tool.instance,
+                    self._kit.slots["accounts-users"],
+                    Expectations(
+                        context.history, client=f"{client}.policies.{group}", client_group=TOOLS
+                    ),
+                    group=group,
+                    rng=random.Random(self._kit.rng.getrandbits(64)),
+                )
+                await policies.work()
             await self._rewrite_file(client)
             self._idle.set()
 
@@ -409,5 +426,5 @@ ACCOUNTS: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: ("accounts-admin", "accounts-users"),
     make=_Accounts,
-    judged_by=("M4", "M14", "A19"),
+    judged_by=("M4", "M14", "M12", "A19"),
 )
