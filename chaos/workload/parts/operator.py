@@ -4,9 +4,10 @@ Place in the data path: topics with all their settings, routes and lists of name
 (`chaos.workload.parts.operator_topics`), members of a broker group of its own
 (`operator_registrations`), offsets of groups without members (`operator_offsets`), a member that
 comes and goes (`operator_members`), subscription groups (`operator_groups`), settings of brokers
-and who leads (`operator_brokers`), replicas that are down (`operator_silence`), what is to be
-refused (`operator_refusals`), entries and settings of name servers and the right to write
-(`operator_servers`). All changes go into the history as `set`, all answers as `get`, or as `ask`
+and who leads (`operator_brokers`), replicas that are down (`operator_silence`), and those that
+follow (`operator_followers`), what is to be refused (`operator_refusals`), entries and settings of
+name servers and the right to write (`operator_servers`), and what such settings do
+(`operator_rules`). All changes go into the history as `set`, all answers as `get`, or as `ask`
 where a model knows the answer.
 
 Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
@@ -30,6 +31,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.operator_brokers import BrokerKeeper
 from chaos.workload.parts.operator_effects import SettingEffects
+from chaos.workload.parts.operator_followers import FollowerKeeper
 from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
@@ -38,6 +40,7 @@ from chaos.workload.parts.operator_refusals import RefusalKeeper
 from chaos.workload.parts.operator_registrations import RegistrationKeeper
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_room import RoomEffects
+from chaos.workload.parts.operator_rules import RuleEffects
 from chaos.workload.parts.operator_servers import ServerKeeper, WriteRight
 from chaos.workload.parts.operator_silence import SilenceWatcher
 from chaos.workload.parts.operator_topics import TopicKeeper
@@ -107,11 +110,7 @@ class _Operator:
                 effects = SettingEffects(
                     OperatorRequests(instance),
                     self._record(f"{client}.effects.{group}", client),
-                    Expectations(
-                        self._kit.context.history,
-                        client=f"{client}.effects.{group}",
-                        client_group=TOOLS,
-                    ),
+                    self._expectations(f"{client}.effects.{group}"),
                     places=layout.groups[group],
                     servers=layout.name_servers,
                     queue=queues[0],
@@ -120,11 +119,7 @@ class _Operator:
                 room = RoomEffects(
                     OperatorRequests(instance),
                     self._record(f"{client}.room.{group}", client),
-                    Expectations(
-                        self._kit.context.history,
-                        client=f"{client}.room.{group}",
-                        client_group=TOOLS,
-                    ),
+                    self._expectations(f"{client}.room.{group}"),
                     places=layout.groups[group],
                     queue=queues[0],
                     segment_bytes=self._segment_bytes(),
@@ -133,11 +128,7 @@ class _Operator:
                     PullBounds(
                         OperatorRequests(instance),
                         self._record(f"{client}.bounds.{group}", client),
-                        Expectations(
-                            self._kit.context.history,
-                            client=f"{client}.bounds.{group}",
-                            client_group=TOOLS,
-                        ),
+                        self._expectations(f"{client}.bounds.{group}"),
                         places=layout.groups[group],
                         queue=queue,
                     )
@@ -145,6 +136,14 @@ class _Operator:
                     if queue.broker_name == group and body_bytes <= BODY_BYTES_MAX
                 ]
                 tasks.create_task(self._show_group(effects, room, bounds[:1]))
+            for server in layout.name_servers:
+                rules = RuleEffects(
+                    OperatorRequests(instance),
+                    self._expectations(f"{client}.rules.{server.name}"),
+                    place=server,
+                    rng=self._child(),
+                )
+                tasks.create_task(rules.show())
 
     async def _show_group(
         self, effects: SettingEffects, room: RoomEffects, bounds: Sequence[PullBounds]
@@ -215,7 +214,14 @@ class _Operator:
                 group=group,
                 rng=self._child(),
             )
-            steps += [configured.step, brokers.step, refusals.step]
+            followers = FollowerKeeper(
+                context,
+                requests,
+                self._expectations(f"{client}.followers.{group}"),
+                queue=queues[0],
+                rng=self._child(),
+            )
+            steps += [configured.step, brokers.step, refusals.step, followers.step]
         for place in context.world.layout.name_servers:
             server = ServerKeeper(
                 requests,
@@ -247,11 +253,7 @@ class _Operator:
             RegistrationKeeper(
                 self._kit.context,
                 self._kit.slots[NAME],
-                Expectations(
-                    self._kit.context.history,
-                    client=f"{client}.registrations.{place.name}",
-                    client_group=TOOLS,
-                ),
+                self._expectations(f"{client}.registrations.{place.name}"),
                 place=place,
                 others=[each for each in servers if each is not place],
                 rng=self._child(),
@@ -264,11 +266,7 @@ class _Operator:
             SilenceWatcher(
                 self._kit.context,
                 OperatorRequests(instance),
-                Expectations(
-                    self._kit.context.history,
-                    client=f"{client}.silence.{group}",
-                    client_group=TOOLS,
-                ),
+                self._expectations(f"{client}.silence.{group}"),
                 group=group,
             )
             for group in self._groups()
@@ -306,6 +304,9 @@ class _Operator:
 
     def _record(self, root: str, client: str) -> SettingsRecord:
         return SettingsRecord(self._kit.context, root=root, client=client, client_group=TOOLS)
+
+    def _expectations(self, client: str) -> Expectations:
+        return Expectations(self._kit.context.history, client=client, client_group=TOOLS)
 
     def _groups(self) -> list[str]:
         return list(self._kit.context.world.layout.groups)
