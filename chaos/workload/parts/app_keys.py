@@ -2,7 +2,9 @@
 
 Place in the data path: `client.administer.admin`, which asks each broker group and puts their
 answers together. The drill sends to groups in turn and at random, under a key of many messages, one
-of the same hash, and keys of their own, and reads all queues.
+of the same hash, and keys of their own, and reads all queues. Some senders' clocks are minutes off,
+some messages wait for a delay level and some for a commit, so that births and storings have
+different orders, within a broker group and across them.
 
 Invariant: what is to be found is computed from the messages read: those with the key, of them those
 within the time, of them the newest; by times of storing only, since equal ones tell no order.
@@ -17,8 +19,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from chaos.workload.messages import wall_ms
 from chaos.workload.parts.app_bench import Bench
-from client.message import DeliveredMessage, MessageQueue
+from client.message import DeliveredMessage, Message, MessageQueue, PropertyName, SendResult
+from client.produce.transaction_producer import Decision, HalfMessage, half_message
 
 __all__ = ["KeyLookups"]
 
@@ -30,6 +34,10 @@ TWIN: Final = "BB"  # Java's String.hashCode is the same
 LOOKUPS: Final = 14
 COUNT_MAX: Final = 32
 PAGE: Final = 32
+CLOCKS_MS: Final = (0, -240_000, -60_000, -1_000, 1_000, 60_000)  # how far senders' clocks are off
+DELAYED_SHARE: Final = 0.15
+HALVES_SHARE: Final = 0.15
+STORED_S: Final = 4.0  # within which the last of the delayed ones is to be there: level 1 is 1 s
 
 
 class KeyLookups:
@@ -44,18 +52,58 @@ class KeyLookups:
         groups = sorted(bench.kit.context.world.layout.groups)
         await bench.admin.create_topic(bench.topic, queues=QUEUES, broker_names=groups)
         queues = [MessageQueue(bench.topic, name, at) for name in groups for at in range(QUEUES)]
-        async with bench.producer() as producer:
-            for number in range(MESSAGES):
-                shared = (SHARED, TWIN, "")[bench.rng.choice((0, 0, 0, 1, 2))]
-                keys = tuple(key for key in (f"own-{number}", shared) if key)
-                message = bench.message(keys=bench.rng.sample(keys, len(keys)))
-                await producer.send(message, queue=bench.rng.choice(queues))
-                await asyncio.sleep(APART_S)
-        there = [message for queue in queues for message in await self._read(queue)]
+        there = await self._fill(queues)
         there.sort(key=lambda message: message.store_timestamp_ms)
         for _ in range(LOOKUPS):
             await self._look_up(there, bench.rng.choice((SHARED, SHARED, TWIN, "own-0", "none")))
         await self._look_up_unique(bench.rng.choice(there))
+
+    async def _fill(self, queues: Sequence[MessageQueue]) -> list[DeliveredMessage]:
+        """Send the messages, decide the halves among them at last, and return all as they are
+        stored. Raises ClientError."""
+        bench, rng = self._bench, self._bench.rng
+        halves: list[SendResult] = []
+        async with bench.producer() as producer, bench.transactions(self) as transactions:
+            for number in range(MESSAGES):
+                shared = (SHARED, TWIN, "")[rng.choice((0, 0, 0, 1, 2))]
+                keys = tuple(key for key in (f"own-{number}", shared) if key)
+                message = bench.message(
+                    keys=rng.sample(keys, len(keys)),
+                    born_timestamp_ms=wall_ms() + rng.choice(CLOCKS_MS),
+                )
+                queue, draw = rng.choice(queues), rng.random()
+                if draw < HALVES_SHARE:
+                    halves.append(await transactions.send_half(message, queue=queue))
+                else:
+                    if draw < HALVES_SHARE + DELAYED_SHARE:
+                        message.properties = {PropertyName.DELAY: "1"}
+                    await producer.send(message, queue=queue)
+                await asyncio.sleep(APART_S)
+            rng.shuffle(halves)
+            for half in halves:
+                await transactions.end(half_message(half), Decision.COMMIT)
+        end_s = asyncio.get_running_loop().time() + STORED_S
+        there = await self._read_all(queues)
+        while len(there) < MESSAGES and asyncio.get_running_loop().time() < end_s:
+            await bench.pause()
+            there = await self._read_all(queues)
+        bench.hold(
+            "messages that were sent, delayed and committed, and are stored",
+            expected=MESSAGES,
+            answered=len(there),
+        )
+        return there
+
+    async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+        """Leave it to the drill, which decides halves itself."""
+        return Decision.UNKNOWN
+
+    async def check_local(self, message: DeliveredMessage) -> Decision:
+        """Commit, as the drill is about to."""
+        return Decision.COMMIT
+
+    async def _read_all(self, queues: Sequence[MessageQueue]) -> list[DeliveredMessage]:
+        return [message for queue in queues for message in await self._read(queue)]
 
     async def _read(self, queue: MessageQueue) -> Sequence[DeliveredMessage]:
         return (await self._bench.reader.pull(queue, 0, PAGE)).messages

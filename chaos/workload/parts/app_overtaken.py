@@ -3,11 +3,13 @@
 Place in the data path: `broker.pull`, `broker.pop` and the consumers of `client`. Groups consume
 the beginning of a topic and are away until the load is over; where the log has lost what they would
 read next, by its size or age, they come back by a pull, a push, an orderly push, a poll and a pop.
+Each message that is left is looked for by its key and its id, too, in an index of several files.
 
 Invariants: without a loss, which is asked for first, nothing is expected; the first message that is
 left is the brokers' word before and behind each question, since it may move in between.
 
-Source: RocketMQ PullMessageProcessor (OFFSET_TOO_SMALL), PopMessageProcessor.getPopOffset.
+Source: RocketMQ PullMessageProcessor (OFFSET_TOO_SMALL), PopMessageProcessor.getPopOffset,
+IndexService.deleteExpiredFile (files all of whose records are gone).
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class OvertakenGroups:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._sent: dict[int, set[int]] = defaultdict(set)
+        self._found_by: dict[tuple[int, int], tuple[str, str]] = {}  # key, UNIQ_KEY; by its place
         self._queues: list[MessageQueue] = []
         self._begun: set[str] = set()
         self._ways: dict[str, Callable[[str, Given], Awaitable[None]]] = {
@@ -59,8 +62,11 @@ class OvertakenGroups:
                     if not self._queues:
                         self._queues = await bench.make_topic(QUEUES)
                     for queue in self._queues:
-                        sent = await producer.send(bench.message(), queue=queue)
+                        message = bench.message(keys=[f"left-{len(self._found_by)}"])
+                        sent = await producer.send(message, queue=queue)
                         self._sent[queue.queue_id].add(sent.queue_offset)
+                        place = queue.queue_id, sent.queue_offset
+                        self._found_by[place] = message.keys[0], sent.msg_id
                     await self._begin_groups()
                 except ClientError:
                     await sleep_until_set(stop, RETRY_S)  # a leader is being replaced
@@ -89,6 +95,7 @@ class OvertakenGroups:
         if min(floors.values()) <= BEGUN:
             return
         await self._pull_below(floors)
+        await self._look_up()
         for way in sorted(self._begun):
             given: Given = defaultdict(list)
             floors = await self._floors()
@@ -127,6 +134,31 @@ class OvertakenGroups:
                     expected=f"OFFSET_ILLEGAL {floor}",
                     answered=f"{result.status.value} {goes_on}",
                 )
+
+    async def _look_up(self) -> None:
+        """Look for each message by its key and its id; what is left must be found. Raises
+        ClientError."""
+        bench, missing, count = self._bench, [], 0
+        found: dict[tuple[int, int], bool] = {}
+        for place, names in self._found_by.items():
+            by_name = [
+                await bench.admin.query_messages(bench.topic, name, unique=bool(is_id))
+                for is_id, name in enumerate(names)
+            ]
+            found[place] = all(
+                place in {(each.queue.queue_id, each.queue_offset) for each in messages}
+                for messages in by_name
+            )
+        floors = await self._floors()
+        for (number, offset), is_found in found.items():
+            if offset >= floors[number]:
+                count += 1
+                missing += [] if is_found else [f"{number}:{offset}"]
+        bench.hold(
+            f"messages among the {count} left that are not found by key and id",
+            expected="none",
+            answered=" ".join(missing) or "none",
+        )
 
     async def _floors(self) -> dict[int, int]:
         return {
