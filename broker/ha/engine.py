@@ -97,6 +97,7 @@ class HaLog:
             slave_timeout_ms=config.slave_timeout_ms,
         )
         self._expiry: asyncio.TimerHandle | None = None
+        self._expires_ms = 0  # when `_expiry` is due
         self._slaves: Slaves | None = None  # of a master
         self._link: MasterLink | None = None  # of a slave
         self._is_linked = False
@@ -461,10 +462,16 @@ class HaLog:
         self._acknowledgements.durable(position)
 
     def _schedule_expiry(self) -> None:
+        """Wake at the next deadline. It may be earlier than the one waited for: an entry waits for
+        slaves for seconds, and a later one for its fsync for some milliseconds."""
         deadline_ms = self._acknowledgements.next_deadline_ms
-        if self._expiry is None and deadline_ms is not None:
-            delay_ms = max(1, deadline_ms - _monotonic_ms())
-            self._expiry = self._loop.call_later(delay_ms / 1000, self._expire)
+        if deadline_ms is None or (self._expiry is not None and self._expires_ms <= deadline_ms):
+            return
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expires_ms = deadline_ms
+        delay_ms = max(1, deadline_ms - _monotonic_ms())
+        self._expiry = self._loop.call_later(delay_ms / 1000, self._expire)
 
     @stops_node
     def _expire(self) -> None:

@@ -15,7 +15,7 @@ from broker.ha.master_link import MasterLink
 from broker.ha.slaves import Slaves
 from chaos.sim.campaign.campaign import replay, run_seed
 from chaos.sim.campaign.seeds import make_run
-from chaos.sim.ha.log_book import Entry, LogBook, Message, Opened
+from chaos.sim.ha.log_book import Answer, Entry, LogBook, Message, Opened
 from chaos.sim.machine.violation import Violation
 from raft.messages import NodeId
 from raft.replicated_log import ProposalStatus as Status
@@ -23,7 +23,7 @@ from raft.replicated_log import ProposalStatus as Status
 MASTER, SLAVE = NodeId("n0"), NodeId("n1")
 
 
-@pytest.mark.parametrize("seed", [*range(1, 9), 536, 942])
+@pytest.mark.parametrize("seed", [*range(1, 9), 19, 30, 536, 942])
 def test_a_seed_passes(seed: int) -> None:
     failure, counts = run_seed(seed, None, kind="ha")
     assert failure is None, str(failure)
@@ -70,7 +70,7 @@ def one_slave_is_enough() -> Iterator[None]:
     [
         (page_cache_believed, 10, "H3"),
         (repeated_send_believed, 2, "H3"),
-        (silent_cut, 7, "liveness"),
+        (silent_cut, 29, "liveness"),
         (one_slave_is_enough, 3, "H3"),
     ],
 )
@@ -105,8 +105,28 @@ def opened(last: int, first: int = 1) -> Opened:
 
 
 def answer(log: LogBook, entry: Entry, status: Status, **values: object) -> None:
-    known = {"waited_ms": 0, "timeouts_ms": (50, 30), "is_on_disk": False}
-    log.on_answered(entry, status, **{**known, **values})  # type: ignore[arg-type]
+    known = {"waited_ms": 0, "disk_timeout_ms": 50, "slave_timeout_ms": 30}
+    log.on_answered(entry, Answer(status=status, **{**known, **values}))  # type: ignore[arg-type]
+
+
+def test_an_answer_comes_in_time() -> None:
+    log = book(slaves=True, disk=True)
+    (entry, *_) = filled(log)
+    log.on_applied(SLAVE, 1, 101)
+    answer(log, entry, Status.COMMITTED, waited_ms=52, is_on_disk=True)
+    answer(log, entry, Status.COMMITTED, waited_ms=900, was_paused=True)
+    with pytest.raises(Violation, match="52 is the most"):
+        answer(log, entry, Status.COMMITTED, waited_ms=53)
+
+
+def test_an_entry_without_messages_waits_for_no_slave() -> None:
+    log = book(slaves=True)
+    command = log.on_appended(1, 101, 10, ())
+    answer(log, command, Status.COMMITTED)
+    with pytest.raises(Violation, match="no slave is waited for"):
+        answer(log, command, Status.SLAVE_NOT_AVAILABLE)
+    with pytest.raises(Violation, match="after 30 ms"):
+        answer(log, command, Status.FLUSH_SLAVE_TIMEOUT, waited_ms=30)
 
 
 def test_a_log_is_found_as_it_was() -> None:
@@ -173,10 +193,10 @@ def test_a_slave_drops_what_it_had_only_where_it_says_so() -> None:
     log.on_opened(SLAVE, opened(3), ())
     with pytest.raises(Violation, match="nor cut its log"):
         log.on_opened(SLAVE, opened(1), ())
-    log.on_cut(SLAVE)
+    log.on_cut(SLAVE, 1)
     log.on_opened(SLAVE, opened(1), ())
     with pytest.raises(Violation, match="is the master"):
-        log.on_cut(MASTER)
+        log.on_cut(MASTER, 1)
 
 
 def test_logs_of_which_one_was_lost_whole_share_nothing() -> None:

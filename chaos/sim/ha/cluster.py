@@ -109,6 +109,7 @@ class HaCluster(SeedRun):
                 short_write_rate=options.short_write_rate,
                 garbage_rate=options.garbage_rate,
                 sync_us=(options.sync_us_min, options.sync_us_max),
+                turn_mix_rate=options.turn_mix_rate,
             )
             self.brokers.append(machine)
         self.desk = HaDesk(
@@ -225,8 +226,27 @@ class HaCluster(SeedRun):
         if not self._is_linked():
             raise Violation("liveness", f"a slave has lost its master: {self._states()}")
         desk.sending = False
+        for broker in self.brokers:
+            broker.mixes = False
         self._await("the logs do not become alike", SETTLE_MS, self._is_alike)
+        self._check_bytes()
         self._check_replicas()
+
+    def _check_bytes(self) -> None:
+        """Check that the nodes have the same bytes, from where all of them have any."""
+        begin = max(broker.begin for broker in self.brokers)
+        contents = []
+        for broker in self.brokers:
+            assert broker.process is not None
+            before = enter(broker.process)  # reading may open files
+            try:
+                contents.append((broker.name, broker.content(begin)))
+            finally:
+                leave(before)
+        first, *others = contents
+        for name, content in others:
+            if content != first[1]:
+                raise Violation("H6", f"{name} has other bytes than {first[0]} behind {begin}")
 
     def _heal(self, machines: Sequence[Machine]) -> None:
         self._site.tcp.calm(delay_us_max=5_000)

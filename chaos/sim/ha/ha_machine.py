@@ -22,16 +22,18 @@ from broker.process.server import Broker
 from chaos.sim.groups.broker_machine import BrokerMachine, MachineDisk, Witness
 from chaos.sim.groups.machine import Site
 from chaos.sim.groups.models.stored import value_of
-from chaos.sim.ha.log_book import Entry, LogBook, Message, Opened
+from chaos.sim.ha.log_book import Answer, Entry, LogBook, Message, Opened
+from chaos.sim.ha.turn_mix import TurnMix
 from chaos.sim.machine.violation import Violation
 from raft.messages import LogBase
-from raft.replicated_log import ProposalResult, Slot
+from raft.replicated_log import LogFullError, NotLeaderError, ProposalResult, Slot
 from raft.storage import write_fully
 from remoting.records.message import decode_record
 
 __all__ = ["HaMachine"]
 
 _FOLDER: Final = "ha/commitlog"
+_CHUNK_SIZE: Final = 1 << 16
 
 
 class HaDisk(MachineDisk):
@@ -84,6 +86,7 @@ class HaMachine(BrokerMachine):
         short_write_rate: float,
         garbage_rate: float,
         sync_us: tuple[int, int],
+        turn_mix_rate: float = 0.0,
     ) -> None:
         super().__init__(
             site,
@@ -96,6 +99,10 @@ class HaMachine(BrokerMachine):
         )
         self._book = book
         self._opened_log: CommitLog | None = None  # of this life
+        self._turn_mix_rate = turn_mix_rate
+        self._mix: TurnMix | None = None  # of this life
+        self._resumed_us = 0
+        self.mixes = True  # whether entries of others stand beside the broker's own
 
     # --- the log, from outside -----------------------------------------------------------------
 
@@ -121,6 +128,22 @@ class HaMachine(BrokerMachine):
                     return False
         return True
 
+    def content(self, begin: int) -> bytes:
+        """Return all bytes of the log from the position `begin` on, as its files have them."""
+        log, found = self._opened_log, []
+        assert log is not None
+        with self.disk.unwatched():
+            while chunk := log.read_chunk(begin, _CHUNK_SIZE):
+                found.append(chunk)
+                begin += len(chunk)
+        return b"".join(found)
+
+    @property
+    def begin(self) -> int:
+        """The position where the log begins."""
+        assert self._opened_log is not None
+        return self._opened_log.begin.position
+
     async def _run_once(self, broker: Broker) -> None:
         log = broker.log
         assert isinstance(log, HaLog)
@@ -132,6 +155,13 @@ class HaMachine(BrokerMachine):
                 self._book.on_starting(self.name)
             await start()
             self._note_opened(log)
+
+        self._mix = TurnMix(
+            broker.replica.state,
+            self.site.generator(f"turns/{self.name}/{self.incarnation}"),
+            rate=self._turn_mix_rate,
+            life=f"{self.name}.{self.incarnation}",
+        )
 
         def watched_propose(fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
             return self._proposed(propose, fill)
@@ -156,7 +186,7 @@ class HaMachine(BrokerMachine):
         def watched_truncate(place: LogBase) -> None:
             if place.position < log.end.position:
                 with self._judged():
-                    self._book.on_cut(self.name)
+                    self._book.on_cut(self.name, place.index)
             truncate(place)
 
         log.truncate = watched_truncate  # type: ignore[method-assign]
@@ -171,6 +201,27 @@ class HaMachine(BrokerMachine):
         propose: Callable[[Callable[[Slot], bytes]], asyncio.Future[ProposalResult]],
         fill: Callable[[Slot], bytes],
     ) -> asyncio.Future[ProposalResult]:
+        """Propose what the broker does, and now and then others beside it in the same turn."""
+        future, payload = self._propose_one(propose, fill)
+        mix = self._mix
+        if payload and mix is not None and self.mixes:
+            for count in mix.draw(decode_payload(payload).store_timestamp_ms):
+                try:
+                    _, beside = self._propose_one(propose, mix.fill(count))
+                except (LogFullError, NotLeaderError):
+                    break  # the broker's own has failed already, or its next will
+                if not beside:
+                    break
+                mix.stored(count)
+                self.counts["messages_beside" if count else "commands_beside"] += 1
+        return future
+
+    def _propose_one(
+        self,
+        propose: Callable[[Callable[[Slot], bytes]], asyncio.Future[ProposalResult]],
+        fill: Callable[[Slot], bytes],
+    ) -> tuple[asyncio.Future[ProposalResult], bytes]:
+        """Return the answer to come, and the payload; that is empty where its write has failed."""
         payload = b""
 
         def kept_fill(slot: Slot) -> bytes:
@@ -181,8 +232,8 @@ class HaMachine(BrokerMachine):
         future = propose(kept_fill)
         log = self._opened_log
         if future.done() or log is None:
-            return future  # its write has failed
-        begun_s = self.clock.monotonic()
+            return future, b""
+        begun_us = self.site.scheduler.now_us
         after = log.end
         with self._judged():
             entry = self._book.on_appended(
@@ -191,21 +242,32 @@ class HaMachine(BrokerMachine):
                 after.position,
                 _messages(payload, after.position - len(payload)),
             )
-            future.add_done_callback(lambda done: self._answered(entry, begun_s, done))
-        return future
+            future.add_done_callback(lambda done: self._answered(entry, begun_us, done))
+        return future, payload
 
     def _answered(
-        self, entry: Entry, begun_s: float, future: asyncio.Future[ProposalResult]
+        self, entry: Entry, begun_us: int, future: asyncio.Future[ProposalResult]
     ) -> None:
-        config = self.config
+        config, clock = self.config, self.clock
+        now_us = self.site.scheduler.now_us
+        local_s = clock.lasted_s(now_us - begun_us)
         with self._judged():
             self._book.on_answered(
                 entry,
-                future.result().status,
-                waited_ms=round((self.clock.monotonic() - begun_s) * 1000),
-                timeouts_ms=(config.sync_flush_timeout_ms, config.slave_timeout_ms),
-                is_on_disk=self.is_on_disk(entry.end),
+                Answer(
+                    status=future.result().status,
+                    waited_ms=round(local_s * 1000),
+                    was_paused=begun_us <= self._resumed_us,
+                    disk_timeout_ms=config.sync_flush_timeout_ms,
+                    slave_timeout_ms=config.slave_timeout_ms,
+                    lateness_ms=1 + self.site.timer_lateness_us_max // 1000,
+                    is_on_disk=self.is_on_disk(entry.end),
+                ),
             )
+
+    def resume(self) -> None:
+        self._resumed_us = self.site.scheduler.now_us
+        super().resume()
 
     # --- its disk ------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ What it holds, by the promises of the engines (docs/decisions/0028):
 - H2: a slave applies what the master appended, at its place, in order, and nothing else;
 - H3: an entry that is answered COMMITTED, or a message SEND_OK, is on the master's disk whatever
   happens (flush sync), and `in_sync_replicas` nodes have it (engine sync);
-- H4: a status that tells of a timeout comes when its time is over;
+- H4: a status that tells of a timeout comes when its time is over, and no answer comes later than
+  that; an entry without messages waits for no slave; what waits for nothing is answered at once;
 - H5: what a consumer reads stands, or stood, at that place of a master's log.
 
 It knows nothing of files, framing, marks, connections or snapshots.
@@ -26,7 +27,7 @@ from chaos.sim.machine.violation import Violation
 from raft.messages import Index, NodeId
 from raft.replicated_log import ProposalStatus
 
-__all__ = ["Entry", "LogBook", "Message", "Opened"]
+__all__ = ["Answer", "Entry", "LogBook", "Message", "Opened"]
 
 QueueKey: TypeAlias = tuple[str, int]
 
@@ -57,6 +58,21 @@ class Entry:
     had_by: set[NodeId] = field(default_factory=set)  # once, whatever became of it there
     on_disk: bool = False  # of the master, durably: shown when it was answered
     is_told: bool = False  # a client was told SEND_OK of a message in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a proposal was answered. `waited_ms`: by the master's clock; `was_paused`: its process
+    was, meanwhile; `lateness_ms`: of its timers; `is_on_disk`: whether no failure of power takes
+    the entry now."""
+
+    status: ProposalStatus
+    waited_ms: int
+    was_paused: bool = False
+    disk_timeout_ms: int
+    slave_timeout_ms: int
+    lateness_ms: int = 1
+    is_on_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,36 +150,41 @@ class LogBook:
             self._values_at.setdefault(at, set()).add(message.value)
         return entry
 
-    def on_answered(
-        self,
-        entry: Entry,
-        status: ProposalStatus,
-        *,
-        waited_ms: int,
-        timeouts_ms: tuple[int, int],
-        is_on_disk: bool,
-    ) -> None:
-        """The master has answered the proposal. `timeouts_ms`: for the disk, for slaves;
-        `is_on_disk`: whether no failure of power takes it now."""
-        entry.on_disk = entry.on_disk or is_on_disk
+    def on_answered(self, entry: Entry, answer: Answer) -> None:
+        """The master has answered the proposal."""
+        entry.on_disk = entry.on_disk or answer.is_on_disk
+        status, waited_ms = answer.status, answer.waited_ms
         what = f"entry {entry.index} is answered {status.value}"
+        waits_for_slaves = self._waits_for_slaves and bool(entry.messages)
         match status:
             case ProposalStatus.COMMITTED:
                 if self._waits_for_disk and not entry.on_disk:
                     raise Violation("H3", f"{what}, and a failure of power may take it")
-                if self._waits_for_slaves and entry.messages:
+                if waits_for_slaves:
                     self._require_copies(entry, what)
             case ProposalStatus.FLUSH_DISK_TIMEOUT:
-                if not self._waits_for_disk or waited_ms < timeouts_ms[0] - 1:
+                if not self._waits_for_disk or waited_ms < answer.disk_timeout_ms - 1:
                     raise Violation("H4", f"{what} after {waited_ms} ms")
             case ProposalStatus.FLUSH_SLAVE_TIMEOUT:
-                if not self._waits_for_slaves or waited_ms < timeouts_ms[1] - 1:
+                if not waits_for_slaves or waited_ms < answer.slave_timeout_ms - 1:
                     raise Violation("H4", f"{what} after {waited_ms} ms")
             case ProposalStatus.SLAVE_NOT_AVAILABLE:
-                if not self._waits_for_slaves:
+                if not waits_for_slaves:
                     raise Violation("H4", f"{what}, and no slave is waited for")
+                waits_for_slaves = False  # it is said at once
             case _:
                 return
+        self._require_in_time(answer, what, waits_for_slaves=waits_for_slaves)
+
+    def _require_in_time(self, answer: Answer, what: str, *, waits_for_slaves: bool) -> None:
+        waits = (
+            (self._waits_for_disk, answer.disk_timeout_ms),
+            (waits_for_slaves, answer.slave_timeout_ms),
+        )
+        longest_ms = max((time_ms for is_waited, time_ms in waits if is_waited), default=0)
+        allowed_ms = longest_ms + 2 * answer.lateness_ms if longest_ms else 0
+        if answer.waited_ms > allowed_ms and not answer.was_paused:
+            raise Violation("H4", f"{what} after {answer.waited_ms} ms, {allowed_ms} is the most")
 
     def _require_copies(self, entry: Entry, what: str) -> None:
         if len(entry.had_by) < self._in_sync_replicas:
@@ -209,11 +230,40 @@ class LogBook:
             known.is_cut = True
         known.claimed = index
 
-    def on_cut(self, node: NodeId) -> None:
-        """The node has said that it cuts its log."""
+    def on_cut(self, node: NodeId, last: Index) -> None:
+        """The node has said that it cuts its log behind entry `last`."""
         if node == self.master:
             raise Violation("H1", f"{node} is the master, and cuts its log")
-        self._node(node).is_cut = True
+        known = self._node(node)
+        known.is_cut = True
+        self._note_cut(known, last)
+
+    def _note_cut(self, known: _Node, last: Index) -> None:
+        """Count where the logs part, and how."""
+        common = 0
+        for chain, entry in zip(known.chains, self.entries, strict=False):
+            if chain is not None and chain != entry.chain:
+                break
+            common += 1
+        counts, dropped = self.counts, len(known.chains) - last
+        counts["slaves_cut"] += 1
+        counts["slaves_cut_below_the_parting"] += last < common
+        counts["slaves_cut_by_one" if dropped == 1 else "slaves_cut_by_more"] += 1
+        if common == len(self.entries):
+            counts["slaves_cut_ahead"] += 1
+            return
+        chain = known.at(common + 1)
+        if chain is None:
+            return  # nothing of it was applied here
+        theirs, ours = self.entries[common], self._ever[common + 1, chain]
+        begin = self.entries[common - 1].end if common else 0
+        is_last = common + 1 == len(known.chains)
+        counts["slaves_cut_at_the_last" if is_last else "slaves_cut_inside"] += 1
+        sizes = (theirs.end - begin, ours.end - begin)
+        name = "same" if sizes[0] == sizes[1] else "longer" if sizes[0] > sizes[1] else "shorter"
+        counts[f"slaves_cut_at_a_{name}_entry"] += 1
+        if len(self.entries) >= len(known.chains):
+            counts["slaves_cut_behind_the_master"] += 1
 
     def on_disk_failed(self, node: NodeId) -> None:
         """The node's disk lost power, or failed a fsync."""

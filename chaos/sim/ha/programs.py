@@ -123,7 +123,10 @@ class Sender:
             desk.judge(partial(desk.book.on_told, value, place, offset, is_ok=is_ok))
 
     def _body(self, value: str, rng: random.Random) -> bytes:
-        return f"{value} ".encode() + b"x" * int(rng.random() * self._desk.options.body_size_max)
+        options = self._desk.options
+        if options.is_of_one_size:
+            return f"{value} ".encode().ljust(options.body_size_max, b"x")
+        return f"{value} ".encode() + b"x" * int(rng.random() * options.body_size_max)
 
 
 class Consumer:

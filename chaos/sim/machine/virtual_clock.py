@@ -41,6 +41,10 @@ class VirtualClock:
     def monotonic(self) -> float:
         return self._offset_s + self._scheduler.now_us * self._rate / 1e6
 
+    def lasted_s(self, true_us: int) -> float:
+        """Return what this machine's clock shows of so much true time."""
+        return true_us * self._rate / 1e6
+
     def wall_ns(self) -> int:
         now_us = int(self._scheduler.now_us * self._rate)
         return (WALL_START_MS + self.wall_offset_ms) * 1_000_000 + now_us * 1_000

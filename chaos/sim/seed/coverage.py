@@ -21,6 +21,7 @@ RARE_COUNTERS: tuple[str, ...] = (
     "oneway_commits_lost",
     "stray_disks_started",
     "slaves_with_another_log",
+    "slaves_cut_below_the_parting",
 )
 """Counters that may stay 0 in a campaign."""
 
@@ -194,6 +195,18 @@ HA_COUNTERS: tuple[str, ...] = (
     "entries_lost_by_masters",
     "entries_dropped_by_slaves",
     "messages_lost_after_an_answer",
+    "slaves_cut",
+    "slaves_cut_by_one",
+    "slaves_cut_by_more",
+    "slaves_cut_ahead",
+    "slaves_cut_at_the_last",
+    "slaves_cut_inside",
+    "slaves_cut_at_a_same_entry",
+    "slaves_cut_at_a_longer_entry",
+    "slaves_cut_at_a_shorter_entry",
+    "slaves_cut_behind_the_master",
+    "commands_beside",
+    "messages_beside",
     "slaves_wiped",
     "slaves_given_a_copy",
     "slaves_with_another_log",

@@ -85,6 +85,10 @@ class HaOptions(SeedOptions):
     body_size_max: int
     again_rate: float
     """Share of sends without SEND_OK that are sent again with their UNIQ_KEY."""
+    turn_mix_rate: float
+    """Share of proposals beside which others stand in the same turn of the loop."""
+    is_of_one_size: bool
+    """Whether all bodies are of `body_size_max`, so that entries replace others of their size."""
     quiet_ms: int
     """How long the group is left alone at the end."""
 
@@ -137,6 +141,8 @@ def draw_ha_options(seed: int, node_count: int) -> HaOptions:
         body_size_max=rng.choice((20, 200, 1_500)),
         again_rate=rng.choice((0.3, 0.9)),
         quiet_ms=rng.choice((6_000, 6_000, 30_000)),
+        turn_mix_rate=rng.choice((0.0, 0.1, 0.4)),
+        is_of_one_size=rng.random() < 0.4,
     )
 
 
