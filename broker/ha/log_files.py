@@ -100,7 +100,11 @@ class LogFiles:
 
     def cut(self, position: int) -> int:
         """Make `position` the end: zeros behind it, no later files; durable. Return how many bytes
-        were cut off its file. Raises OSError, and CorruptLogError where that is too large."""
+        were cut off its file. Raises OSError, and CorruptLogError where that is too large.
+
+        A file that nothing is left of goes, too: the fsync may have failed that was to make its
+        blocks and size durable, and none after it would notice. It is made anew when it is needed.
+        """
         self.end_last()
         begin = self.begin_of(position)
         self.remove([one for one in reversed(self.begins()) if one > begin])
@@ -111,6 +115,9 @@ class LogFiles:
             self.check(begin)
         offset = position - begin
         used_size = _used_size(file, offset)
+        if offset == 0:
+            self.remove([begin])
+            return used_size
         if used_size or file.size() < self.size:
             file.truncate(offset)
             file.allocate(self.size)

@@ -43,6 +43,16 @@ def test_every_crash_of_a_script_is_survived(script, tmp_path: Path) -> None:
     assert set(done.kinds) == {"kill", "failed", "none", "all", "prefix", "scatter"}
 
 
+def test_every_fsync_that_fails_is_survived(tmp_path: Path) -> None:
+    """Those few images all live on: what the fsync of a file that was just made did not make
+    durable shows when that file ends."""
+    done = explore(
+        BY_NAME["a master"], tmp_path, how=("failed fsync",), how_again=HOW_FEW, is_ha=True
+    )
+    assert not done.findings, done.findings[0]
+    assert done.kinds["failed"] > 5
+
+
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_every_crash_of_a_drawn_script_is_survived(seed: int, tmp_path: Path) -> None:
     script = drawn_ha_script(seed)
