@@ -5,7 +5,8 @@ Place in the data path: `drills` has it run in turn with the others, which would
 a message more in the queue, an offset, a topic.
 
 Source: RocketMQ SendMessageProcessor, PullMessageProcessor, PopMessageProcessor,
-ConsumerManageProcessor, MessageDecoder; docs/DIVERGENCE.md.
+AckMessageProcessor, ChangeInvisibleTimeProcessor, ConsumerManageProcessor, MessageDecoder;
+docs/DIVERGENCE.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _NO_PERMISSION: Final = "16"
 _NO_TOPIC: Final = "17"
 _BAD_EXPRESSION: Final = "23"
 _BAD_PARAMETER: Final = "29"
+_NO_MESSAGE: Final = "208"
+_FAR: Final = 1 << 40  # beyond all offsets
 _SEPARATOR: Final = ("\x01", "\x02")
 _PREPARED: Final = 4  # of a send's sysFlag
 
@@ -75,6 +78,7 @@ class RefusalDrill:
                     {PropertyName.TIMER_DELIVER_MS: "noon"},
                 ),
                 ("prepared by its flag alone", _ILLEGAL, {"f": str(_PREPARED)}, {}),
+                ("under too long a key", _ILLEGAL, {}, {PropertyName.UNIQ_KEY: "k" * 4_000}),
             )
         )
         await self.drill.ask(
@@ -97,6 +101,7 @@ class RefusalDrill:
             "subVersion": 0,
         }
         pop = group | {"maxMsgNums": 1, "invisibleTime": 1_000, "pollTime": 0, "initMode": 0}
+        held = group | {"extraInfo": "no handle", "offset": 0, "invisibleTime": 1_000}
         elsewhere: dict[str, object] = {"topic": NO_TOPIC}
         too_far: dict[str, object] = {"queueId": 4_711}
         requests: tuple[tuple[RequestCode, dict[str, object], str], ...] = (
@@ -118,6 +123,19 @@ class RefusalDrill:
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 group | {"commitOffset": 0, **elsewhere},
                 _NO_TOPIC,
+            ),
+            (RequestCode.POP_MESSAGE, pop | {"consumerGroup": "no group!"}, _BAD_PARAMETER),
+            (RequestCode.ACK_MESSAGE, held | elsewhere, _NO_TOPIC),
+            (RequestCode.ACK_MESSAGE, held | too_far, _ILLEGAL),
+            (RequestCode.ACK_MESSAGE, held | {"offset": _FAR}, _NO_MESSAGE),
+            (RequestCode.ACK_MESSAGE, held, _BAD_PARAMETER),
+            (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, held | too_far, _ILLEGAL),
+            (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, held | {"offset": _FAR}, _NO_MESSAGE),
+            (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, held, _BAD_PARAMETER),
+            (
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                {"offset": 0, "group": "no group!", "delayLevel": 0},
+                _BAD_PARAMETER,
             ),
         )
         code, fields, expected = self.drill.rng.choice(requests)

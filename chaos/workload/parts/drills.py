@@ -40,6 +40,7 @@ from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
 from chaos.workload.parts.drill_brought import draw_brought
+from chaos.workload.parts.drill_copies import CopyDrill
 from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_kinds import (
     BESIDE,
@@ -67,10 +68,7 @@ from chaos.workload.parts.drill_queues import (
 from chaos.workload.parts.drill_refusals import RefusalDrill
 from chaos.workload.parts.drill_sends import SendDrill
 from chaos.workload.parts.drill_stretches import StretchDrill
-from chaos.workload.parts.drill_subscriptions import (
-    HeldSubscriptionDrill,
-    SubscriptionDrill,
-)
+from chaos.workload.parts.drill_subscriptions import HeldSubscriptionDrill, SubscriptionDrill
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.connection.send_codec import prepare_message
@@ -378,6 +376,7 @@ class _Runner:
             "send": SendDrill,
             "properties": PropertyDrill,
             "half": HalfDrill,
+            "copy": CopyDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------
