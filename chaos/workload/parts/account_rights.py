@@ -5,7 +5,7 @@ Place in the data path: `accounts` draws one for each right behind a change; wha
 is in the model (`chaos.workload.parts.account_model`).
 
 Invariants: none stores a message, and none changes what another part sees; a request that is
-allowed may find nothing.
+allowed may find nothing, or be refused for what it asks.
 
 Source: RocketMQ PlainAccessResource.parse, DefaultAuthorizationContextBuilder: of a group and a
 topic whoever pulls, peeks or has offsets; of a topic whoever looks for a message, of a group who
@@ -67,6 +67,8 @@ def requests_of(right: Right, position: int | None) -> Sequence[RemotingCommand]
                 _command(_C.PEEK_MESSAGE, **queue, **group, maxMsgNums=1),
                 _command(_C.NOTIFICATION, **queue, **group, pollTime=0, bornTime=0),
                 _command(_C.QUERY_CONSUMER_OFFSET, **queue, **group),
+                # No offset is below zero: who may commit is told so.
+                _command(_C.UPDATE_CONSUMER_OFFSET, **queue, **group, commitOffset=-7),
             )
         case Right.JOIN:
             lock = {

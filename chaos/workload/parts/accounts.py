@@ -62,7 +62,10 @@ FILTERED_SHARE: Final = 0.5  # of the questions for all users have an end of the
 ASKED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
-_TRIED: Final = PULL_ANSWERS | {ResponseCode.QUERY_NOT_FOUND.value}
+_TRIED: Final = PULL_ANSWERS | {
+    ResponseCode.QUERY_NOT_FOUND.value,
+    ResponseCode.INVALID_PARAMETER.value,
+}
 _REFUSED: Final = ResponseCode.NO_PERMISSION.value
 _FILTERS: Final = {"user": "filter", "acl": "subjectFilter"}
 _LISTS: Final = {"user": RequestCode.AUTH_LIST_USER, "acl": RequestCode.AUTH_LIST_ACL}

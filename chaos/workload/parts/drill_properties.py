@@ -1,5 +1,5 @@
 """Drills of properties: messages whose block of properties is written as any client may write it,
-and read back as RocketMQ reads it.
+and whose body is compressed as any client compresses it, read back as RocketMQ reads them.
 
 Place in the data path: `drills` makes one with each new topic of one queue. Blocks end with a
 separator or without, hold names twice, empty values and entries that are none, the system's names
@@ -18,9 +18,13 @@ Source: RocketMQ MessageDecoder.string2messageProperties, SendMessageProcessor.
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import lz4.frame
+import zstandard
 
 from chaos.workload.messages import PROPERTY_VALUE, tag_of, wall_ms
 from chaos.workload.parts.drill import (
@@ -34,9 +38,12 @@ from chaos.workload.parts.drill import (
 from chaos.workload.parts.drill_sends import LONG_NAMES
 from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, create_topic_command
 from client.message import Message
+from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
-from remoting.records.message import BatchItem, encode_batch_body
+from remoting.records import sys_flag as flags
+from remoting.records.body_compression import decompress_body
+from remoting.records.message import BatchItem, MessageRecord, encode_batch_body
 from remoting.records.property_names import PropertyName
 
 __all__ = ["PropertyDrill", "block_of", "parsed"]
@@ -44,6 +51,8 @@ __all__ = ["PropertyDrill", "block_of", "parsed"]
 LISTED_SHARE: Final = 0.6
 SENDS: Final = (6, 10)
 BATCH_MAX: Final = 3
+COMPRESSED_SHARE: Final = 0.4
+LONG_SHARE: Final = 0.5  # of those that wait, behind one that waits for hours
 HELD_MS: Final = 1_800  # what is due in a second or less has come by then, in calm times
 DIALECT_SHARE: Final = 0.5  # of the blocks end without a separator, as those of clients of 4.9
 NOISE_SHARE: Final = 0.35
@@ -73,13 +82,21 @@ _THEIRS: Final = frozenset(
     }
 )
 _WAITS: Final = ((PropertyName.DELAY, "1"), (PropertyName.TIMER_DELAY_MS, "150"))
+_LONG_LEVELS: Final = ("18", "19", "40", "1000000")  # levels above the last one count as that
 _WITH_SUBSCRIPTION: Final = 4  # bits of a pull's sysFlag
 _HELD: Final = 2
 _PREPARED: Final = 4  # of a message's sysFlag
+_COMPRESSIONS: Final = (  # clients before 5.0 name none, and mean zlib
+    0,
+    flags.COMPRESSION_LZ4,
+    flags.COMPRESSION_ZSTD,
+    flags.COMPRESSION_ZLIB,
+)
 _COMMIT: Final = 8
 _SEPARATOR: Final = "\x02"
 _OTHER: Final = "other"  # a value that is replaced by a later one
 _NOT_YET: Final = "19 "
+_BODY: Final = b"properties"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +197,11 @@ class PropertyDrill:
     # Sends ---------------------------------------------------------------------------------------
 
     async def _send_one(self) -> None:
-        block, body = self._make(), b"properties"
-        fields, code = self._fields(block), RequestCode.SEND_MESSAGE_V2
+        block, body, flag = self._make(), _BODY, 0
+        if not self._is_listed and self._rng.random() < COMPRESSED_SHARE:
+            kind = self._rng.choice(_COMPRESSIONS)
+            body, flag = _compressed(body, kind), kind | flags.COMPRESSED
+        fields, code = self._fields(block, flag), RequestCode.SEND_MESSAGE_V2
         if self._rng.random() < 0.4:
             fields = {LONG_NAMES[name]: value for name, value in fields.items()}
             code = RequestCode.SEND_MESSAGE
@@ -189,7 +209,7 @@ class PropertyDrill:
 
     async def _send_batch(self) -> None:
         blocks = [self._make() for _ in range(self._rng.randint(1, BATCH_MAX))]
-        body = encode_batch_body(BatchItem(b"properties", block.encode(), 0) for block in blocks)
+        body = encode_batch_body(BatchItem(_BODY, block.encode(), 0) for block in blocks)
         fields = self._fields("") | {"m": "true"}
         code = RequestCode.SEND_BATCH_MESSAGE
         begin = len(self._stored)
@@ -199,7 +219,7 @@ class PropertyDrill:
     async def _send(self, blocks: Sequence[str], command: RemotingCommand) -> None:
         what = f"place of {len(blocks)} messages in {self._topic}"
         if self._is_listed:
-            messages = [self._message(block, b"properties") for block in blocks]
+            messages = [self._message(block, _BODY) for block in blocks]
             answer = await self.drill.send(messages, command, queue_id=0)
             self.drill.record(what, expected=self._next(), answered=_show_place(answer))
         else:
@@ -239,7 +259,7 @@ class PropertyDrill:
             f"send the half {uniq_key} of {self._topic}",
             RequestCode.SEND_MESSAGE_V2,
             self._fields(block, _PREPARED),
-            body=b"properties",
+            body=_BODY,
             expected=f"0 {uniq_key}",
             show=lambda answer: f"{answer.code} {answer.ext_fields.get('transactionId')}",
             changes=True,
@@ -263,21 +283,11 @@ class PropertyDrill:
         self._add([block])
 
     async def _send_delayed(self) -> None:
-        """Send a message that waits, and read it once it is due. Raises Unsure."""
-        wait = self._rng.choice(_WAITS)
-        block = self._make(is_named=True)
-        block += f"{'' if block.endswith(_SEPARATOR) else _SEPARATOR}{wait[0]}\x01{wait[1]}"
-        command = RemotingCommand(
-            code=RequestCode.SEND_MESSAGE_V2, ext_fields=self._fields(block), body=b"properties"
-        )
-        await self.drill.ask(
-            f"send a message that waits to {self._topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            body=command.body,
-            expected="0",
-            changes=True,
-        )
+        """Send a message that waits, perhaps behind one that waits for hours, and read it once it
+        is due: the other one does not come before it. Raises Unsure."""
+        if self._rng.random() < LONG_SHARE:
+            await self._send_waiting((PropertyName.DELAY, self._rng.choice(_LONG_LEVELS)))
+        block = await self._send_waiting(self._rng.choice(_WAITS))
         at = len(self._stored)
         self._add([block])
         expected = f"0 {self._shown(at)}"
@@ -296,6 +306,20 @@ class PropertyDrill:
         )
         if answer is None or answer.code != 0:
             raise Unsure
+
+    async def _send_waiting(self, wait: tuple[str, str]) -> str:
+        """Send a message that waits; return its block."""
+        block = self._make(is_named=True)
+        block += f"{'' if block.endswith(_SEPARATOR) else _SEPARATOR}{wait[0]}\x01{wait[1]}"
+        await self.drill.ask(
+            f"send a message with {wait[0]} {wait[1]} to {self._topic}",
+            RequestCode.SEND_MESSAGE_V2,
+            self._fields(block),
+            body=_BODY,
+            expected="0",
+            changes=True,
+        )
+        return block
 
     # Questions -----------------------------------------------------------------------------------
 
@@ -318,7 +342,10 @@ class PropertyDrill:
 
     def _show_records(self, answer: RemotingCommand) -> str:
         records = records_of(answer)
-        shown = [self._show(each.queue_offset, each.property_map()) for each in records]
+        shown = [
+            self._show(each.queue_offset, each.property_map()) + _shown_body(each)
+            for each in records
+        ]
         return f"{answer.code} {'; '.join(shown)}"
 
     def _show(self, offset: int, properties: Mapping[str, str]) -> str:
@@ -395,6 +422,26 @@ class PropertyDrill:
             "subscription": expression,
             "expressionType": kind,
         }
+
+
+def _compressed(body: bytes, kind: int) -> bytes:
+    """Compress a body as a type of the system flag says."""
+    match kind:
+        case flags.COMPRESSION_LZ4:
+            return bytes(lz4.frame.compress(body))
+        case flags.COMPRESSION_ZSTD:
+            return zstandard.ZstdCompressor().compress(body)
+        case _:
+            return zlib.compress(body)
+
+
+def _shown_body(record: MessageRecord) -> str:
+    """Show a body, as a consumer decompresses it, where it is another than was sent."""
+    try:
+        body = decompress_body(record.body, record.sys_flag)
+    except RecordError as error:
+        return f" {error}"
+    return "" if body == _BODY else f" {body!r}"
 
 
 def block_of(
