@@ -1,10 +1,12 @@
-"""Producers that use a message again, and whose sends fail in the middle of others.
+"""Producers that use a message again, whose sends fail in the middle of others, and whose
+connections are closed right behind sends that nobody awaits.
 
 Place in the data path: `client.produce.producer`, with its defaults but for how many sends may be
 in progress; what was stored is read back by a reader.
 
 Invariants: a Message is the application's: whatever was sent of it, its body, keys and properties
 are what they were; each send of it stores that body. A send that fails gives its place to the next.
+What was sent before its connection is closed is sent.
 
 Source: docs/CLIENT.md; RocketMQ DefaultMQProducerImpl (prevBody is put back after a send).
 """
@@ -25,6 +27,7 @@ TIMES: Final = 3
 SIZES: Final = (10, 3_000, 9_000)  # of bodies; from 4 KiB on they are compressed
 IN_FLIGHT: Final = 2
 FAILURES: Final = 5
+ONEWAYS: Final = 3
 LATE_S: Final = 5.0
 
 
@@ -36,11 +39,12 @@ class BusySenders:
 
     async def run(self) -> None:
         """Send messages again and again, and behind sends that fail. Raises ClientError."""
-        queues = await self._bench.make_topic(len(SIZES) + 1)
+        queues = await self._bench.make_topic(len(SIZES) + 2)
         async with self._bench.producer(in_flight_max=IN_FLIGHT) as producer:
             for queue, size in zip(queues, SIZES, strict=False):
                 await self._send_again(producer, queue, size)
-            await self._send_behind_failures(producer, queues[-1])
+            await self._send_behind_failures(producer, queues[-2])
+        await self._close_behind_sends(queues[-1])
 
     async def _send_again(self, producer: Producer, queue: MessageQueue, size: int) -> None:
         bench = self._bench
@@ -83,4 +87,23 @@ class BusySenders:
             f"a send behind {FAILURES} that failed, where {IN_FLIGHT} may be in progress",
             expected=(FAILURES, "stored at 0"),
             answered=(failed, answered),
+        )
+
+    async def _close_behind_sends(self, queue: MessageQueue) -> None:
+        """Send without an answer, and close in the same turn of the loop."""
+        bench = self._bench
+        async with bench.producer() as producer:
+            await producer.send(bench.message(), queue=queue)  # it is connected from here on
+            for _ in range(ONEWAYS):
+                await producer.send_oneway(bench.message(), queue=queue)
+            await producer.instance.rpc.close()
+
+        async def stored() -> int:
+            return await bench.reader.max_offset(queue)
+
+        await bench.comes(
+            f"messages of a queue, whose sender closed its connection behind {ONEWAYS}",
+            stored,
+            expected=1 + ONEWAYS,
+            within_s=LATE_S,
         )

@@ -34,7 +34,9 @@ from chaos.workload.parts.app_progress import FailedCommits
 from chaos.workload.parts.app_refusals import RefusedMessages
 from chaos.workload.parts.app_room import HeldMessages
 from chaos.workload.parts.app_senders import BusySenders
+from chaos.workload.parts.app_sent_on import SentOn
 from chaos.workload.parts.app_servers import ToldNameServers
+from chaos.workload.parts.app_starts import StartedGroups
 from chaos.workload.parts.app_statuses import UnsafeSends
 from chaos.workload.parts.app_suspended import SuspendedMember
 from chaos.workload.parts.app_taken import TakenQueues
@@ -50,7 +52,7 @@ DRILLS: Final = (
     *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
-    *("servers", "statuses", "waits"),
+    *("servers", "statuses", "waits", "sent-on", "starts"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -98,6 +100,8 @@ class ApplicationsPart:
                 "progress": lambda bench: FailedCommits(bench).run(),
                 "room": lambda bench: HeldMessages(bench).run(),
                 "taken": lambda bench: TakenQueues(bench).run(),
+                "sent-on": lambda bench: SentOn(bench).run(),
+                "starts": lambda bench: StartedGroups(bench).run(),
                 "servers": lambda bench: ToldNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
