@@ -26,6 +26,7 @@ from chaos.workload.messages import tag_of
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.part import PartKit, WorkloadPart
+from chaos.workload.parts.sql_readers import KINDS
 from chaos.worlds.world import World
 from client.consume.local_offsets import LocalOffsets
 from client.consume.process_queue import ProcessQueue
@@ -280,7 +281,7 @@ async def test_groups_are_given_the_tags_that_they_want(tmp_path: Path) -> None:
     for row in kinds["send"]:
         for message in row["messages"]:
             value = message["value"]
-            by_kind = f"K{int(value.rpartition('-')[2]) % 10}"
+            by_kind = f"K{int(value.rpartition('-')[2]) % len(KINDS)}"
             is_sql = row["client_group"] == "filters-sql-producers"
             tags[value] = by_kind if is_sql else tag_of(value)
     sent = _values([row for row in kinds["send"] if row["type"] == "ok"])

@@ -35,13 +35,13 @@ from client.errors import ClientError
 from client.message import MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 
-__all__ = ["OTHER_TAGS", "SqlReaders"]
+__all__ = ["KINDS", "OTHER_TAGS", "SqlReaders"]
 
 TIMEOUT_MS: Final = 4_000
 COUNT_MAX: Final = 32
 ROUND_PAUSE_S: Final = 1.0
 OTHER_TAGS: Final = ("T0", "T1", "T2", "T3")  # of messages without any of the properties
-_KINDS: Final[Sequence[Mapping[str, str]]] = (
+KINDS: Final[Sequence[Mapping[str, str]]] = (
     {"p": "a", "n": "7"},
     {"p": "b", "n": "-3"},
     {"p": "c", "n": "7.5"},
@@ -60,7 +60,7 @@ _KINDS: Final[Sequence[Mapping[str, str]]] = (
     {"n": "8", "m": "8.0", "k": "9"},
     {"m": "8", "k": "70"},
 )
-_BY_TAG: Final = {f"K{number}": kind for number, kind in enumerate(_KINDS)}
+_BY_TAG: Final = {f"K{number}": kind for number, kind in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
