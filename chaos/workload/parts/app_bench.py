@@ -50,12 +50,17 @@ from client.produce.transaction_producer import (
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["GROUP", "IN_FAULTS", "Bench", "ClusterAdmin"]
+__all__ = ["GROUP", "IN_FAULTS", "SENT_ONCE", "Bench", "ClusterAdmin"]
 
 GROUP: Final = "applications-asked"
 POLL_S: Final = 0.05
 TIMEOUT_MS: Final = 3_000
 SEND_MS: Final = 10_000  # of an attempt, too
+SENT_ONCE: Final[Mapping[str, Any]] = MappingProxyType(
+    {"timeout_ms": SEND_MS, "retry": RetryPolicy(attempt_timeout_ms=SEND_MS)}
+)
+"""Settings of a client that sends a message, or sends it back, once only, however slow a machine:
+brokers store what is sent again to a topic of the system's, or back, a second time."""
 IN_FAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {"timeout_ms": TIMEOUT_MS, "retry": RetryPolicy()}
 )
@@ -124,10 +129,8 @@ class Bench:
         return ClusterAdmin(self.kit, self.slot, settings)
 
     def producer_settings(self, **settings: Any) -> ProducerSettings:
-        """Return the settings of a producer that does not send again because a machine is slow:
-        brokers store what is sent again to a topic of the system's a second time."""
-        common = {"timeout_ms": SEND_MS, "retry": RetryPolicy(attempt_timeout_ms=SEND_MS)}
-        return ProducerSettings(**{**common, "instance": self.own(), **settings})
+        """Return the settings of a producer that does not send again because a machine is slow."""
+        return ProducerSettings(**{**SENT_ONCE, "instance": self.own(), **settings})
 
     def producer(self, **settings: Any) -> Producer:
         return Producer(

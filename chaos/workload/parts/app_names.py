@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from chaos.workload.namespaces import wire_name
-from chaos.workload.parts.app_bench import TIMEOUT_MS, Bench
+from chaos.workload.parts.app_bench import SENT_ONCE, TIMEOUT_MS, Bench
 from chaos.workload.parts.drill import UNLISTED
 from client.administer.admin import Admin, AdminSettings
 from client.consume.listener import ConsumeStatus
@@ -76,6 +76,7 @@ class NamesOfOthers:
                 group=self._push,
                 instance=bench.own(self._space),
                 retry_delay_level=1,
+                **SENT_ONCE,
                 **settings,
             )
             polling = bench.poller(self._poll, instance=bench.own(self._space), **settings)

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos.workload.parts.app_bench import Bench
+from chaos.workload.parts.app_bench import SENT_ONCE, Bench
 from client.consume.listener import ConsumeStatus
 from client.consume.push_consumer import PushConsumer
 from client.errors import NoRouteError
@@ -154,7 +154,7 @@ class RefusedMessages:
         return self._bench.message(tags=name, keys=(f"key-{name}",), properties={PROPERTY: name})
 
     def _consumer(self, name: str, listener: Any, **settings: Any) -> PushConsumer:
-        common = {"suspend_ms": 1_000}
+        common = {"suspend_ms": 1_000, **SENT_ONCE}
         consumer = self._bench.consumer(listener, group=self._group(name), **{**common, **settings})
         consumer.subscribe(self._bench.topic, name)
         return consumer

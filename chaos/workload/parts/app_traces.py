@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.workload.parts.app_bench import Bench
+from chaos.workload.parts.app_bench import SENT_ONCE, Bench
 from chaos.workload.parts.drill import UNLISTED
 from chaos.workload.parts.trace_records import Trace, traces_of
 from client.consume.listener import ConsumeStatus
@@ -163,7 +163,12 @@ class FullTraces:
             return ConsumeStatus.RECONSUME_LATER if code else ConsumeStatus.CONSUME_SUCCESS
 
         consumer = bench.consumer(
-            listen, group=group, trace=self._settings(), retry_delay_level=1, suspend_ms=1_000
+            listen,
+            group=group,
+            trace=self._settings(),
+            retry_delay_level=1,
+            suspend_ms=1_000,
+            **SENT_ONCE,
         )
         consumer.subscribe(bench.topic, " || ".join(CODES))
         async with consumer, bench.producer() as producer:
