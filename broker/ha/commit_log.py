@@ -30,6 +30,7 @@ from broker.ha.framing import (
     BLANK_SIZE_MIN,
     HEAD_OVERHEAD,
     MAGIC_BLANK,
+    SLOT_AHEAD,
     TERM,
     CutShortError,
     Framed,
@@ -190,10 +191,11 @@ class CommitLog:
         write_fully(self._writable(), data, self.raw_end - begin)
         self.raw_end += len(data)
 
-    def take(self) -> Standing | None:
-        """Return the next whole entry of what was received; None where there is none yet.
+    def take(self, *, named: bool = False) -> Standing | None:
+        """Return the next whole entry of what was received; None where there is none yet. With
+        `named` it has to name the chain before it, as a RocketMQ master's record does not.
 
-        Raises FramingError where the bytes are no entry: this log and the master's differ.
+        Raises FramingError where the bytes are no such entry: this log and the master's differ.
         """
         while self.raw_end > self.end.position:
             before = self.end
@@ -202,6 +204,8 @@ class CommitLog:
             except CutShortError:
                 return None
             if framed.payload is not None:
+                if named and framed.position != before.position + SLOT_AHEAD:
+                    raise FramingError(f"the record at {before.position} names no chain")
                 self.end, self._previous = _behind(before, framed), before
                 return Standing(before, self.end, framed.payload, framed.position)
             if self.raw_end - before.position < framed.size:

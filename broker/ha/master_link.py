@@ -7,11 +7,14 @@ RocketMQ's protocol names a position and nothing of what stands before it. So a 
 own last entry again, and compares: the chain in it says that all before is the same. Where it
 differs, the slave goes back file by file, finds where the two logs part, cuts its own there, and
 raises StateDivergedError: its state holds what the master has not. The same happens where the
-master ends before the slave does. (A RocketMQ slave notices neither, if the lengths agree.)
+master ends before the slave does. (A RocketMQ slave notices neither, if the lengths agree.) Where
+retention has let the master's log begin exactly at this one's end, the last entry is gone there:
+the slave asks for what follows its end, and the chain in the first entry is compared.
 
-Invariants: a byte is written only behind bytes that were found equal on this connection; nothing is
-cut but what differs from the master's log, or lies behind its end; each cut is logged as an error;
-a log that has nothing in common with the master's is never cut.
+Invariants: an entry is taken only behind bytes that were found equal on this connection, or where
+it names the chain that this log has; nothing is cut but what differs from the master's log, or lies
+behind its end; each cut is logged as an error; a log that has nothing in common with the master's
+is never cut.
 
 Source: RocketMQ DefaultHAClient.
 """
@@ -68,6 +71,8 @@ class MasterLink:
         self._begin: LogBase = log.end  # where the comparison began: a place of this log
         self._idle_heartbeats = 0
         self._steps_back = 0  # files that the next comparison begins before the last entry's
+        self._begins_at_end = False  # the next comparison: what the master has begins there
+        self._compares_by_chain = False  # until the first entry behind this log's end is taken
         self._has_room = True
         self._told = ""  # the last warning, which is not repeated at every attempt
 
@@ -108,7 +113,8 @@ class MasterLink:
         log = self._log
         if log.raw_end > log.end.position:
             log.truncate(log.end)  # part of an entry whose rest the master sends again
-        self._begin = self._comparison_begin()
+        self._compares_by_chain, self._begins_at_end = self._begins_at_end, False
+        self._begin = log.end if self._compares_by_chain else self._comparison_begin()
         self._compared = self._begin.position
         self._idle_heartbeats = 0
         self._report(writer, self._compared)
@@ -192,11 +198,14 @@ class MasterLink:
         self._compared = self._log.raw_end
         whole: list[Standing] = []
         try:
-            while (standing := self._log.take()) is not None:
+            while (standing := self._log.take(named=self._compares_by_chain)) is not None:
+                self._compares_by_chain = False
                 whole.append(standing)
-        except FramingError:  # what came before bytes that are no entry counts
+        except FramingError as error:  # what came before bytes that are no entry counts
             if whole:
                 self._on_received(whole)
+            if self._compares_by_chain:
+                raise self._nothing_in_common() from error
             raise
         if whole:
             self._on_received(whole)
@@ -213,6 +222,9 @@ class MasterLink:
     async def _master_is_elsewhere(self, position: int) -> None:
         """The master's heartbeat names another position than the one asked for."""
         log = self._log
+        if position == log.end.position > self._compared:
+            self._begins_at_end = True
+            return
         if position > self._compared:
             _log.error(
                 "the master's log begins at %d, and this one ends at %d: copy the master's store",

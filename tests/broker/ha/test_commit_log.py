@@ -265,6 +265,17 @@ def test_bytes_of_another_log_are_refused() -> None:
         target.take()
 
 
+def test_a_record_without_a_chain_is_taken_where_none_is_needed() -> None:
+    log = open_log(ForgetfulDisk(random.Random(1)))
+    log.receive(record("T", 0, 0, b"theirs"))
+    with pytest.raises(FramingError, match="names no chain"):
+        log.take(named=True)
+    assert log.end.index == 0
+    assert log.take() is not None
+    log.receive(encode_entry(payload_at(log.end.position, [b"ours"]), log.end)[0][0])
+    assert log.take(named=True) is None, "the rest of it is on its way"
+
+
 @pytest.mark.parametrize("by_master", [True, False])
 def test_nothing_is_claimed_once_an_fsync_has_failed(by_master: bool) -> None:
     """Whoever syncs next succeeds: what the failed one was for may be on no disk."""

@@ -407,6 +407,62 @@ async def test_a_slave_of_a_shortened_log_needs_a_copy(
     await nodes.stop("n0")
 
 
+async def grow_beyond(log: HaLog, position: int) -> None:
+    """Write until retention has taken the log up to `position`."""
+    while log.status().begin_position < position:
+        await write(log, 50, 2_000)
+        await log.retain_from(position)
+    assert log.status().begin_position == position
+
+
+async def end_file(nodes: Pair, name: str = "n1") -> int:
+    """End the master's file; return where the slave's log ends when it has followed."""
+    store, slaves = nodes.logs["n0"]._store, nodes.logs["n0"]._slaves
+    assert store is not None
+    assert slaves is not None
+    store.log.roll()
+    slaves.appended()
+    end = store.log.end.position
+    follower = nodes.logs[name]
+    await until(lambda: follower.retention_bounds().end_position == end, "the slave has the file")
+    return end
+
+
+async def test_a_slave_goes_on_where_its_masters_log_begins(tmp_path: Path) -> None:
+    """Its last entry, by which it compares, is gone there."""
+    async with pair(tmp_path, snapshot_interval_size_bytes=FILE_SIZE) as nodes:
+        await write(nodes.logs["n0"], 30)
+        end = await end_file(nodes)
+        await nodes.stop("n1")
+        await grow_beyond(nodes.logs["n0"], end)
+        await nodes.start("n1")
+        await nodes.alike("n1")
+
+
+async def test_a_slave_follows_no_strange_log_that_begins_at_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither cut nor overwritten: the chain in the first entry is not its own."""
+    ends = []
+    for root, counts in (("one", [30]), ("other", [10, 10, 10])):
+        async with pair(tmp_path / root, snapshot_interval_size_bytes=FILE_SIZE) as nodes:
+            for count in counts:
+                await write(nodes.logs["n0"], count)
+            ends.append(await end_file(nodes))
+            await nodes.stop("n1")
+            await grow_beyond(nodes.logs["n0"], ends[-1])
+    assert ends[0] == ends[1]
+    shutil.rmtree(tmp_path / "one" / "n0")
+    shutil.move(tmp_path / "other" / "n0", tmp_path / "one" / "n0")
+    async with pair(tmp_path / "one", snapshot_interval_size_bytes=FILE_SIZE) as nodes:
+        await until(
+            lambda: caplog.text.count("nothing in common") > 1, "it says so, again and again"
+        )
+        bounds = nodes.logs["n1"].retention_bounds()
+        assert (bounds.begin_position, bounds.end_position) == (0, ends[0])
+        assert nodes.logs["n1"].status().last_index == 30
+
+
 async def test_any_life_of_a_pair_ends_alike(tmp_path: Path) -> None:
     """Writes, stops and cut links at random; what a slave has is always the master's beginning."""
     rng = random.Random(7)
