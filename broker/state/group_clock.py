@@ -125,7 +125,7 @@ class GroupClock:
         monotonic_ms: int,
         is_leader: bool,
     ) -> None:
-        """Take the answer of another replica to a request sent at `asked_ms`."""
+        """Take the answer of another replica to a request sent at `queried_ms`."""
         if monotonic_ms - queried_ms > _ROUND_TRIP_MS_MAX:
             return
         self._heard[replica] = _Heard(

@@ -115,7 +115,7 @@ class LockTable:
         return since is not None and now_ms - since < self._held_ms
 
     def is_over(self, requested_ms: float, now_ms: float) -> bool:
-        """Return whether a lock that was requested at `asked_ms` has expired."""
+        """Return whether a lock that was requested at `requested_ms` has expired."""
         return now_ms - requested_ms >= self._held_ms
 
 
