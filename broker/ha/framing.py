@@ -15,8 +15,9 @@ records of the payload as they are. To a RocketMQ broker the head is a message l
 | properties | `LMQ_CHAIN` and sixteen hex digits: the chain before the entry, and its own |
 
 The chain is a CRC32 over the chain before it, index, position, body and records, so equal chains
-mean equal logs up to there. `Slot.position` stands `SLOT_AHEAD` bytes behind the head, so that the
-payload's header and table, counted from there, end where the records begin.
+mean equal logs up to there: the fields of the head that it leaves out follow from the others, and
+are compared. `Slot.position` stands `SLOT_AHEAD` bytes behind the head, so that the payload's
+header and table, counted from there, end where the records begin.
 
 A record without such a head was written by a RocketMQ master, and is an entry of its own: its table
 is derived from it, a run of one unit. An entry and the eight bytes of a BLANK behind it fit in one
@@ -129,13 +130,22 @@ def encode_entry(payload: bytes, end: LogBase) -> tuple[tuple[bytes, ...], LogBa
     body_size = PAYLOAD_HEADER.size + table_size
     body, records = payload[:body_size], memoryview(payload)[body_size:]
     chain = zlib.crc32(payload, _seed(end))
-    stored_ms = _stored_ms(payload)
-    fixed = _HEAD.pack(
-        HEAD_OVERHEAD + body_size,
+    fixed = _encode_head(body, len(records), end)
+    trailer = _TOPIC + _PROPERTIES_HEAD + b"%08X%08X\x02" % (end.chain, chain)
+    size = HEAD_OVERHEAD + len(payload)
+    after = LogBase(index=end.index + 1, term=TERM, position=end.position + size, chain=chain)
+    return (fixed, body, trailer, bytes(records)), after
+
+
+def _encode_head(body: bytes, records_size: int, end: LogBase) -> bytes:
+    """Return the fields of a head before its body, which is header and table of a payload."""
+    stored_ms = _stored_ms(body)
+    return _HEAD.pack(
+        HEAD_OVERHEAD + len(body),
         MAGIC_V1,
         zlib.crc32(body) & _CRC_MASK,
         0,
-        len(records),
+        records_size,
         end.index,
         end.position,
         0,
@@ -145,12 +155,8 @@ def encode_entry(payload: bytes, end: LogBase) -> tuple[tuple[bytes, ...], LogBa
         _NO_HOST,
         0,
         0,
-        body_size,
+        len(body),
     )
-    trailer = _TOPIC + _PROPERTIES_HEAD + b"%08X%08X\x02" % (end.chain, chain)
-    size = HEAD_OVERHEAD + len(payload)
-    after = LogBase(index=end.index + 1, term=TERM, position=end.position + size, chain=chain)
-    return (fixed, body, trailer, bytes(records)), after
 
 
 def parse(buffer: bytes | memoryview, end: LogBase, *, file_left: int) -> Framed:
@@ -209,6 +215,9 @@ def _entry(
         raise FramingError(
             f"chains {end.chain:08X} and {chain:08X} are not those of {head.properties!r}"
         )
+    # The chain says nothing of the times, hosts and flags in the head, which a torn write may lack.
+    if bytes(view[: _HEAD.size]) != _encode_head(head.body, head.flag, end):
+        raise FramingError("fields of the head are not those of its body and place")
     return Framed(size, payload, end.position + SLOT_AHEAD, chain)
 
 
@@ -234,7 +243,7 @@ def _seed(end: LogBase) -> int:
 
 
 def _stored_ms(payload: bytes) -> int:
-    """Return the first element of a payload's table."""
+    """Return the first element of the table that a payload begins with."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(payload[PAYLOAD_HEADER.size : PAYLOAD_HEADER.size + _STORED_AT_SIZE])
     unpacker.read_array_header()
