@@ -13,6 +13,7 @@ from broker.ha import commit_log
 from broker.ha.engine import HaLog
 from broker.ha.master_link import MasterLink
 from broker.ha.slaves import Slaves
+from broker.ha.state_keeper import StateKeeper
 from chaos.sim.campaign.campaign import replay, run_seed
 from chaos.sim.campaign.seeds import make_run
 from chaos.sim.ha.log_book import Answer, Entry, LogBook, Message, Opened
@@ -65,10 +66,18 @@ def one_slave_is_enough() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def retention_as_asked() -> Iterator[None]:
+    """Retention that heeds no snapshot."""
+    with patch.object(StateKeeper, "safe_position", property(lambda _keeper: 1 << 60)):
+        yield
+
+
 @pytest.mark.parametrize(
     ("planted", "seed", "rule"),
     [
-        (page_cache_believed, 10, "H3"),
+        (retention_as_asked, 1, "H1"),
+        (page_cache_believed, 10, "H1"),
         (repeated_send_believed, 2, "H3"),
         (silent_cut, 29, "liveness"),
         (one_slave_is_enough, 3, "H3"),
@@ -193,10 +202,30 @@ def test_a_slave_drops_what_it_had_only_where_it_says_so() -> None:
     log.on_opened(SLAVE, opened(3), ())
     with pytest.raises(Violation, match="nor cut its log"):
         log.on_opened(SLAVE, opened(1), ())
-    log.on_cut(SLAVE, 1)
+    log.on_disk_failed(MASTER)
+    log.on_opened(MASTER, opened(1), ())
+    log.on_cut(SLAVE, 1, first=1)
     log.on_opened(SLAVE, opened(1), ())
     with pytest.raises(Violation, match="is the master"):
-        log.on_cut(MASTER, 1)
+        log.on_cut(MASTER, 1, first=1)
+
+
+def test_a_cut_takes_what_the_master_has_not_and_never_the_whole_log() -> None:
+    log = book()
+    filled(log)
+    for index in (1, 2):
+        log.on_applied(SLAVE, index, 100 + index)
+    with pytest.raises(Violation, match="cuts entry 2, and n0 has it too"):
+        log.on_cut(SLAVE, 1, first=1)
+    with pytest.raises(Violation, match="cuts its whole log, from entry 2 on"):
+        log.on_cut(SLAVE, 1, first=2)
+
+
+def test_retention_leaves_two_snapshots_their_log() -> None:
+    log = book()
+    log.on_shortened(MASTER, 20, [10, 20, 30])
+    with pytest.raises(Violation, match="begins at 21 now, and its snapshots end at 10, 20, 30"):
+        log.on_shortened(MASTER, 21, [30, 10, 20])
 
 
 def test_logs_of_which_one_was_lost_whole_share_nothing() -> None:

@@ -34,6 +34,8 @@ __all__ = ["HaMachine"]
 
 _FOLDER: Final = "ha/commitlog"
 _CHUNK_SIZE: Final = 1 << 16
+_SNAPSHOTS: Final = "ha/snapshots/"
+_SNAPSHOT_END: Final = slice(24, 32)
 
 
 class HaDisk(MachineDisk):
@@ -128,6 +130,18 @@ class HaMachine(BrokerMachine):
                     return False
         return True
 
+    def _snapshots(self) -> list[int]:
+        """Return where those snapshots end that a start finds after any power failure, and the log
+        up to there (docs/FORMATS.md section 14)."""
+        ends = []
+        for path in self.disk.paths():
+            if path.startswith(_SNAPSHOTS) and path.endswith(".snapshot"):
+                content = self.disk.content(path)
+                end = int.from_bytes(content[_SNAPSHOT_END], "big")
+                if self.disk.is_durable(path, len(content)) and self.is_on_disk(end):
+                    ends.append(end)
+        return ends
+
     def content(self, begin: int) -> bytes:
         """Return all bytes of the log from the position `begin` on, as its files have them."""
         log, found = self._opened_log, []
@@ -181,15 +195,23 @@ class HaMachine(BrokerMachine):
     def _note_opened(self, engine: HaLog) -> None:
         assert engine._store is not None
         self._opened_log = log = engine._store.log
-        truncate = log.truncate
+        truncate, drop_before = log.truncate, log.drop_before
 
         def watched_truncate(place: LogBase) -> None:
             if place.position < log.end.position:
                 with self._judged():
-                    self._book.on_cut(self.name, place.index)
+                    self._book.on_cut(self.name, place.index, first=log.begin.index + 1)
             truncate(place)
 
+        def watched_drop_before(position: int) -> int:
+            before, begin = log.begin.position, drop_before(position)
+            if begin > before:
+                with self._judged():
+                    self._book.on_shortened(self.name, begin, self._snapshots())
+            return begin
+
         log.truncate = watched_truncate  # type: ignore[method-assign]
+        log.drop_before = watched_drop_before  # type: ignore[method-assign]
         with self._judged(), self.disk.unwatched():
             standings = list(log.entries_behind(log.begin))
             found = Opened(first=log.begin.index + 1, chains=[one.after.chain for one in standings])

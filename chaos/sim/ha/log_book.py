@@ -6,7 +6,9 @@ a node died and what its next start finds; `programs` what clients were told and
 What it holds, by the promises of the engines (docs/decisions/0028):
 - H1: a log that is opened has all that its node had, unless its disk lost power or an fsync failed:
   then all that was claimed durable. Nothing in it is of no master. What a slave lacks beyond that,
-  it has cut, and said so (StateDivergedError);
+  it has cut, and said so (StateDivergedError): nothing that its master has too, and never all of
+  its log. Where retention has taken a log's beginning, two snapshots are on the disk that end in
+  what is left;
 - H2: a slave applies what the master appended, at its place, in order, and nothing else;
 - H3: an entry that is answered COMMITTED, or a message SEND_OK, is on the master's disk whatever
   happens (flush sync), and `in_sync_replicas` nodes have it (engine sync);
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from chaos.sim.machine.violation import Violation
 from raft.messages import Index, NodeId
@@ -30,6 +32,7 @@ from raft.replicated_log import ProposalStatus
 __all__ = ["Answer", "Entry", "LogBook", "Message", "Opened"]
 
 QueueKey: TypeAlias = tuple[str, int]
+_SNAPSHOTS_MIN: Final = 2  # a start restores one, also where the newest is damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,24 +233,27 @@ class LogBook:
             known.is_cut = True
         known.claimed = index
 
-    def on_cut(self, node: NodeId, last: Index) -> None:
-        """The node has said that it cuts its log behind entry `last`."""
+    def on_cut(self, node: NodeId, last: Index, *, first: Index) -> None:
+        """The node says that it cuts its log, which begins with entry `first`, behind `last`."""
         if node == self.master:
             raise Violation("H1", f"{node} is the master, and cuts its log")
+        if last < first:
+            raise Violation("H1", f"{node} cuts its whole log, from entry {first} on")
         known = self._node(node)
         known.is_cut = True
-        self._note_cut(known, last)
+        self._note_cut(node, known, last)
 
-    def _note_cut(self, known: _Node, last: Index) -> None:
+    def _note_cut(self, node: NodeId, known: _Node, last: Index) -> None:
         """Count where the logs part, and how."""
         common = 0
         for chain, entry in zip(known.chains, self.entries, strict=False):
             if chain is not None and chain != entry.chain:
                 break
             common += 1
+        if last < common:
+            raise Violation("H1", f"{node} cuts entry {last + 1}, and {self.master} has it too")
         counts, dropped = self.counts, len(known.chains) - last
         counts["slaves_cut"] += 1
-        counts["slaves_cut_below_the_parting"] += last < common
         counts["slaves_cut_by_one" if dropped == 1 else "slaves_cut_by_more"] += 1
         if common == len(self.entries):
             counts["slaves_cut_ahead"] += 1
@@ -264,6 +270,17 @@ class LogBook:
         counts[f"slaves_cut_at_a_{name}_entry"] += 1
         if len(self.entries) >= len(known.chains):
             counts["slaves_cut_behind_the_master"] += 1
+
+    def on_shortened(self, node: NodeId, begin: int, snapshots: Sequence[int]) -> None:
+        """Retention has taken all before the position `begin`; a failure of power leaves snapshots
+        that end at the positions `snapshots`."""
+        self.counts["logs_shortened"] += 1
+        left = [position for position in snapshots if position >= begin]
+        if len(left) < _SNAPSHOTS_MIN:
+            ends = ", ".join(map(str, sorted(snapshots))) or "none"
+            raise Violation(
+                "H1", f"the log of {node} begins at {begin} now, and its snapshots end at {ends}"
+            )
 
     def on_disk_failed(self, node: NodeId) -> None:
         """The node's disk lost power, or failed a fsync."""

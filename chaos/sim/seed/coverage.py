@@ -21,7 +21,6 @@ RARE_COUNTERS: tuple[str, ...] = (
     "oneway_commits_lost",
     "stray_disks_started",
     "slaves_with_another_log",
-    "slaves_cut_below_the_parting",
 )
 """Counters that may stay 0 in a campaign."""
 
@@ -207,6 +206,7 @@ HA_COUNTERS: tuple[str, ...] = (
     "slaves_cut_behind_the_master",
     "commands_beside",
     "messages_beside",
+    "logs_shortened",
     "slaves_wiped",
     "slaves_given_a_copy",
     "slaves_with_another_log",
