@@ -73,9 +73,27 @@ def retention_as_asked() -> Iterator[None]:
         yield
 
 
+class _KeepsAll(list[object]):
+    def remove(self, _slave: object) -> None:
+        """Keep it."""
+
+
+@contextmanager
+def slave_that_has_gone_counts() -> Iterator[None]:
+    real = Slaves.__init__
+
+    def make(slaves: Slaves, *parts: object) -> None:
+        real(slaves, *parts)  # type: ignore[arg-type]
+        slaves._slaves = _KeepsAll()  # type: ignore[assignment]
+
+    with patch.object(Slaves, "__init__", make):
+        yield
+
+
 @pytest.mark.parametrize(
     ("planted", "seed", "rule"),
     [
+        (slave_that_has_gone_counts, 2, "H4"),
         (retention_as_asked, 1, "H1"),
         (page_cache_believed, 10, "H1"),
         (repeated_send_believed, 2, "H3"),
@@ -126,6 +144,22 @@ def test_an_answer_comes_in_time() -> None:
     answer(log, entry, Status.COMMITTED, waited_ms=900, was_paused=True)
     with pytest.raises(Violation, match="52 is the most"):
         answer(log, entry, Status.COMMITTED, waited_ms=53)
+
+
+def test_slaves_are_available_where_they_are() -> None:
+    log = book(slaves=True)
+    (entry, *_) = filled(log)
+    log.on_applied(SLAVE, 1, 101)
+    answer(log, entry, Status.COMMITTED, slaves_at_most=1, slaves_at_least=1)
+    answer(log, entry, Status.SLAVE_NOT_AVAILABLE, slaves_at_most=1)
+    answer(log, entry, Status.STOPPED, slaves_at_most=0)
+    for status in (Status.COMMITTED, Status.FLUSH_SLAVE_TIMEOUT):
+        with pytest.raises(Violation, match="0 slaves are there, not 1"):
+            answer(log, entry, status, waited_ms=30, slaves_at_most=0)
+    with pytest.raises(Violation, match="1 slaves follow, 1 is enough"):
+        answer(log, entry, Status.SLAVE_NOT_AVAILABLE, slaves_at_most=1, slaves_at_least=1)
+    command = log.on_appended(4, 104, 40, ())
+    answer(log, command, Status.COMMITTED, slaves_at_most=0)
 
 
 def test_an_entry_without_messages_waits_for_no_slave() -> None:

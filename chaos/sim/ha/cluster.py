@@ -33,6 +33,7 @@ from chaos.sim.ha.ha_machine import HaMachine
 from chaos.sim.ha.log_book import LogBook
 from chaos.sim.ha.nemesis import HaNemesis
 from chaos.sim.ha.programs import Consumer, HaDesk, Sender
+from chaos.sim.ha.slave_connections import SlaveConnections
 from chaos.sim.machine.current_process import enter, leave
 from chaos.sim.machine.disk import Survival
 from chaos.sim.machine.violation import Violation
@@ -49,6 +50,7 @@ SERVE_MS: Final = 20_000
 """Time to a SEND_OK then: clients' attempts, registrations, a connection given up."""
 _COPIES_MAX: Final = 3
 _REGISTRATION_INTERVAL_MS: Final = 5_000
+_HA_PORT: Final = 10915
 _KERNEL_RATE: Final = 0.7
 
 
@@ -99,6 +101,12 @@ class HaCluster(SeedRun):
         server = "10.0.2.1"
         program = NameServerProgram(f"{server}:9876")
         name_server = Machine(site, "ns0", server, program.run)
+        slaves = SlaveConnections(
+            site.tcp,
+            _HA_PORT,
+            follows=self._follows,
+            now_us=lambda: self.scheduler.now_us,
+        )
         hosts = {name: f"10.0.1.{at}" for at, name in enumerate(self._names, start=1)}
         for name in self._names:
             machine = HaMachine(
@@ -106,6 +114,7 @@ class HaCluster(SeedRun):
                 self._config(root, name, hosts, f"{server}:9876"),
                 self,
                 self.book,
+                slaves,
                 short_write_rate=options.short_write_rate,
                 garbage_rate=options.garbage_rate,
                 sync_us=(options.sync_us_min, options.sync_us_max),
@@ -143,6 +152,10 @@ class HaCluster(SeedRun):
             trace=self.trace,
         )
 
+    def _follows(self, name: NodeId) -> bool:
+        """Return whether the node, as it says itself, follows its master."""
+        return any(one.is_linked for one in self.brokers if one.name == name)
+
     def _operator(self) -> GroupOperator:
         """Return one that has nothing to do: no member is replaced, no file rots."""
         brokers: list[BrokerMachine] = [*self.brokers]
@@ -164,10 +177,10 @@ class HaCluster(SeedRun):
             group=GROUP,
             node=node,
             listen=f"{hosts[node]}:10911",
-            raft_listen=f"{hosts[node]}:10915",
+            raft_listen=f"{hosts[node]}:{_HA_PORT}",
             store=root / node,
             name_servers=(name_server,),
-            peers={name: f"{ip}:10915" for name, ip in hosts.items()},
+            peers={name: f"{ip}:{_HA_PORT}" for name, ip in hosts.items()},
             brokers={name: f"{ip}:10911" for name, ip in hosts.items()},
             engine=options.engine,
             flush=options.flush,

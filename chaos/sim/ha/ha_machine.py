@@ -23,6 +23,7 @@ from chaos.sim.groups.broker_machine import BrokerMachine, MachineDisk, Witness
 from chaos.sim.groups.machine import Site
 from chaos.sim.groups.models.stored import value_of
 from chaos.sim.ha.log_book import Answer, Entry, LogBook, Message, Opened
+from chaos.sim.ha.slave_connections import Connected, SlaveConnections
 from chaos.sim.ha.turn_mix import TurnMix
 from chaos.sim.machine.violation import Violation
 from raft.messages import LogBase
@@ -84,6 +85,7 @@ class HaMachine(BrokerMachine):
         config: BrokerConfig,
         witness: Witness,
         book: LogBook,
+        slaves: SlaveConnections,
         *,
         short_write_rate: float,
         garbage_rate: float,
@@ -100,6 +102,7 @@ class HaMachine(BrokerMachine):
             apply_us_max=0,
         )
         self._book = book
+        self._slaves = slaves
         self._opened_log: CommitLog | None = None  # of this life
         self._turn_mix_rate = turn_mix_rate
         self._mix: TurnMix | None = None  # of this life
@@ -256,6 +259,8 @@ class HaMachine(BrokerMachine):
         if future.done() or log is None:
             return future, b""
         begun_us = self.site.scheduler.now_us
+        assert self.process is not None
+        connected = self._slaves.look(self.process.loop)
         after = log.end
         with self._judged():
             entry = self._book.on_appended(
@@ -264,11 +269,15 @@ class HaMachine(BrokerMachine):
                 after.position,
                 _messages(payload, after.position - len(payload)),
             )
-            future.add_done_callback(lambda done: self._answered(entry, begun_us, done))
+            future.add_done_callback(lambda done: self._answered(entry, begun_us, connected, done))
         return future, payload
 
     def _answered(
-        self, entry: Entry, begun_us: int, future: asyncio.Future[ProposalResult]
+        self,
+        entry: Entry,
+        begun_us: int,
+        connected: Connected,
+        future: asyncio.Future[ProposalResult],
     ) -> None:
         config, clock = self.config, self.clock
         now_us = self.site.scheduler.now_us
@@ -284,6 +293,8 @@ class HaMachine(BrokerMachine):
                     slave_timeout_ms=config.slave_timeout_ms,
                     lateness_ms=1 + self.site.timer_lateness_us_max // 1000,
                     is_on_disk=self.is_on_disk(entry.end),
+                    slaves_at_most=connected.possible_count,
+                    slaves_at_least=self._slaves.stayed_count(connected),
                 ),
             )
 

@@ -14,6 +14,7 @@ What it holds, by the promises of the engines (docs/decisions/0028):
   happens (flush sync), and `in_sync_replicas` nodes have it (engine sync);
 - H4: a status that tells of a timeout comes when its time is over, and no answer comes later than
   that; an entry without messages waits for no slave; what waits for nothing is answered at once;
+  SLAVE_NOT_AVAILABLE is said where too few slaves are connected, and not where enough follow;
 - H5: what a consumer reads stands, or stood, at that place of a master's log.
 
 It knows nothing of files, framing, marks, connections or snapshots.
@@ -67,7 +68,8 @@ class Entry:
 class Answer:
     """How a proposal was answered. `waited_ms`: by the master's clock; `was_paused`: its process
     was, meanwhile; `lateness_ms`: of its timers; `is_on_disk`: whether no failure of power takes
-    the entry now."""
+    the entry now; slaves that could count as available, by their connections: `slaves_at_most` when
+    it was proposed, `slaves_at_least` from then on."""
 
     status: ProposalStatus
     waited_ms: int
@@ -76,6 +78,8 @@ class Answer:
     slave_timeout_ms: int
     lateness_ms: int = 1
     is_on_disk: bool = False
+    slaves_at_most: int = 1 << 30
+    slaves_at_least: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,8 @@ class LogBook:
         status, waited_ms = answer.status, answer.waited_ms
         what = f"entry {entry.index} is answered {status.value}"
         waits_for_slaves = self._waits_for_slaves and bool(entry.messages)
+        if waits_for_slaves:
+            self._require_by_slaves(answer, what)
         match status:
             case ProposalStatus.COMMITTED:
                 if self._waits_for_disk and not entry.on_disk:
@@ -178,6 +184,16 @@ class LogBook:
             case _:
                 return
         self._require_in_time(answer, what, waits_for_slaves=waits_for_slaves)
+
+    def _require_by_slaves(self, answer: Answer, what: str) -> None:
+        """Check that an entry waits for slaves where enough of them are there, and only there."""
+        needed = self._in_sync_replicas - 1
+        at_most, at_least = answer.slaves_at_most, answer.slaves_at_least
+        if answer.status is ProposalStatus.SLAVE_NOT_AVAILABLE:
+            if at_least >= needed:
+                raise Violation("H4", f"{what}, and {at_least} slaves follow, {needed} is enough")
+        elif answer.status is not ProposalStatus.STOPPED and at_most < needed:
+            raise Violation("H4", f"{what}, and {at_most} slaves are there, not {needed}")
 
     def _require_in_time(self, answer: Answer, what: str, *, waits_for_slaves: bool) -> None:
         waits = (

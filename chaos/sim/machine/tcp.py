@@ -181,6 +181,10 @@ class SimTcp:
         server.loop.call_soon(_accept, server, far)
         self._packet(peer_host, own_host, partial(_established, loop, answer, near))
 
+    def accepted(self, loop: ProcessLoop, port: int) -> list[SimTransport]:
+        """Return the open ends at a process of the connections to the port that it listens on."""
+        return [one for one in self._transports if one.loop is loop and one.own_address[1] == port]
+
     # --- packets -------------------------------------------------------------------------------
 
     def transmit(self, sender: SimTransport, data: bytes | None) -> None:

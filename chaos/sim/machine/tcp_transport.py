@@ -118,6 +118,10 @@ class SimTransport(asyncio.Transport):
         return f"{self._own[1]}->{self._peer_address[1]}"
 
     @property
+    def own_address(self) -> Address:
+        return self._own
+
+    @property
     def has_unread(self) -> bool:
         """Whether bytes have arrived that the process has not read yet."""
         return bool(self._unread)
