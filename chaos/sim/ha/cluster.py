@@ -31,7 +31,7 @@ from chaos.sim.groups.seed_run import SeedRun
 from chaos.sim.groups.wall_clocks import WallClocks
 from chaos.sim.ha.ha_machine import HaMachine
 from chaos.sim.ha.log_book import LogBook
-from chaos.sim.ha.nemesis import HaNemesis
+from chaos.sim.ha.nemesis import HaNemesis, make_longest_master
 from chaos.sim.ha.programs import Consumer, HaDesk, Sender
 from chaos.sim.ha.slave_connections import SlaveConnections
 from chaos.sim.machine.current_process import enter, leave
@@ -138,6 +138,8 @@ class HaCluster(SeedRun):
         self._nemesis = HaNemesis(
             book=self.book,
             may_wipe=not options.log_size_bytes_max,
+            desk=self.desk,
+            machines=self.brokers,
             operator=self._operator(),
             wall_clocks=WallClocks(self.brokers),
             opening_failure_rate=options.opening_failure_rate,
@@ -274,16 +276,23 @@ class HaCluster(SeedRun):
     def _lead_slaves_back(self) -> None:
         """Wait until the slaves follow. As an operator does, give those a copy of the master's log
         that lack what retention has taken from it, which may take more meanwhile, and those whose
-        log has nothing in common with it, since power failures took all of it: they keep theirs."""
-        master, *slaves = self.brokers
+        log has nothing in common with it, since its disk was lost: they keep theirs. Or one of
+        these is made the master."""
         for _ in range(_COPIES_MAX):
             self._await("a log is not opened", SERVE_MS, self._are_open)
             if self._run_until(self.scheduler.now_us + SETTLE_MS * 1000, self._is_linked):
                 return
+            # Whoever follows or not, the master takes sends.
+            if self.desk.told_us < self.scheduler.now_us - SERVE_MS * 1000:
+                raise Violation("liveness", f"no send is answered: {self._states()}")
+            (master,) = (one for one in self.brokers if one.name == self.book.master)
+            slaves = [one for one in self.brokers if one is not master]
             behind = [slave for slave in slaves if _is_behind(slave, master)]
             others = [one for one in slaves if self.book.share_nothing(one.name, master.name)]
             self.counts["slaves_with_another_log"] += len(others)
-            if behind or others:
+            if others and self.options.makes_slave_master:
+                make_longest_master(self.brokers, self.book)
+            elif behind or others:
                 self._copy_store(master, [one for one in slaves if one in behind or one in others])
         self._await("a slave does not follow", SETTLE_MS, self._is_linked)
 

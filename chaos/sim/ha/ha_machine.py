@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from broker.config.config import BrokerConfig
@@ -26,7 +27,7 @@ from chaos.sim.ha.log_book import Answer, Entry, LogBook, Message, Opened
 from chaos.sim.ha.slave_connections import Connected, SlaveConnections
 from chaos.sim.ha.turn_mix import TurnMix
 from chaos.sim.machine.violation import Violation
-from raft.messages import LogBase
+from raft.messages import LogBase, NodeId
 from raft.replicated_log import LogFullError, NotLeaderError, ProposalResult, Slot
 from raft.storage import write_fully
 from remoting.records.message import decode_record
@@ -310,6 +311,11 @@ class HaMachine(BrokerMachine):
         shutil.rmtree(self.config.store, ignore_errors=True)
         self.new_disk()
         self._book.on_wiped(self.name)
+
+    def set_master(self, master: NodeId) -> None:
+        """Configure this dead node for a group with that master."""
+        assert not self.alive
+        self.config = replace(self.config, master=master)
 
     def take_copy_of(self, master: HaMachine) -> None:
         """Replace the store of this dead slave by a copy of the dead master's folder `ha`."""

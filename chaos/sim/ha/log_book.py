@@ -131,6 +131,8 @@ class LogBook:
         self._by_value: dict[str, list[Entry]] = {}
         self._values_at: dict[tuple[str, int, int], set[str]] = {}
         self._nodes: dict[NodeId, _Node] = {}
+        self._masters = {master}  # and those that were
+        self._is_new = False  # the master was made one, and was not opened since
 
     # --- the master ----------------------------------------------------------------------------
 
@@ -151,11 +153,33 @@ class LogBook:
         entry.had_by.add(self.master)
         self._has(self.master, entry)
         self.counts["entries_of_masters"] += 1
-        for message in messages:
+        self._note_messages(entry)
+        return entry
+
+    def _note_messages(self, entry: Entry) -> None:
+        for message in entry.messages:
             self._by_value.setdefault(message.value, []).append(entry)
             at = (message.topic, message.queue_id, message.queue_offset)
             self._values_at.setdefault(at, set()).add(message.value)
-        return entry
+
+    def length(self, node: NodeId) -> Index:
+        """Return the last entry that the node is known to have, and each before it; else 0."""
+        chains = self._node(node).chains
+        return 0 if None in chains else len(chains)
+
+    def on_made_master(self, node: NodeId) -> None:
+        """A person has made this node, which has some `length`, the master: what others have beyond
+        it is lost, whatever was told of it."""
+        former = self.entries
+        self.master, self._is_new = node, True
+        self._masters.add(node)
+        self.entries = self._known_entries(node)
+        self.counts["masters_changed"] += 1
+        self.counts["entries_lost_by_changes"] += len(set(former) - set(self.entries))
+
+    def _known_entries(self, node: NodeId) -> list[Entry]:
+        chains = self._node(node).chains
+        return [self._ever[at, chain] for at, chain in enumerate(chains, 1) if chain is not None]
 
     def on_answered(self, entry: Entry, answer: Answer) -> None:
         """The master has answered the proposal."""
@@ -304,35 +328,43 @@ class LogBook:
 
     def on_wiped(self, node: NodeId) -> None:
         self._nodes[node] = _Node()
+        if node == self.master:
+            self.counts["entries_lost_by_masters"] += len(self.entries)
+            self.entries = []
 
     def on_opened(self, node: NodeId, opened: Opened, extra: Sequence[Entry]) -> None:
         """A start has found its log. `extra`: entries of it, made from it, for those that the
         master appended when it died."""
-        known = self._node(node)
-        if node == self.master:
-            for entry in extra:
-                if (entry.index, entry.chain) not in self._ever:
+        known, goes_on = self._node(node), node == self.master and not self._is_new
+        for entry in extra if node in self._masters else ():
+            if (entry.index, entry.chain) not in self._ever:
+                if goes_on:
                     self.on_appended(entry.index, entry.chain, entry.end, entry.messages)
-        self._compare(node, known, opened)
+                else:
+                    self._ever[entry.index, entry.chain] = entry
+                    self._note_messages(entry)
+        self._compare(node, known, opened, goes_on=goes_on)
         had = len(known.chains)
         if opened.last < had:
             self._allow_loss(node, known, opened.last, had)
             del known.chains[opened.last :]
-            if node == self.master:
+            if goes_on:
                 self._lose(opened.last)
-            else:
+            elif node != self.master:
                 self.counts["entries_dropped_by_slaves"] += had - opened.last
         for entry_index, chain in enumerate(opened.chains, opened.first):
             self._ever[entry_index, chain].had_by.add(node)
             self._has(node, self._ever[entry_index, chain])
         known.may_lose = known.is_cut = False
         known.claimed = min(known.claimed, opened.last)
+        if node == self.master and self._is_new:
+            self.entries, self._is_new = self._known_entries(node), False
 
-    def _compare(self, node: NodeId, known: _Node, opened: Opened) -> None:
+    def _compare(self, node: NodeId, known: _Node, opened: Opened, *, goes_on: bool) -> None:
         for index, chain in enumerate(opened.chains, opened.first):
             if (index, chain) not in self._ever:
                 raise Violation("H1", f"{node} has found an entry {index} that is of no master")
-            if node == self.master:
+            if goes_on:
                 if chain != self.entries[index - 1].chain:
                     raise Violation("H1", f"{node} has found another entry {index} than it had")
             elif not known.is_cut and known.at(index) not in {None, chain}:

@@ -1,36 +1,108 @@
-"""The faults of a master and its slaves: those of whole groups, and a slave that loses its disk.
+"""The faults of a master and its slaves: those of whole groups, lost disks, and another master.
 
 Place in the data path: as `chaos.sim.groups.nemesis`, whose faults it inherits; "the leader" is the
 master, as long as it lives.
+
+A master that comes back without its disk begins a log of its own, which has nothing in common with
+its slaves': they keep theirs and don't follow, until a person makes one of them the master, as
+`ledgermq cluster master` does (docs/decisions/0028-master-and-slaves.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from chaos.sim.groups.nemesis import GroupNemesis
 from chaos.sim.ha.ha_machine import HaMachine
 from chaos.sim.ha.log_book import LogBook
+from chaos.sim.ha.programs import HaDesk
+from chaos.sim.machine.disk import Survival
 
-__all__ = ["HaNemesis"]
+__all__ = ["HaNemesis", "make_longest_master"]
+
+_REST_US = 25_000_000  # a slave cuts its log after two heartbeats of 5 s without anything new
+_ANSWERED_WITHIN_US = 150_000  # so long before an fsync at the interval, with luck
+
+
+def make_longest_master(nodes: Sequence[HaMachine], book: LogBook) -> HaMachine | None:
+    """Restart all nodes that run with another master, the one with the longest log; return it, or
+    None where no other has a log. Stores that have nothing in common with it are removed."""
+    others = [node for node in nodes if node.name != book.master and book.length(node.name)]
+    if not others:
+        return None
+    master = max(others, key=lambda node: book.length(node.name))
+    running = [node for node in nodes if node.alive]
+    for node in running:
+        node.crash(power=False, survival=Survival.ALL)
+    book.on_made_master(master.name)
+    for node in nodes:
+        node.set_master(master.name)
+        if book.share_nothing(node.name, master.name):
+            node.wipe()
+    for node in running:
+        node.start()
+    return master
 
 
 class HaNemesis(GroupNemesis):
-    def __init__(self, *, book: LogBook, may_wipe: bool, **others: Any) -> None:
-        """`may_wipe`: a new slave finds the whole log at its master."""
+    def __init__(
+        self,
+        *,
+        book: LogBook,
+        may_wipe: bool,
+        desk: HaDesk,
+        machines: Sequence[HaMachine],
+        **others: Any,
+    ) -> None:
+        """`may_wipe`: a new slave finds the whole log at its master; `desk`: of the
+        clients; `machines`: all nodes."""
         super().__init__(**others)
         self._book = book
         self._may_wipe = may_wipe
+        self._desk = desk
+        self._machines = machines
 
     def _wipe_slave(self) -> str | None:
         """Lose a slave's disk; it comes back with an empty one."""
-        slaves = [node for node in self._nodes if node.alive and node.name != self._book.master]
+        slaves = [one for one in self._machines if one.alive and one.name != self._book.master]
         if not slaves or not self._may_wipe:
             return None
-        node = self._rng.choice(slaves)
+        self._counts["slaves_wiped"] += 1
+        return self._wipe(self._rng.choice(slaves))
+
+    def _wipe_master(self) -> str | None:
+        """Lose the master's disk; it comes back with an empty one, and begins another log."""
+        masters = [one for one in self._machines if one.alive and one.name == self._book.master]
+        if not masters or not self._may_wipe:
+            return None
+        self._counts["masters_wiped"] += 1
+        return self._wipe(masters[0])
+
+    def _wipe(self, node: HaMachine) -> str:
         node.crash(power=True, survival=node.draw_survival())
-        assert isinstance(node, HaMachine)
         node.wipe()
         self.on_death(node)
-        self._counts["slaves_wiped"] += 1
         return node.name
+
+    def _change_master(self) -> str | None:
+        """Make the slave with the longest log the master."""
+        master = make_longest_master(self._machines, self._book)
+        return None if master is None else master.name
+
+    def _lose_tail_at_rest(self) -> str | None:
+        """Let the clients rest, and then the master lose what it has not fsynced: a slave that has
+        it is ahead, and nothing is written over it meanwhile."""
+        if self._desk.is_resting:
+            return None
+        self._desk.is_resting = True
+        self._heal_after(_REST_US, partial(setattr, self._desk, "is_resting", False))
+        self._scheduler.after(_ANSWERED_WITHIN_US, self._lose_tail)
+        return self._book.master
+
+    def _lose_tail(self) -> None:
+        for node in self._machines:
+            if self.running and node.alive and node.name == self._book.master:
+                node.crash(power=True, survival=Survival.NONE)
+                self.on_death(node)

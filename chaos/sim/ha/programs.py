@@ -49,8 +49,10 @@ class HaDesk:
     now_us: Callable[[], int]
     is_judged_calm: bool = False  # whether a first send must end in SEND_OK now
     sending: bool = True
+    is_resting: bool = False  # whether no client does anything for a while
     sent: int = 0
     acknowledged: int = 0
+    told_us: int = 0  # when a send was told last where its message stands
     begun_us: list[int] = field(default_factory=list)  # of the sends that got SEND_OK
     queues: dict[int, MessageQueue] = field(default_factory=dict)
 
@@ -83,7 +85,7 @@ class Sender:
         while True:
             interval_s = _WORKERS * desk.options.send_interval_ms / 1000
             await asyncio.sleep(rng.expovariate(1) * interval_s)
-            if desk.sending:
+            if desk.sending and not desk.is_resting:
                 count = rng.randint(2, _BATCH_COUNT_MAX) if rng.random() < _BATCH_RATE else 1
                 await self._send(producer, [desk.new_value() for _ in range(count)], rng)
 
@@ -115,6 +117,7 @@ class Sender:
     def _told(self, values: list[str], result: SendResult) -> None:
         desk, queue = self._desk, result.queue
         desk.counts[f"told_{result.status.value}"] += 1
+        desk.told_us = desk.now_us()
         desk.queues[queue.queue_id] = queue
         is_ok = result.status is SendStatus.SEND_OK
         place = queue.topic, queue.queue_id
@@ -158,6 +161,9 @@ class Consumer:
         desk = self._desk
         offset: int | None = None
         while True:
+            if desk.is_resting:
+                await asyncio.sleep(_PAUSE_S)
+                continue
             try:
                 if offset is None:
                     offset = await consumer.fetch_offset(queue) or 0

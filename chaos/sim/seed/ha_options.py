@@ -46,10 +46,16 @@ _OF_GROUPS: Final = (
     "crash_client",
     "cut_name_server",
 )
-HA_FAULTS: dict[str, tuple[float, float]] = {
+_COMMON: dict[str, tuple[float, float]] = {
     **{name: GROUP_FAULTS[name] for name in _OF_GROUPS},
     "wipe_slave": (0.3, 0.4),
 }
+_OF_MASTERS: dict[str, tuple[float, float]] = {
+    "wipe_master": (0.5, 0.5),
+    "change_master": (0.5, 0.5),
+    "lose_tail_at_rest": (0.8, 0.5),
+}
+HA_FAULTS: dict[str, tuple[float, float]] = {**_COMMON, **_OF_MASTERS}
 """Weight with which each fault is drawn into a seed, and its highest rate per 10 units of time."""
 
 HA_CALMABLE = (
@@ -62,6 +68,7 @@ HA_CALMABLE = (
 )
 """Permanent faults, as far as drawn, which can be switched off while shrinking."""
 
+_MASTERS_CHANGE_RATE: Final = 0.25  # share of seeds in which a master may be lost or changed
 _FOCUSED_EVERY: Final = 3  # of so many seeds, one has few kinds of faults, each often
 
 
@@ -87,6 +94,9 @@ class HaOptions(SeedOptions):
     """Share of sends without SEND_OK that are sent again with their UNIQ_KEY."""
     turn_mix_rate: float
     """Share of proposals beside which others stand in the same turn of the loop."""
+    makes_slave_master: bool
+    """Whether a slave is made the master at the end, where the master has lost its log; else the
+    slaves are given its new one."""
     is_of_one_size: bool
     """Whether all bodies are of `body_size_max`, so that entries replace others of their size."""
     quiet_ms: int
@@ -111,7 +121,7 @@ def draw_ha_options(seed: int, node_count: int) -> HaOptions:
         seed=seed,
         node_count=node_count,
         fault_time_us=int(unit_ms * 1000 * rng.uniform(20, 40)),
-        fault_rates=_draw_rates(rng, seed),
+        fault_rates=_with_masters(_draw_rates(rng, seed), seed),
         heartbeat_ms=unit_ms // 4,
         election_timeout_ms_min=unit_ms,
         election_timeout_ms_max=2 * unit_ms,
@@ -143,13 +153,14 @@ def draw_ha_options(seed: int, node_count: int) -> HaOptions:
         quiet_ms=rng.choice((6_000, 6_000, 30_000)),
         turn_mix_rate=rng.choice((0.0, 0.1, 0.4)),
         is_of_one_size=rng.random() < 0.4,
+        makes_slave_master=rng.random() < 0.6,
     )
 
 
 def _draw_rates(rng: random.Random, seed: int) -> dict[str, float]:
     if rng.random() < 0.03:
         return {}  # a calm seed: nothing may go wrong without a reason either
-    names = list(HA_FAULTS)
+    names = list(_COMMON)
     if seed % _FOCUSED_EVERY == 0:
         first = names[seed // _FOCUSED_EVERY % len(names)]
         chosen = [first, *rng.sample(names, rng.choice((0, 1, 2)))]
@@ -157,11 +168,24 @@ def _draw_rates(rng: random.Random, seed: int) -> dict[str, float]:
     intensity = rng.choice((0.5, 1.0, 2.0))
     rates = {
         name: rate_max * intensity * (0.2 + 0.8 * rng.random())
-        for name, (weight, rate_max) in HA_FAULTS.items()
+        for name, (weight, rate_max) in _COMMON.items()
         if rng.random() < weight
     }
     total, total_max = sum(rates.values()) or 1.0, rng.choice((2.0, 4.0, 8.0))
     return {name: rate * min(1.0, total_max / total) for name, rate in rates.items()}
+
+
+def _with_masters(rates: dict[str, float], seed: int) -> dict[str, float]:
+    """Add, in a share of the seeds, what happens to masters alone, often enough to happen once."""
+    rng = random.Random(f"ha masters/{seed}")
+    if not rates or rng.random() >= _MASTERS_CHANGE_RATE:
+        return rates
+    added = {
+        name: rate_max * rng.uniform(0.4, 1.0)
+        for name, (weight, rate_max) in _OF_MASTERS.items()
+        if rng.random() < weight
+    }
+    return {**rates, **added}
 
 
 def ha_schedule(options: HaOptions) -> Schedule:
