@@ -20,11 +20,12 @@ from chaos.sim.ha.log_book import Answer, Entry, LogBook, Message, Opened
 from chaos.sim.machine.violation import Violation
 from raft.messages import NodeId
 from raft.replicated_log import ProposalStatus as Status
+from raft.replicated_log import StateDivergedError
 
 MASTER, SLAVE = NodeId("n0"), NodeId("n1")
 
 
-@pytest.mark.parametrize("seed", [*range(1, 9), 19, 30, 536, 942])
+@pytest.mark.parametrize("seed", [*range(1, 9), 19, 30, 37, 536, 942])
 def test_a_seed_passes(seed: int) -> None:
     failure, counts = run_seed(seed, None, kind="ha")
     assert failure is None, str(failure)
@@ -73,6 +74,19 @@ def retention_as_asked() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def strange_log_taken() -> Iterator[None]:
+    """A slave that cuts its whole log for a master with which it has nothing in common."""
+
+    async def cut(link: MasterLink, why: str, position: int) -> None:
+        await link._before_cut()
+        link._log.truncate(link._place_before(position))
+        raise StateDivergedError(why)
+
+    with patch.object(MasterLink, "_cut", cut):
+        yield
+
+
 class _KeepsAll(list[object]):
     def remove(self, _slave: object) -> None:
         """Keep it."""
@@ -94,6 +108,7 @@ def slave_that_has_gone_counts() -> Iterator[None]:
     ("planted", "seed", "rule"),
     [
         (slave_that_has_gone_counts, 2, "H4"),
+        (strange_log_taken, 37, "H1"),
         (retention_as_asked, 1, "H1"),
         (page_cache_believed, 10, "H1"),
         (repeated_send_believed, 2, "H3"),
@@ -272,6 +287,38 @@ def test_logs_of_which_one_was_lost_whole_share_nothing() -> None:
     assert not log.share_nothing(SLAVE, MASTER), "an empty one parts from none"
     log.on_appended(1, 201, first[0].end, ())
     assert log.share_nothing(SLAVE, MASTER)
+
+
+def test_a_master_without_its_disk_begins_a_log_of_its_own() -> None:
+    log = book(disk=True)
+    for entry in filled(log):
+        log.on_applied(SLAVE, entry.index, entry.chain)
+        entry.is_told = True
+    log.on_wiped(MASTER)
+    log.on_opened(MASTER, opened(0), ())
+    log.on_appended(1, 201, 10, ())
+    assert log.share_nothing(SLAVE, MASTER)
+    log.on_made_master(SLAVE)
+    assert [entry.chain for entry in log.entries] == [101, 102, 103]
+    log.on_disk_failed(SLAVE)
+    log.on_opened(SLAVE, opened(2), ())
+    assert len(log.entries) == 2, "what a slave has is not durable before it is opened"
+    log.on_disk_failed(SLAVE)
+    with pytest.raises(Violation, match="told SEND_OK, and is lost"):
+        log.on_opened(SLAVE, opened(1), ())
+
+
+def test_a_former_master_has_what_it_appended_last() -> None:
+    log = book()
+    (first, *_) = filled(log, 2)
+    log.on_applied(SLAVE, 1, first.chain)
+    log.on_made_master(SLAVE)
+    last = Entry(index=3, chain=103, end=30, messages=(message(3),))
+    log.on_opened(MASTER, opened(3), (last,))
+    assert [entry.index for entry in log.entries] == [1]
+    log.on_cut(MASTER, 1, first=1)
+    log.on_opened(MASTER, opened(1), ())
+    log.on_appended(2, 302, 20, ())
 
 
 def test_sync_is_answered_once_the_nodes_have_it() -> None:
