@@ -130,11 +130,11 @@ class RetentionBounds:
 
 
 class NotLeaderError(Exception):
-    """This node can't take the request: definite, nothing was appended. Try `leader_id`."""
+    """This node can't take the request: definite, nothing was appended. Its text names the leader,
+    where it is known."""
 
     def __init__(self, leader_id: NodeId | None) -> None:
         super().__init__(f"not the leader; leader is {leader_id or 'unknown'}")
-        self.leader_id = leader_id
 
 
 class LogFullError(ValueError):

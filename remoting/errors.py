@@ -1,8 +1,8 @@
 """The errors between two remoting peers.
 
 Place in the data path: raised by the codec, `remoting.connections.connection` and
-`remoting.connections.rpc`; retry loops decide by the error's attributes (`retriable`, `definite`)
-and never by a list of classes.
+`remoting.connections.rpc`; callers tell by the error's attribute `definite`, and never by a list of
+classes, whether the request may have been carried out.
 
 `definite` means: it is certain that the peer did not carry out the request. Every other outcome is
 unknown, and a caller must not call it a failure (a timeout is not a failure).
@@ -26,36 +26,29 @@ __all__ = [
 
 
 class RemotingError(Exception):
-    """Base class. Subclasses say whether a retry may help and whether the outcome is known."""
+    """Base class. Subclasses say whether the outcome is known."""
 
-    retriable: ClassVar[bool] = False
     definite: ClassVar[bool] = False
 
 
 class ConnectError(RemotingError):
     """No connection to the peer: definite, nothing was sent."""
 
-    retriable = True
     definite = True
 
 
 class OverloadedError(RemotingError):
     """Too many requests are open on this connection already: definite, nothing was sent."""
 
-    retriable = True
     definite = True
 
 
 class RequestTimeoutError(RemotingError):
     """The deadline passed after the request was passed to the transport: outcome unknown."""
 
-    retriable = True
-
 
 class ConnectionLostError(RemotingError):
     """The connection ended while an answer was awaited: outcome unknown."""
-
-    retriable = True
 
 
 class FrameError(RemotingError):

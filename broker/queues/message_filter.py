@@ -4,7 +4,7 @@ Place in the data path: heartbeats and pulls that carry their subscription make 
 (`filter_of`); reading a queue applies it twice at most: to the tags code in a message's
 ConsumeQueue unit, and, where `reads_properties`, to the properties of the record. Pure values.
 
-Invariant: `wants_code` is never false for a message that `wants` accepts.
+Invariant: `codes` has the tags code of every message that `wants` accepts, where it is a set.
 Source: RocketMQ MessageFilter, ExpressionMessageFilter, FilterAPI.
 """
 
@@ -46,9 +46,6 @@ class MessageFilter(Protocol):
     def reads_properties(self) -> bool:
         """Whether `wants` has to be called, too."""
 
-    def wants_code(self, code: int) -> bool:
-        """Whether a message with this tags code may match."""
-
     def wants(self, properties: Mapping[str, str]) -> bool:
         """Whether the message with these properties matches."""
 
@@ -63,11 +60,8 @@ class TagFilter:
     def reads_properties(self) -> bool:
         return False
 
-    def wants_code(self, code: int) -> bool:
-        return self.codes is None or code in self.codes
-
     def wants(self, properties: Mapping[str, str]) -> bool:
-        return self.wants_code(tags_code(properties.get(PropertyName.TAGS)))
+        return self.codes is None or tags_code(properties.get(PropertyName.TAGS)) in self.codes
 
 
 EVERYTHING: Final = TagFilter(codes=None)

@@ -37,9 +37,6 @@ class SqlFilter:
     def reads_properties(self) -> bool:
         return True
 
-    def wants_code(self, code: int) -> bool:
-        return True
-
     def wants(self, properties: Mapping[str, str]) -> bool:
         try:
             return self.expression.evaluate(properties) is True

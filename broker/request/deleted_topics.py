@@ -85,9 +85,6 @@ class RetryFilter:
     def reads_properties(self) -> bool:
         return len(self._replica.state.deletions) > 0
 
-    def wants_code(self, _: int) -> bool:
-        return True
-
     def wants(self, properties: Mapping[str, str]) -> bool:
         origin = properties.get(PropertyName.RETRY_TOPIC)
         sent_at = None if origin is None else _origin_position(self._replica, properties)

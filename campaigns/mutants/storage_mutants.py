@@ -148,8 +148,8 @@ STORAGE_MUTANTS = (
             SourcePatch(
                 module="raft.log.hard_state",
                 within="HardStateFile._save",
-                before="for path in self._paths:",
-                after="for path in self._paths[:1]:",
+                before="for path in _NAMES:",
+                after="for path in _NAMES[:1]:",
             ),
         ),
     ),

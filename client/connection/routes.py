@@ -102,10 +102,6 @@ class RouteTable:
     def name_servers(self) -> tuple[str, ...]:
         return self._name_servers
 
-    @property
-    def broker_names(self) -> tuple[str, ...]:
-        return tuple(self._leaders)
-
     def nodes(self) -> list[str]:
         """Return the table addresses of all nodes of all known groups."""
         return [address for leader in self._leaders.values() for address in leader.nodes]

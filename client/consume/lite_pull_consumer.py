@@ -89,10 +89,6 @@ class LitePullConsumer(Lifecycle):
         self._arrived = asyncio.Event()
 
     @property
-    def client_id(self) -> str:
-        return self._consumer.client_id
-
-    @property
     def instance(self) -> ClientInstance:
         return self._consumer.instance
 

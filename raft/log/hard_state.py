@@ -88,11 +88,10 @@ class CorruptHardStateError(CorruptLogError):
 
 
 class HardStateFile:
-    """The hard state in `directory` of `disk` ("" is the disk's root)."""
+    """The hard state of the store on `disk`."""
 
-    def __init__(self, disk: Disk, directory: str = "") -> None:
+    def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._paths = _paths(directory)
         self._lock = threading.Lock()
         self._wanted = _NEVER_WRITTEN
         self._durable = _NEVER_WRITTEN
@@ -121,7 +120,7 @@ class HardStateFile:
         CorruptHardStateError where neither file is readable, or both are missing that were written;
         then nothing is written either, and the next load raises the same.
         """
-        contents = {path: read_durable(self._disk, path, _FILE_SIZE + 1) for path in self._paths}
+        contents = {path: read_durable(self._disk, path, _FILE_SIZE + 1) for path in _NAMES}
         state = _furthest(contents, was_written=was_written)
         image = _image(state)
         for path, content in contents.items():
@@ -183,7 +182,7 @@ class HardStateFile:
     def _save(self, state: HardState) -> None:
         image = _image(state)
         # One after the other: a crash leaves one whole.
-        for path in self._paths:
+        for path in _NAMES:
             self._write(path, image, is_sized=True)
 
     def _write(self, path: str, image: bytes, *, is_sized: bool) -> None:
@@ -197,9 +196,9 @@ class HardStateFile:
             replace(self._disk, path, image)
 
 
-def read_hard_state(disk: Disk, directory: str = "", *, was_written: bool = False) -> HardState:
+def read_hard_state(disk: Disk, *, was_written: bool) -> HardState:
     """Read a store's files without changing them. Raises as `HardStateFile.load` does."""
-    contents = {path: read_now(disk, path, _FILE_SIZE + 1) for path in _paths(directory)}
+    contents = {path: read_now(disk, path, _FILE_SIZE + 1) for path in _NAMES}
     return _furthest(contents, was_written=was_written)
 
 
@@ -232,10 +231,6 @@ def _furthest(contents: Mapping[str, bytes | None], *, was_written: bool) -> Har
 
 def _progress(state: HardState) -> tuple[Term, bool]:
     return state.current_term, state.voted_for is not None
-
-
-def _paths(directory: str) -> tuple[str, ...]:
-    return tuple(f"{directory}/{name}" if directory else name for name in _NAMES)
 
 
 def _image(state: HardState) -> bytes:

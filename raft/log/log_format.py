@@ -69,7 +69,6 @@ class CorruptLogError(Exception):
         super().__init__(f"{path}: damaged at position {position}: {reason}")
         self.path = path
         self.position = position
-        self.reason = reason
 
 
 class EntryDefectError(Exception):

@@ -68,7 +68,6 @@ class RecoveryReport:
     torn_reason: str | None
     segments: int = 1
     segments_scanned: int = 1
-    entries_damaged: int = 0
     durable_position: int = 0
 
 
@@ -109,7 +108,6 @@ class RecoveredLog:
             torn_reason=self.torn_reason,
             segments=len(self.closed) + 1,
             segments_scanned=self.segments_scanned,
-            entries_damaged=sum(damage.count for damage in self.damages),
             durable_position=self.durable.position,
         )
 

@@ -136,8 +136,6 @@ class Connection(asyncio.Protocol):
         self._announced_peer = peer
         self.peer = peer or "?"
         """Address of the other end, "ip:port"; the client's where a proxy named it by `peer`."""
-        self.local = "?"
-        """Address of this end, "ip:port"."""
         self.unfinished_size = 0
         """Bytes held of a frame that is not complete yet."""
         self.has_requested = False
@@ -260,7 +258,6 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._limits.write_buffer_size_high)
         self.peer = self._announced_peer or _address_text(transport.get_extra_info("peername"))
-        self.local = _address_text(transport.get_extra_info("sockname"))
         if self._on_open is not None:
             self._on_open(self)
 

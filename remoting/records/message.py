@@ -322,14 +322,12 @@ def record_properties(record: bytes) -> dict[str, str]:
     return decode_properties(record[start:end])
 
 
-def decode_records(
-    buffer: bytes | bytearray | memoryview, *, check_crc: bool = True
-) -> list[MessageRecord]:
+def decode_records(buffer: bytes | bytearray | memoryview) -> list[MessageRecord]:
     """Decode all records, back to back. Raises RecordError as `decode_record`."""
     records: list[MessageRecord] = []
     at = 0
     while at < len(buffer):
-        records.append(decode_record(buffer, at, check_crc=check_crc))
+        records.append(decode_record(buffer, at))
         at += int.from_bytes(buffer[at : at + 4], "big")
     return records
 

@@ -75,10 +75,8 @@ async def test_many_requests_share_one_connection(echo: Echo, client: RemotingCl
 
     await asyncio.gather(*[ask(number) for number in range(200)])
     assert len(echo.server.connections) == 1
-    (connection,) = echo.server.connections
     ours = client.connection(echo.server.address)
     assert ours is not None
-    assert (connection.peer, connection.local) == (ours.local, ours.peer)
     assert ours.peer == echo.server.address
 
 
@@ -119,7 +117,6 @@ async def test_a_deadline_is_an_unknown_outcome_and_late_answers_are_dropped(
     with pytest.raises(RequestTimeoutError, match=r"no answer from .* to request 2 within \d+ ms"):
         await client.request(echo.server.address, RemotingCommand(code=2), 50)
     assert not RequestTimeoutError.definite
-    assert RequestTimeoutError.retriable
     await until(lambda: echo.seen)
     (connection,) = echo.server.connections
     connection.send(echo.seen[0].response(0, "late"))
