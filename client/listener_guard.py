@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class ListenerGuard:
-    """Catches and logs errors: `with ListenerGuard("what") as guard:`, then `guard.failed`."""
+    """Context manager that catches and logs what a listener raises; `failed` says that it did."""
 
     __slots__ = ("_what", "failed")
 

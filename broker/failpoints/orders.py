@@ -60,8 +60,11 @@ class Action(Enum):
 
 
 class Arming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Order for a point. Passes that `only` leaves out are not counted by it; of the others the
-    first `after` go by, then each fires with `probability`, until `count` have (0: no bound)."""
+    """Order that arms one point: which passes fire, and what firing does.
+
+    Only passes that match `only` count. The first `after` of them do not fire; each later one fires
+    with `probability`, until `count` have fired (0: without bound).
+    """
 
     point: str
     action: Action
@@ -76,8 +79,11 @@ class Arming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class ClockSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How wrong the process's wall clock is from now on. With `strobe_ms` the offset applies in
-    every second interval of that length only; the drift counts from when it was set."""
+    """Error of the process's wall clock from now on.
+
+    With `strobe_ms` the offset applies in every second interval of that length only. The drift
+    counts from the moment at which it was set.
+    """
 
     offset_ms: Annotated[int, msgspec.Meta(ge=-(10**12), le=10**12)] = 0
     drift_ppm: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
@@ -85,8 +91,11 @@ class ClockSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """First `disarm` ("*": all points), then `arm`, then the clock; nothing where a part of it is
-    wrong. An empty order only asks."""
+    """Request to change failpoints, carried out as a whole or not at all.
+
+    `disarm` ("*": all points) is carried out first, then `arm`, then `clock`. An empty order
+    changes nothing and asks for the report.
+    """
 
     arm: list[Arming] = []
     disarm: list[str] = []
@@ -94,7 +103,7 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class PointReport(msgspec.Struct, frozen=True):
-    """One point: how often it was passed and fired since the process began, and what is armed."""
+    """State of one point: `hits` and `fired` count since the process began; `armed` is in force."""
 
     name: str
     summary: str
@@ -108,7 +117,7 @@ class PointReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The answer to every order: all points, the clock's setting and how far off it is now."""
+    """Answer to an order: the state of all points, the clock's setting and its present error."""
 
     points: list[PointReport]
     clock: ClockSetting

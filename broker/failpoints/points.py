@@ -129,8 +129,11 @@ class FailPoint:
             )
 
     def passed(self, label: str = "") -> Arming | None:
-        """Count a pass and do what is armed. Returns what fired where the caller has to do it
-        (`LIE`, `SHORT`). Raises OSError where an error is armed."""
+        """Count a pass, and carry out the action that is armed.
+
+        Returns the order where its action is the caller's to carry out (`LIE`, `SHORT`), else None.
+        Raises OSError where the action is an error.
+        """
         armed = self._fire(label)
         if armed is None:
             return None
@@ -156,7 +159,7 @@ class FailPoint:
         self._act(arming)
 
     def labelled(self, arguments: tuple[Any, ...]) -> str | None:
-        """Return the label of a call with these arguments; None: it doesn't count."""
+        """Return the label of a call with these arguments; None if the call is no pass."""
         return "" if self.point.label is None else self.point.label(*arguments)
 
     def _fire(self, label: str) -> _Armed | None:

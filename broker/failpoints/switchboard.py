@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Switchboard:
-    """The points, the disk and the clock of a process whose broker is on that engine."""
+    """The failpoints, disk and clock of a process; `engine` is the one that its broker runs on."""
 
     def __init__(self, engine: str = "raft") -> None:
         self._engine = engine
@@ -55,7 +55,7 @@ class Switchboard:
         _log.warning("failpoints: this process can be made to crash, wait, fail and lie by request")
 
     def remove(self) -> None:
-        """Take everything out again, with whoever is stuck released."""
+        """Restore what `install` replaced, and release every call that is stuck."""
         for point in self._points.values():
             point.disarm()
         self._installation.remove()

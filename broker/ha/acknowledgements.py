@@ -40,7 +40,7 @@ class _Open:
 
 
 class Acknowledgements:
-    """Entries that wait; `answer` of each is called once."""
+    """The appended entries that are not answered yet; it calls `answer` of each exactly once."""
 
     def __init__(self, *, sync_flush_timeout_ms: int, slave_timeout_ms: int) -> None:
         self._disk = _Part(sync_flush_timeout_ms, ProposalStatus.FLUSH_DISK_TIMEOUT)
@@ -59,8 +59,12 @@ class Acknowledgements:
         for_slaves: bool,
         slaves_available: bool,
     ) -> None:
-        """Let the entry that ends at `end` wait, or answer it at once. `slaves_available`: enough
-        of them are near. Ends never fall from one call to the next; several may be the same."""
+        """Keep the entry that ends at `end` until it may be answered, or answer it at once.
+
+        `for_disk` and `for_slaves`: it waits for the fsync, for slaves. `slaves_available`: enough
+        slaves are connected and close behind. Caller's duty: `end` never decreases from one call
+        to the next; several entries may have the same.
+        """
         entry = _Open(end, answer, now_ms)
         if for_slaves and not slaves_available:
             entry.status = ProposalStatus.SLAVE_NOT_AVAILABLE
@@ -74,16 +78,16 @@ class Acknowledgements:
             answer(entry.status)
 
     def durable(self, position: int) -> None:
-        """All before `position` was fsynced here."""
+        """Note that all before `position` is fsynced here; answer what waits for no more."""
         self._reached(self._disk, position)
 
     def replicated(self, position: int) -> None:
-        """Enough slaves have all before `position`."""
+        """Note that enough slaves have all before `position`; answer what waits for no more."""
         self._reached(self._slaves, position)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do; None: nothing waits."""
+        """Return when `expire` has to be called next; None while no entry waits."""
         return min(
             (
                 part.waiting[0].added_ms + part.timeout_ms
@@ -94,7 +98,7 @@ class Acknowledgements:
         )
 
     def expire(self, now_ms: int) -> None:
-        """End the waits that have lasted for their time."""
+        """End the waits whose timeouts have passed: their entries get the status of the timeout."""
         for part in (self._disk, self._slaves):
             while part.waiting and now_ms >= part.waiting[0].added_ms + part.timeout_ms:
                 entry = part.waiting.popleft()
@@ -103,7 +107,7 @@ class Acknowledgements:
                 self._part_ended(entry)
 
     def stop(self) -> None:
-        """Answer all that wait: this node has stopped."""
+        """Answer every waiting entry, because this node has stopped."""
         entries = {id(entry): entry for entry in (*self._disk.waiting, *self._slaves.waiting)}
         self._disk.waiting.clear()
         self._slaves.waiting.clear()

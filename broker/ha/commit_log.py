@@ -57,8 +57,10 @@ _FIRST_READ_SIZE: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An entry where it stands: between the places `before` and `after`. `payload` as it was
-    proposed, `position` as in `CommittedEntry`."""
+    """An entry of the log, and the places on its two sides, `before` and `after`.
+
+    `payload` is what was proposed; `position` is as in `CommittedEntry`.
+    """
 
     before: LogBase
     after: LogBase
@@ -230,13 +232,13 @@ class CommitLog:
 
     @property
     def last_file(self) -> DiskFile | None:
-        """The file whose sync makes all durable that was appended before it; None: all is."""
+        """Return the file whose fsync makes the whole log durable; None if the log is durable."""
         return self._files.last
 
     def claim(self, place: LogBase) -> None:
-        """Note that all up to `place`, an earlier `end`, is durable.
+        """Note that everything up to `place`, the log's `end` at some time before, is durable.
 
-        Raises OSError, and again that of an fsync which has failed.
+        Raises OSError: of this write, or of an earlier fsync that failed.
         """
         if self._failed_sync is not None:
             raise self._failed_sync
@@ -245,7 +247,7 @@ class CommitLog:
             self._mark.raise_to(self._marked())
 
     def sync(self) -> None:
-        """Make all durable that was appended. Raises OSError."""
+        """Fsync everything that was appended. Raises OSError."""
         end = self.end
         if self._files.last is not None and end.position > self.durable.position:
             self._sync(self._files.last)

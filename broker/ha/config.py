@@ -18,7 +18,8 @@ _FILE_SIZE_MAX: Final = 1 << 30  # RocketMQ's mappedFileSizeCommitLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaConfig:
-    """Validated at construction; raises ValueError naming what is wrong. Times in ms."""
+    """Settings of one node. Times are in ms. The constructor raises ValueError that names what is
+    wrong."""
 
     group: str
     """Name of the replication group."""

@@ -84,7 +84,7 @@ class _Appended:
 
 
 class HaLog:
-    """Implements `ReplicatedLog`."""
+    """The log of a master or a slave as the broker uses it. Implements `ReplicatedLog`."""
 
     def __init__(self, config: HaConfig, state_machine: RestorableStateMachine) -> None:
         self._config = config
@@ -185,7 +185,7 @@ class HaLog:
         return await asyncio.shield(self._failed)
 
     def fail(self, error: BaseException) -> None:
-        """Stop for good."""
+        """Stop this node for good, because of `error`; `wait_failed` returns it."""
         if self.stopped:
             return
         _log.error("the node stops: %s: %s", type(error).__name__, error, exc_info=error)
@@ -323,9 +323,12 @@ class HaLog:
         return Slot(index=end.index + 1, term=TERM, position=end.position + SLOT_AHEAD)
 
     async def read_index(self) -> Index:
-        """See `ReplicatedLog.read_index`. Nobody confirms that this is the only master: nothing in
-        this mode could. Once its master is away a slave answers by what it has, so that consumers
-        go on; one that is about to get its master's log, and may have nothing yet, does not."""
+        """Return the index up to which this node has applied its log.
+
+        See `ReplicatedLog.read_index`; here nothing proves that no other master exists. A slave
+        whose master is away answers, too, so that consumers go on; one that has not received its
+        master's log yet refuses, since it may have nothing.
+        """
         if self._is_linked or not self._serving:
             self._require_master()
         self._apply_appended()

@@ -23,7 +23,7 @@ __all__ = ["Flusher"]
 
 
 class Flusher:
-    """Flusher of one log. `on_durable(position)` and `on_error` are called on the loop."""
+    """Runs the fsyncs of one log; calls `on_durable(position)` and `on_error` on the loop."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Flusher:
         self._idle.set()
 
     def want(self) -> None:
-        """Make durable what was appended so far, as soon as the fsync under way has ended."""
+        """Request an fsync of what was appended so far; it begins once the present one ended."""
         if self._claimed is not None:
             self._again = True
         elif not self._ended:
             self._begin()
 
     async def made_durable(self, position: int) -> None:
-        """Return once all before `position` is durable."""
+        """Wait until everything before `position` is durable."""
         if self._log.durable.position < position:
             future: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append((position, future))
@@ -59,13 +59,13 @@ class Flusher:
             await future
 
     async def stop(self) -> None:
-        """Begin no more, and wait for the one under way."""
+        """Begin no more fsyncs, and wait until the present one has ended."""
         self._ended = True
         await self._idle.wait()
         await asyncio.to_thread(self._thread.shutdown)
 
     async def pause(self) -> None:
-        """Return at a moment when none is under way: the log is about to be cut."""
+        """Wait until no fsync is in progress, so that the log can be truncated."""
         while self._claimed is not None:
             self._again = False
             await self._idle.wait()

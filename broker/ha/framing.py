@@ -109,8 +109,11 @@ class CutShortError(FramingError):
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """One entry, or a BLANK (then `payload` is None). `size`: its bytes in the log; `position`: as
-    in `CommittedEntry`; `chain`: the log's, with it."""
+    """An entry as it was parsed, or a BLANK, whose `payload` is None.
+
+    `size` counts its bytes in the log, `position` is as in `CommittedEntry`, `chain` is the chain
+    of the log up to and with this entry.
+    """
 
     size: int
     payload: bytes | None

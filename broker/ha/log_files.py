@@ -93,7 +93,7 @@ class LogFiles:
         return self.last
 
     def end_last(self) -> None:
-        """Let another file be the last one."""
+        """Keep the last file open, but no longer as the last one."""
         if self.last is not None:
             self._keep_open(self._last_begin, self.last)
             self.last = None

@@ -56,8 +56,11 @@ def _host_of(address: str) -> str:
 
 
 class Slaves:
-    """Slaves of one master. `on_reported` is called on the loop when one has come further, or has
-    gone, `on_error` with what no link to a slave may raise."""
+    """The slaves that are connected to this master.
+
+    Calls `on_reported` on the loop when a slave reports a new position or disconnects, and
+    `on_error` with an exception that a connection to a slave must not raise.
+    """
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class Slaves:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. Raises OSError."""
+        """Accept connections of slaves from now on. Raises OSError."""
         host, _, port = self._config.listen.rpartition(":")
         self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port))
 
@@ -91,7 +94,7 @@ class Slaves:
             await asyncio.wait(self._tasks)
 
     def appended(self) -> None:
-        """Push what was appended."""
+        """Wake the connections, so that they send what was appended."""
         for slave in self._slaves:
             slave.grown.set()
 

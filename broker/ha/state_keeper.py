@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 class StateKeeper:
-    """Snapshots of one node. `on_written` gets each state's index and digest once its snapshot is
-    durable."""
+    """Writes the snapshots of one node; calls `on_written` with a state's index and digest once
+    its snapshot is durable."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class StateKeeper:
 
     @property
     def safe_position(self) -> int:
-        """Position behind which the log must keep everything."""
+        """Return the position from which on the log must keep everything."""
         return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0
 
     def newest_of_this_log(self) -> LogBase | None:
@@ -88,7 +88,8 @@ class StateKeeper:
         self._state_machine.trim(self._log.begin.position)
 
     def want(self) -> None:
-        """Capture at the next turn: the log keeps much for the older one alone."""
+        """Request a snapshot at the next turn, whatever the interval: the older of the two that are
+        kept holds back what the log may drop."""
         self._wanted = True
 
     def applied(self, place: LogBase) -> None:

@@ -31,8 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class HaStore:
-    """Raises OSError (StoreLockedError, WrongStoreError among them) and CorruptLogError at
-    construction, with nothing left open."""
+    """The files of one node's store, opened at construction.
+
+    The constructor raises OSError (StoreLockedError, WrongStoreError among them) and
+    CorruptLogError; it leaves nothing open then.
+    """
 
     def __init__(self, config: HaConfig, disk: Disk | None = None) -> None:
         """Open the store in `disk`, or in the directory of `config`."""

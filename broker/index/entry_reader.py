@@ -18,8 +18,11 @@ __all__ = ["EntryReader", "RaftEntryReader", "StoredEntry"]
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """What begins at a position: `payload` is None where it is no data entry, `position` as in
-    `CommittedEntry`, `end` where the next one begins, `chain` the entry's fingerprint."""
+    """An entry of the log, read by its position.
+
+    `payload` is None where it is no data entry; `position` is as in `CommittedEntry`; the next
+    entry begins at `end`; `chain` is the log's chain up to and with this entry.
+    """
 
     end: int
     chain: int

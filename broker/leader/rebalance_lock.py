@@ -48,7 +48,10 @@ class Claims:
 
 
 class RebalanceLocks:
-    """`lease_ms`: twice as long as clients consume in order after their last renewal."""
+    """Leases of the queues that clients lock, in the leader's memory.
+
+    `lease_ms` is twice the time for which clients consume in order after their last renewal.
+    """
 
     def __init__(self, *, locks_max: int = 100_000, lease_ms: int = _LEASE_MS) -> None:
         self._lease_ms = lease_ms

@@ -32,7 +32,7 @@ class _Act:
 
 
 class Rounds:
-    """Periodic acts; `stalls` measures each under its name, unless it is None."""
+    """Calls functions at intervals; `stalls`, if given, measures each call under its name."""
 
     def __init__(self, monotonic_ms: Callable[[], int], stalls: Stalls | None) -> None:
         self._monotonic_ms = monotonic_ms

@@ -41,8 +41,11 @@ class Leadership:
         self.want_of_room: str | None = None
 
     def change(self, *, ready: bool, term: int) -> None:
-        """Take over the log's notice of a role: what waited for a leadership that ended is refused,
-        and leases of queues count from the beginning of one."""
+        """Note the role that the log reports.
+
+        Where a leadership has ended, refuse the proposals that waited; where one has begun, count
+        the leases of queues from now.
+        """
         if self.ready and not ready:
             self.proposer.lost_leadership()
         elif ready and not self.ready:

@@ -105,7 +105,7 @@ class Need:
     free: bool = False
 
     def of(self, command: RemotingCommand) -> Needs:
-        """The permissions that `command` needs. Raises MalformedRequestError."""
+        """Return the permissions that `command` needs. Raises MalformedRequestError."""
         needs: Needs = {}
         if self.rule is None:
             return needs
@@ -136,7 +136,7 @@ def _need_group(needs: Needs, group: str | None) -> None:
 
 
 def publish(field: str, *, stored: bool = False) -> Need:
-    """To send to the topic that stands in `field`."""
+    """Return the need of a request that sends to the topic in `field`."""
 
     def rule(command: RemotingCommand, needs: Needs) -> None:
         topic = command.ext_fields.get(field)
@@ -147,7 +147,7 @@ def publish(field: str, *, stored: bool = False) -> Need:
 
 
 def consume(topic: str | None = None, group: str | None = None, *, stored: bool = False) -> Need:
-    """To read as a group; `topic` and `group` are the names of the fields that hold them."""
+    """Return the need of a request that reads as a group; `topic` and `group` name its fields."""
 
     def rule(command: RemotingCommand, needs: Needs) -> None:
         if topic is not None:
@@ -159,7 +159,7 @@ def consume(topic: str | None = None, group: str | None = None, *, stored: bool 
 
 
 def administer(action: Action) -> Need:
-    """To create or delete the topic that the command names."""
+    """Return the need of an administrator's request that does `action` to a topic."""
     return Need(admin=True, action=action)
 
 

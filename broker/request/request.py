@@ -63,14 +63,14 @@ class Request:
             self.permit(topic, to_write)
 
     def text(self, name: str) -> str:
-        """A required field. Raises RefusedError naming it."""
+        """Return the value of a required field. Raises RefusedError that names the field."""
         value = self.fields.get(name)
         if value is None:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the field {name} is missing")
         return value
 
     def integer(self, name: str) -> int:
-        """A required decimal field of at most 64 bits. Raises RefusedError naming it."""
+        """Return a required decimal field as a number of 64 bits. Raises RefusedError naming it."""
         value = self.text(name)
         try:
             number = int(value)
@@ -107,8 +107,11 @@ class Request:
         *,
         frame: bytes | None = None,
     ) -> None:
-        """Answer, once. Silent for a oneway request and for a connection that is gone. `frame`: the
-        same answer, encoded already."""
+        """Answer the request. Caller's duty: once only.
+
+        Nothing is sent for a oneway request or over a closed connection. `frame`: the same answer,
+        encoded already.
+        """
         assert not self.answered, f"request {self.command.opaque} answered twice"
         self.answered = True
         if frame is not None:
@@ -129,9 +132,10 @@ class Request:
         self.reply(refused.code, refused.remark)
 
     def refuse_unforeseen(self, error: Exception) -> None:
-        """Answer what nobody foresaw, and tell it with its traceback.
+        """Answer a request whose handler raised an unexpected error, and log the traceback.
 
-        The client would send it again to the next leader: it must not end one after the other.
+        The broker goes on: a client that got no answer would send the request to the next leader,
+        and stop one broker after the other.
         """
         _log.error("request %d of %s", self.command.code, self.connection.peer, exc_info=error)
         if not self.answered:

@@ -70,7 +70,7 @@ class Row:
 
     @property
     def by_operators(self) -> bool:
-        """Whether operators' tools and members of a group ask it, and clients at work do not."""
+        """Whether operators' tools and members of a group send it, and clients at work do not."""
         return self.needs.rule is None and not self.by_clients
 
     def header_fields(self) -> list[Field]:
@@ -85,9 +85,9 @@ class Row:
 def bound(
     row: Row, handle: Callable[..., None], leadership: Leadership
 ) -> Callable[[Request], None]:
-    """The handler of one row behind what its row asks for, called with the request alone.
+    """Return a handler that takes the request alone and first checks what its row demands.
 
-    Raises RefusedError: 1 naming the field that is missing or bad, 14 where another node leads.
+    It raises RefusedError: 1 naming the field that is missing or bad, 14 where another node leads.
     """
     header = row.header
     if header is None and not row.leader:

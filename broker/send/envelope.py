@@ -28,7 +28,10 @@ _TAGS_SIZE: Final = len(_TAGS)
 
 
 class Envelope:
-    """`delay` names the delaying property that is set; `is_half`: it begins a transaction."""
+    """The properties of one sent message that a broker obeys, and their block.
+
+    `delay` names the delaying property that is set; `is_half`: the message begins a transaction.
+    """
 
     __slots__ = ("_has_receipt", "_text", "delay", "is_half", "tags", "uniq_key")
 

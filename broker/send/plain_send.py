@@ -68,7 +68,7 @@ class _Plan:
 
 
 class PlainSends:
-    """Taker of plain sends, with a plan for each topic that had one."""
+    """The short way of plain sends; it keeps a plan for each topic that had one."""
 
     def __init__(self, replica: Replica, leadership: Leadership, desk: Desk, added: str) -> None:
         """`added`: the properties, as text, that the broker adds to each message."""
@@ -82,8 +82,8 @@ class PlainSends:
         self._answer = ""
 
     def takes(self, request: Request) -> bool:
-        """Propose the message and see to its answer; False, and nothing done, where it is not for
-        this way to judge."""
+        """Propose the message and answer once the outcome is known; False, with nothing done, where
+        the request is not a plain send."""
         leadership = self._leadership
         if not leadership.ready or leadership.want_of_room is not None or is_forwarded(request):
             return False

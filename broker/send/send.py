@@ -83,8 +83,8 @@ class SendProcessor:
         self.store(request)
 
     def store(self, request: Request) -> None:
-        """Do the same on the long way alone: all that is answered goes through `request.reply`.
-        Raises RefusedError."""
+        """Do what `handle` does, but never on the short way, which encodes answers itself: every
+        answer goes through `request.reply`. Raises RefusedError."""
         code = request.command.code
         replica, leadership = self._replica, self._leadership
         leadership.require_leader()

@@ -354,7 +354,7 @@ class Admin(Lifecycle):
         return page_of(answer)
 
     async def show_half(self, message_id: str, broker_name: str | None = None) -> ShownHalf:
-        """Return the half that has this id, and what became of it; see `discard_half`."""
+        """Return the half with this id and its state; `discard_half` says when to name a broker."""
         return half_of(
             await self._about_half(RequestCode.LEDGERMQ_SHOW_HALF, message_id, broker_name)
         )

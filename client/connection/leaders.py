@@ -51,7 +51,7 @@ class GroupLeader:
         return self._by_route
 
     def follow_route(self) -> None:
-        """Go by the route alone from now on: nodes of this group answer though they don't lead."""
+        """Find the leader by the route alone from now on: nodes answer here without leading."""
         if not self._by_route:
             self._by_route = True
             self._current = self._master

@@ -219,7 +219,7 @@ class PushConsumerSettings:
 
     @property
     def reconsume_limit(self) -> int:
-        """The limit reported to brokers."""
+        """Return the limit of retries that is reported to brokers."""
         return _RECONSUME_TIMES if self.reconsume_times_max is None else self.reconsume_times_max
 
     def is_last_attempt(self, failures: int) -> bool:

@@ -62,12 +62,12 @@ class ProcessQueue:
 
     @property
     def held(self) -> int:
-        """Number of messages not consumed yet."""
+        """Return the number of messages that are held and not consumed."""
         return len(self._waiting) + len(self._in_hand) + len(self._due)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of their bodies."""
+        """Return the bytes of the held messages' bodies."""
         return self._bytes
 
     @property
@@ -81,7 +81,7 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """The first offset that is not known to be consumed."""
+        """Return the lowest offset that is not known to be consumed."""
         lowest = self.next_offset
         if self._waiting:
             lowest = min(lowest, self._waiting[0].queue_offset)

@@ -34,8 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 class PullInProgress:
-    """Pulls of one queue. `on_late_reset` gets the offset of a pull that was given up, and the one
-    to which its answer sends the group."""
+    """The present pull of one queue, and the pulls before it that were abandoned.
+
+    An answer that comes late may say that the group's offset was reset: then calls
+    `on_late_reset(offset of the pull, offset to continue at)`.
+    """
 
     def __init__(self, on_late_reset: Callable[[int, int], None]) -> None:
         self._on_late_reset = on_late_reset
@@ -45,8 +48,8 @@ class PullInProgress:
     async def ask(
         self, offset: int, request: Coroutine[Any, Any, RemotingCommand]
     ) -> RemotingCommand:
-        """Return the answer of a pull from `offset`. Raises as `request` does, and TimeoutError
-        where it was given up."""
+        """Return the answer of `request`, a pull from `offset`. Raises what `request` raises, and
+        TimeoutError where `give_up` was called meanwhile."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(request)
         self._given_up = given_up = loop.create_future()
@@ -66,12 +69,12 @@ class PullInProgress:
         raise TimeoutError
 
     def give_up(self) -> None:
-        """End the wait for the pull in progress, if there is one."""
+        """Abandon the pull in progress, if there is one: `ask` raises TimeoutError."""
         if self._given_up is not None and not self._given_up.done():
             self._given_up.set_result(None)
 
     def stop(self) -> None:
-        """Hear no late answers any more."""
+        """Cancel the abandoned pulls, so that no late answer is handled."""
         late, self._late = self._late, []
         for task in late:
             task.cancel()

@@ -81,12 +81,12 @@ class LockTable:
 
     @property
     def claim(self) -> int:
-        """The claim of a lock request sent now; clients without claims count as 0."""
+        """Return the claim that a lock request carries now; clients without claims count as 0."""
         return self._claim
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        """The queues whose locks brokers may still keep for this member."""
+        """Return the queues whose locks brokers may still hold for this member."""
         return tuple(sorted(self._since))
 
     def granted(self, queue: MessageQueue, requested_ms: float) -> bool:

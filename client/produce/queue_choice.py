@@ -20,7 +20,7 @@ __all__ = ["QueueChoice"]
 
 
 class QueueChoice:
-    """Takes queues in turn, from `turn` on; without `faults` all groups are equal. Times are ms."""
+    """Chooses queues in turn, from `turn` on; avoids groups by `faults`, if given. Times in ms."""
 
     __slots__ = ("_faults", "_turn")
 
