@@ -12,9 +12,9 @@ Source: Groce et al., "Swarm testing" (ISSTA '12); the VOPR of TigerBeetle print
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.schedule import Schedule, draw_schedule
 from chaos.sim.seed.seed_options import SeedOptions
 from raft.config import RaftConfig
 from raft.messages import NodeId
@@ -209,24 +209,9 @@ def draw_options(seed: int, node_count: int) -> SimOptions:
 
 
 def core_schedule(options: SimOptions) -> Schedule:
-    """Draw the faults of a seed.
-
-    Rates are per 10 election timeouts, so that quick clusters are broken as often as slow ones.
-    """
+    """Draw the faults of a seed; rates are per 10 election timeouts."""
     rng = random.Random(f"schedule/{options.seed}/{options.node_count}")
-    faults = draw_faults(
-        options.fault_rates,
-        unit_us=10_000 * options.election_timeout_ms_min,
-        until_us=options.fault_time_us,
-        rng=rng,
-    )
-    return Schedule(
-        seed=options.seed,
-        kind="core",
-        node_count=options.node_count,
-        faults=faults,
-        options=asdict(options),
-    )
+    return draw_schedule("core", options, rng)
 
 
 def _with_later(rates: dict[str, float], seed: int, node_count: int) -> dict[str, float]:

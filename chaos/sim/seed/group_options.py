@@ -11,10 +11,10 @@ Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.seed.core_optio
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.schedule import Schedule, draw_schedule
 from chaos.sim.seed.seed_options import SeedOptions
 
 __all__ = ["GROUP_CALMABLE", "GROUP_FAULTS", "GroupOptions", "draw_group_options", "group_schedule"]
@@ -255,19 +255,8 @@ def _draw_mixed(seed: int, node_count: int) -> GroupOptions:
 
 def group_schedule(options: GroupOptions) -> Schedule:
     """Draw the faults of a seed; rates are per 10 election timeouts."""
-    faults = draw_faults(
-        options.fault_rates,
-        unit_us=10_000 * options.election_timeout_ms_min,
-        until_us=options.fault_time_us,
-        rng=random.Random(f"group schedule/{options.seed}/{options.node_count}"),
-    )
-    return Schedule(
-        seed=options.seed,
-        kind="group",
-        node_count=options.node_count,
-        faults=faults,
-        options=asdict(options),
-    )
+    rng = random.Random(f"group schedule/{options.seed}/{options.node_count}")
+    return draw_schedule("group", options, rng)
 
 
 def _with_jumps(rates: dict[str, float], rng: random.Random) -> dict[str, float]:

@@ -11,11 +11,11 @@ Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.seed.core_optio
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from chaos.sim.seed.group_options import GROUP_FAULTS
-from chaos.sim.seed.schedule import Schedule, draw_faults
+from chaos.sim.seed.schedule import Schedule, draw_schedule
 from chaos.sim.seed.seed_options import SeedOptions
 
 __all__ = ["HA_CALMABLE", "HA_FAULTS", "HaOptions", "draw_ha_options", "ha_schedule"]
@@ -190,16 +190,5 @@ def _with_masters(rates: dict[str, float], seed: int) -> dict[str, float]:
 
 def ha_schedule(options: HaOptions) -> Schedule:
     """Draw the faults of a seed; rates are per 10 units of time."""
-    faults = draw_faults(
-        options.fault_rates,
-        unit_us=10_000 * options.election_timeout_ms_min,
-        until_us=options.fault_time_us,
-        rng=random.Random(f"ha schedule/{options.seed}/{options.node_count}"),
-    )
-    return Schedule(
-        seed=options.seed,
-        kind="ha",
-        node_count=options.node_count,
-        faults=faults,
-        options=asdict(options),
-    )
+    rng = random.Random(f"ha schedule/{options.seed}/{options.node_count}")
+    return draw_schedule("ha", options, rng)

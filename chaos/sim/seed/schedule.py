@@ -1,7 +1,7 @@
 """The faults of a seed as a list: derived from the seed, written to a file, made shorter.
 
-Place in the data path: `core_options` and `group_options` draw how often each fault comes,
-`draw_schedule` makes the list, `nemesis` carries it out; `shrink` removes faults; a file of
+Place in the data path: `core_options`, `group_options` and `ha_options` draw how often each fault
+comes, `draw_schedule` makes the list, `nemesis` carries it out; `shrink` removes faults; a file of
 tests/sim/schedules keeps what is left.
 
 Invariants: a fault's own choices (which node, how long) come from its number alone, so removing
@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from chaos.sim.seed.seed_options import SeedOptions
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -26,6 +28,7 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "draw_faults",
+    "draw_schedule",
     "load_schedule",
     "options_of",
 ]
@@ -72,6 +75,26 @@ class Schedule:
         lines = ",\n".join(f"    {json.dumps(fault)}" for fault in faults)
         body = json.dumps(head, indent=2).removesuffix("\n}")
         return f'{body},\n  "faults": [\n{lines}\n  ]\n}}\n'
+
+
+def draw_schedule(kind: str, options: SeedOptions, rng: random.Random) -> Schedule:
+    """Draw the faults of a seed of that kind.
+
+    Rates are per 10 election timeouts, so that quick clusters are broken as often as slow ones.
+    """
+    faults = draw_faults(
+        options.fault_rates,
+        unit_us=10_000 * options.election_timeout_ms_min,
+        until_us=options.fault_time_us,
+        rng=rng,
+    )
+    return Schedule(
+        seed=options.seed,
+        kind=kind,
+        node_count=options.node_count,
+        faults=faults,
+        options=asdict(options),
+    )
 
 
 def draw_faults(

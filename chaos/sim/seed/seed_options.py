@@ -1,6 +1,7 @@
 """What every seed decides before it begins, of bare cores and of whole groups alike.
 
-Place in the data path: base of `core_options.SimOptions` and `group_options.GroupOptions`.
+Place in the data path: base of `core_options.SimOptions`, `group_options.GroupOptions` and
+`ha_options.HaOptions`; `schedule.draw_schedule` draws the faults by them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["SeedOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedOptions:
-    """The options that both kinds have. Times of Raft are milliseconds, others microseconds."""
+    """The options that all kinds have. Times of Raft are milliseconds, others microseconds."""
 
     seed: int
     node_count: int
