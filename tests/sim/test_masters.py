@@ -112,7 +112,7 @@ def slave_that_has_gone_counts() -> Iterator[None]:
         (retention_as_asked, 1, "H1"),
         (page_cache_believed, 10, "H1"),
         (repeated_send_believed, 2, "H3"),
-        (silent_cut, 29, "liveness"),
+        (silent_cut, 12, "liveness"),
         (one_slave_is_enough, 3, "H3"),
     ],
 )
