@@ -44,6 +44,7 @@ OTHERS: Final = frozenset(
         "chaos/test_processes",
         "chaos/test_scenario",
         "chaos/test_simulated_world",
+        "chaos/test_talks",
         "chaos/test_workload_parts",
         "chaos/toxiproxy/test_api",
         "chaos/toxiproxy/test_client",

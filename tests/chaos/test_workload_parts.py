@@ -349,6 +349,7 @@ async def test_clients_of_applications_are_served_as_is_expected(tmp_path: Path)
         ),
         *("the newest", "trace messages that are found by", "successor of a member"),
         *("holds that has consumed all", "queue which it has lost", "is said to subscribe"),
+        "as RocketMQ answers",
     ):
         assert words in _asked(tmp_path)
 

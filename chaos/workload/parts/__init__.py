@@ -4,5 +4,5 @@
 begin with the part's, records all that it did, and names the rules that judge it.
 
 May import: `chaos.cluster`, `chaos.links`, `chaos.recording`, `chaos.scenario`, `chaos.systems`,
-  `chaos.workload`, `client`, `remoting`.
+  `chaos.workload`, `chaos.workload.talks`, `client`, `remoting`.
 """

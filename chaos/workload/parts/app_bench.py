@@ -221,6 +221,13 @@ class Bench:
         self, code: RequestCode, fields: Mapping[str, str], body: bytes = b""
     ) -> RemotingCommand:
         """Ask the broker group's leader, whatever it answers. Raises ClientError."""
+        return await self.ask_as_it_is(
+            RemotingCommand(code=code, ext_fields=dict(fields), body=body)
+        )
+
+    async def ask_as_it_is(self, command: RemotingCommand) -> RemotingCommand:
+        """Ask what the command says, as `ask` does. Raises ClientError."""
+        code, fields, body = command.code, command.ext_fields, command.body
         answer, _ = await ask_leader(
             self.admin.instance,
             self.broker_group,

@@ -40,6 +40,7 @@ from chaos.workload.parts.app_starts import StartedGroups
 from chaos.workload.parts.app_statuses import UnsafeSends
 from chaos.workload.parts.app_suspended import SuspendedMember
 from chaos.workload.parts.app_taken import TakenQueues
+from chaos.workload.parts.app_talks import RecordedTalks
 from chaos.workload.parts.app_traces import FullTraces
 from chaos.workload.parts.app_waits import WaitingCalls
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -52,7 +53,7 @@ DRILLS: Final = (
     *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
-    *("servers", "statuses", "waits", "sent-on", "starts"),
+    *("servers", "statuses", "waits", "sent-on", "starts", "talks"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -102,6 +103,7 @@ class ApplicationsPart:
                 "taken": lambda bench: TakenQueues(bench).run(),
                 "sent-on": lambda bench: SentOn(bench).run(),
                 "starts": lambda bench: StartedGroups(bench).run(),
+                "talks": lambda bench: RecordedTalks(bench).run(),
                 "servers": lambda bench: ToldNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
