@@ -292,6 +292,7 @@ class SendProcessor:
                 raise RefusedError(
                     ResponseCode.MESSAGE_ILLEGAL, "a batch can't hold transactional messages"
                 )
+            envelope.drop_receipt()
             key = envelope.uniq_key
             if key is None and heading.uniq_key is not None:
                 key = f"{heading.uniq_key}#{at}"
@@ -301,7 +302,7 @@ class SendProcessor:
                 PendingRecord(
                     template,
                     body,
-                    properties,
+                    envelope.encoded(),
                     tags_code=tags_code(envelope.tags) if envelope.tags else 0,
                     flag=flag,
                     dedupe_key=key if dedupes else None,

@@ -268,6 +268,16 @@ async def test_a_batch_is_stored_in_order_and_its_retry_is_recognised(rig):
     assert records[0].property_map() == {"UNIQ_KEY": "B0"}
 
 
+async def test_a_message_of_a_batch_loses_the_receipt_with_which_it_was_popped(rig):
+    send, pull = rig.make(SendProcessor), rig.make(PullProcessor, rig.tasks)
+    properties = "KEYS\x01k\x02POP_CK\x010 1 1000 0 0 broker-a 0 3\x02UNIQ_KEY\x01K\x02"
+    body = encode_batch_body([BatchItem(b"m", properties.encode())])
+    await rig.ask(send.handle, RequestCode.SEND_BATCH_MESSAGE, send_fields(key="HEAD"), body)
+    found = await rig.ask(pull.handle, RequestCode.PULL_MESSAGE, pull_fields())
+    (record,) = decode_records(found.body)
+    assert record.property_map() == {"KEYS": "k", "UNIQ_KEY": "K"}
+
+
 @pytest.mark.parametrize(("code", "batch"), [(SEND, "m"), (RequestCode.SEND_MESSAGE, "batch")])
 async def test_a_send_says_itself_that_it_is_a_batch(rig, code, batch):
     names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
