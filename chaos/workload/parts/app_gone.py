@@ -1,5 +1,5 @@
 """Halves whose producers are all gone for longer than brokers would ask for them, and come back:
-more halves than a broker asks for in one go, of two groups, of which one is back first.
+more halves than a broker asks for in one go, of two groups, of which the second is back first.
 
 Place in the data path: `broker.transaction.check_back`. A check that could be sent to nobody is not
 one: a half is given up only after `check_max` checks that were sent, and each one, however many
@@ -30,7 +30,7 @@ from client.produce.transaction_producer import Decision, HalfMessage, Transacti
 
 __all__ = ["GoneProducers"]
 
-HALVES: Final = {"gone": 80, "away": 12}  # by producer group, in the order in which they are back
+HALVES: Final = {"away": 12, "gone": 80}  # by producer group, of which the last is back first
 TOGETHER: Final = 8  # halves that are sent at one time
 DOUBT_SHARE: Final = 0.2  # of the halves are decided when a broker asks for the second time
 ROLLBACK_SHARE: Final = 0.3
@@ -145,7 +145,7 @@ class GoneProducers:
         if not any(each.owed for each in self._applications) or wait_s > WAIT_S_MAX:
             return
         await asyncio.sleep(max(0.0, wait_s))
-        for application in self._applications:
+        for application in reversed(self._applications):
             await self._answer_checks(application, 2 * interval_s + CHECK_SLACK_S)
         self._bench.hold(
             "checks of halves that producers of another group have sent",

@@ -30,6 +30,7 @@ from chaos.workload.parts.app_lost import LostConnections
 from chaos.workload.parts.app_names import NamesOfOthers
 from chaos.workload.parts.app_overtaken import OvertakenGroups
 from chaos.workload.parts.app_polls import PollingMember
+from chaos.workload.parts.app_popped import PoppedOn
 from chaos.workload.parts.app_progress import FailedCommits
 from chaos.workload.parts.app_refusals import RefusedMessages
 from chaos.workload.parts.app_room import HeldMessages
@@ -53,7 +54,7 @@ DRILLS: Final = (
     *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
-    *("servers", "statuses", "waits", "sent-on", "starts", "talks"),
+    *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -102,6 +103,7 @@ class ApplicationsPart:
                 "room": lambda bench: HeldMessages(bench).run(),
                 "taken": lambda bench: TakenQueues(bench).run(),
                 "sent-on": lambda bench: SentOn(bench).run(),
+                "popped": lambda bench: PoppedOn(bench).run(),
                 "starts": lambda bench: StartedGroups(bench).run(),
                 "talks": lambda bench: RecordedTalks(bench).run(),
                 "servers": lambda bench: ToldNameServers(bench).run(),
