@@ -5,6 +5,7 @@ GET_TOPIC_CONFIG at each group's ready leader, whose status is read past every p
 permissions of one topic change, and after each change somebody sends to it and reads it; another
 topic comes and goes, deleted in the end. The first of the workload's own topics, which nobody
 changes, is asked for, too, and so are those of the part `deletions`, where the scenario has them.
+Beside all that `route_lookups` looks the workload's topic up as RocketMQ's clients do.
 
 Invariants: one operation per name server and broker group tells what the answer says of that group;
 a leader's own answer counts only where it led before and after it; once senders have stopped,
@@ -31,11 +32,13 @@ from chaos.scenario.scenario import route_expiry_ms
 from chaos.systems.base import SystemFailedError
 from chaos.workload.actor import Actor, Operation, error_text
 from chaos.workload.context import Slot
+from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.part_sender import PartSender
 from chaos.workload.parts.queue_reader import QueueReader
+from chaos.workload.parts.route_lookups import RouteLookups
 from chaos.workload.parts.topic_admin import TOOLS, TopicAdmin, queue_rows
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.instance import ClientInstance
@@ -61,6 +64,7 @@ __all__ = ["ROUTES", "members_text"]
 GONE_TOPIC: Final = "routes-gone"
 PERM_TOPIC: Final = "routes-perm"
 OWNER: Final = "owner"
+OURS: Final = "ledgermq"
 TIMEOUT_MS: Final = 2_000
 AGAIN_S: Final = 0.3
 CALM_S: Final = 1.0
@@ -87,6 +91,7 @@ class _Routes:
         self._queues = kit.context.part_queues["routes"]
         own = kit.context.scenario.workload.topics[:1]
         self._topics = [PERM_TOPIC, GONE_TOPIC, *own, *sorted(others)]
+        self._kept_topic = (own or [PERM_TOPIC])[0]  # in the routes of all groups, all the time
         self._changing = 2
         self._idle = asyncio.Event()
         self._wake = asyncio.Event()
@@ -135,6 +140,22 @@ class _Routes:
                     tasks.create_task(self._come_and_go(changed, own, stop, drained))
             questions = _Questions(self._kit, asking.instance, asker)
             tasks.create_task(self._ask(questions, stop, drained))
+            if context.world.system.name == OURS:  # RocketMQ's name servers hold no lookup
+                self._look_up(asking.instance, asker, tasks, stop)
+
+    def _look_up(
+        self,
+        instance: ClientInstance,
+        asker: str,
+        tasks: asyncio.TaskGroup,
+        stop: asyncio.Event,
+    ) -> None:
+        """Have clients as RocketMQ's look up a topic at each name server, until `stop`."""
+        context = self._kit.context
+        expectations = Expectations(context.history, client=f"{asker}-held", client_group=TOOLS)
+        for server in context.world.layout.name_servers:
+            lookups = RouteLookups(instance, expectations, server=server, topic=self._kept_topic)
+            tasks.create_task(lookups.run(stop))
 
     async def idle(self) -> None:
         await self._idle.wait()
@@ -402,5 +423,5 @@ ROUTES: Final = PartSpec(
     topics=lambda section: (PERM_TOPIC,),
     slots=lambda section: ("routes-admin", "routes-ask", "routes-use"),
     make=_Routes,
-    judged_by=("M2", "M3", "M9", "M10", "M11", "M16"),
+    judged_by=("M2", "M3", "M9", "M10", "M11", "M12", "M16"),
 )

@@ -41,6 +41,7 @@ from chaos.workload.messages import (
 )
 from chaos.workload.pace import Pace, impatience
 from chaos.workload.parts.awaited_values import AwaitedValues
+from chaos.workload.parts.follower_sends import FollowerSends
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.pull_reader import PullReader
 from client.connection.retry import RetryPolicy
@@ -159,7 +160,17 @@ class SendsPart:
             client=client,
             rng=random.Random(self._rng.getrandbits(64)),
         )
-        async with producer, hasty, one_attempt:
+        followers = FollowerSends(
+            self._context,
+            producer.instance,
+            self._awaited,
+            client=client,
+            group=PRODUCERS,
+            queues=self._context.part_queues["sends"],
+            rng=random.Random(self._rng.getrandbits(64)),
+        )
+        async with producer, hasty, one_attempt, asyncio.TaskGroup() as tasks:
+            tasks.create_task(followers.run(stop))
             await sender.run(stop)
 
     def _producer_with(self, slot: Slot, retry: RetryPolicy) -> Producer:
@@ -472,5 +483,5 @@ SPEC: Final = PartSpec(
     topics=lambda section: (TOPIC,),
     slots=lambda section: (*_sender_slots(section), READERS),
     make=SendsPart,
-    judged_by=("A1", "A2", "A5", "A11", "A18", "A19", "A20", "A23"),
+    judged_by=("A1", "A2", "A3", "A5", "A11", "A18", "A19", "A20", "A23"),
 )
