@@ -196,6 +196,11 @@ class Proposer:
     def in_flight_decision(self, half_queue_offset: int) -> Proposal | None:
         return self._decisions.get(half_queue_offset)
 
+    def is_offset_in_flight(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a commit of this consumer offset is in flight, so that the state may have
+        an older one than will count."""
+        return self._offsets.newest((group, topic, queue_id)) is not None
+
     async def offset_commits_ended(self, group: str, topic: str, queue_id: int) -> None:
         """Wait until no commit of this consumer offset that was submitted before is in flight.
 

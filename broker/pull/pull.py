@@ -266,15 +266,15 @@ class PullProcessor:
 
     def _commit_offset(self, pull: _Pull, offset: int) -> None:
         """Commit the offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
-        replica, leadership, group = self._replica, self._leadership, pull.group
-        offsets = replica.state.consumer_offsets
-        known = offsets.get((group, pull.topic, pull.queue_id))
-        if offset < 0 or known == offset or not leadership.ready or not is_group_name(group):
+        leadership, offsets = self._leadership, self._replica.state.consumer_offsets
+        key = pull.group, pull.topic, pull.queue_id
+        stays = offsets.get(key) == offset and not leadership.proposer.is_offset_in_flight(*key)
+        if offset < 0 or stays or not leadership.ready or not is_group_name(pull.group):
             return
-        if known is None and len(offsets) >= replica.state.limits.consumer_offsets_max:
+        if key not in offsets and len(offsets) >= self._replica.state.limits.consumer_offsets_max:
             return
         # Where too many proposals wait, the consumer commits again with its next pull.
-        propose(leadership, [OffsetCommand(group, pull.topic, pull.queue_id, offset)])
+        propose(leadership, [OffsetCommand(*key, offset)])
 
     # Reading -----------------------------------------------------------------------------------
 

@@ -15,12 +15,14 @@ import pytest
 from broker.entry.payload import UNIT, decode_payload
 from broker.process.processors import Processors
 from broker.pull.offsets import OffsetProcessor
+from broker.pull.pull import PullProcessor
 from broker.send.send import SendProcessor
 from campaigns.rig.waiting import turns
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.protocol.headers import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION
 from remoting.records.message import decode_record, encode_batch_body
-from tests.broker.rig import FakeConnection, Rig, send_fields
+from tests.broker.rig import FakeConnection, Rig, pull_fields, send_fields
 
 
 def send(rig: Rig, keys: list[str]) -> FakeConnection:
@@ -126,5 +128,27 @@ async def test_a_query_waits_for_a_commit_in_flight_whatever_is_refused_behind_i
     assert not asking.done()
     rig.log.commit()
     assert (await asking).ext_fields["offset"] == "3"
+    await rig.tasks.stop()
+    rig.queues.close()
+
+
+async def test_a_commit_that_rides_on_a_pull_counts_behind_one_in_flight(tmp_path):
+    """Also where it goes back to the offset that is stored."""
+    rig = Rig(tmp_path)
+    send(rig, ["K1"])
+    await turns(10)
+    offsets, pulls = rig.make(OffsetProcessor, rig.tasks), rig.make(PullProcessor, rig.tasks)
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "3"}
+    assert (await rig.ask(offsets.update, code, fields)).code == ResponseCode.SUCCESS
+    rig.log.auto_commit = False
+    rig.give(offsets.update, code, {**fields, "commitOffset": "5"}, b"", FakeConnection())
+    riding = pull_fields(commitOffset="3", sysFlag=str(PULL_COMMIT_OFFSET | PULL_SUBSCRIPTION))
+    rig.give(pulls.handle, RequestCode.PULL_MESSAGE, riding, b"", FakeConnection())
+    await turns(10)
+    rig.log.commit()
+    await turns(10)
+    rig.log.commit()
+    assert rig.state.consumer_offsets["G", "T", 0] == 3
     await rig.tasks.stop()
     rig.queues.close()
