@@ -25,7 +25,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.messages import PROPERTY_VALUE, row_of_message
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_in_a_row, ask_leader
 from client.connection.instance import ClientInstance
 from client.errors import BrokerRefusedError, ClientError
 from client.message import Message, MessageQueue
@@ -396,6 +396,49 @@ class Drill:
             accept=_Answers(),
         )
         return answer
+
+    async def ask_behind(
+        self,
+        what: str,
+        ahead: Sequence[RemotingCommand],
+        question: RemotingCommand,
+        *,
+        expected: str,
+        show: Show,
+        is_calm: bool,
+    ) -> None:
+        """Ask right behind other requests, over the same connection and before any is answered.
+
+        `is_calm`: one of `ahead` has no answer that says whether it was carried out. Raises Unsure
+        where it is not known, or the answer was another one; EndedError.
+        """
+        if self.ends.is_set():
+            raise EndedError
+        group = self.queue.broker_name
+        with self._actor.operation(
+            "ask",
+            broker_group=group,
+            topic=self.queue.topic,
+            queue=self.queue.queue_id,
+            key=f"{what}, right behind",
+            ref=expected,
+            decision=CALM if is_calm else None,
+        ) as operation:
+            try:
+                answers, address = await ask_in_a_row(
+                    self._instances[0], group, [*ahead, question], timeout_ms=TIMEOUT_MS
+                )
+            except ClientError as error:
+                operation.failed(error)
+                raise Unsure from error
+            said = _Answers()
+            if any(answer.code not in said for answer in answers):
+                operation.complete("info", error=f"answered {[each.code for each in answers]}")
+                raise Unsure
+            answered = show(answers[-1])
+            operation.complete("ok", status=answered, node=self._context.node(address))
+        if answered != expected:
+            raise Unsure
 
     def place(self, **more: object) -> dict[str, object]:
         """Return the fields that name the queue, and `more`."""

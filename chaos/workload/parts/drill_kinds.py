@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
-KEPT_OF: Final = {"stretch": 1, "progress": 4}  # of kinds that cost much
+KEPT_OF: Final = {"stretch": 1, "progress": 4, "clone": 4}  # of kinds that cost much
 MADE_MAX: Final = {
     "back": 40,
     "send": 40,
@@ -37,6 +37,7 @@ MADE_MAX: Final = {
     "held subscription": 20,
     "stretch": 3,
     "progress": 20,
+    "clone": 20,
 }  # kinds with topics of their own
 OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have further turns
 

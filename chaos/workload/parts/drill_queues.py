@@ -1,11 +1,11 @@
-"""Drills of queues: pulls of every size, offsets, queries by key and id, sends that are repeated,
-recalls that are repeated: what is asked again, later, and after whatever faults there were.
+"""Drills of queues: pulls of every size, queries by key and id, sends that are repeated, recalls
+that are repeated: what is asked again, later, and after whatever faults there were.
 
 Place in the data path: `drills` makes one of each per queue and has them run again and again;
 requests go through `drill.Drill`. The model is the list of what was acknowledged, and a few values.
 
-Source: RocketMQ PullMessageProcessor, ConsumerManageProcessor, QueryMessageProcessor,
-RecallMessageProcessor; promises G2 and G5.
+Source: RocketMQ PullMessageProcessor, QueryMessageProcessor, RecallMessageProcessor; promises G2
+and G5.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
 __all__ = [
-    "OffsetDrill",
     "PullDrill",
     "QueryDrill",
     "RecallDrill",
@@ -153,53 +152,6 @@ def numbered(drill: Drill, offset: int) -> tuple[str, list[Stored]]:
 def number_of(one: Stored) -> int:
     """Return the number of a message, which is the end of its value and a property of its own."""
     return int(one.value.rpartition("-")[2])
-
-
-class OffsetDrill:
-    """Commits and queries of one group's offset, and queries of the queue's ends."""
-
-    def __init__(self, drill: Drill, group: str) -> None:
-        self.drill = drill
-        self._group = group
-        self._offset: int | None = None
-
-    async def run(self) -> None:
-        """Ask what there is, change it, ask again. Raises Unsure."""
-        await self._query()
-        offset = self.drill.rng.randint(0, self.drill.end)
-        await self.drill.ask(
-            f"commit {offset} of {self._group}",
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            self.drill.place(consumerGroup=self._group, commitOffset=offset),
-            expected="0",
-            changes=True,
-        )
-        self._offset = offset
-        await self._query()
-        for code, known in (
-            (RequestCode.GET_MAX_OFFSET, self.drill.end),
-            (RequestCode.GET_MIN_OFFSET, 0),
-        ):
-            await self.drill.ask(
-                code.name.lower(),
-                code,
-                self.drill.place(),
-                expected=f"0 {known}",
-                show=_show_offset,
-            )
-
-    async def _query(self) -> None:
-        # A topic that is young in the memory of its broker is begun at 0, unless told otherwise.
-        zero = self.drill.rng.choice(("true", "false", None))
-        none = "22" if zero == "false" else "0 0"
-        fields = self.drill.place(consumerGroup=self._group)
-        await self.drill.ask(
-            f"offset of {self._group}, zero if there is none: {zero}",
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            fields if zero is None else fields | {"setZeroIfNotFound": zero},
-            expected=none if self._offset is None else f"0 {self._offset}",
-            show=_show_offset,
-        )
 
 
 class QueryDrill:
@@ -416,10 +368,6 @@ def _show_units(answer: RemotingCommand) -> str:
         f"{unit.get('physicOffset')}#{unit.get('tagsCode')}" for unit in body.get("queueData") or ()
     )
     return f"0 {units} of {body.get('minQueueIndex')} to {body.get('maxQueueIndex')}"
-
-
-def _show_offset(answer: RemotingCommand) -> str:
-    return f"0 {answer.ext_fields.get('offset')}" if answer.code == 0 else str(answer.code)
 
 
 def _show_recalled(answer: RemotingCommand) -> str:

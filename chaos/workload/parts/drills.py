@@ -2,9 +2,8 @@
 it should answer.
 
 Place in the data path: each runner has a queue to itself, into which it sends; in turns it has
-drills of POP, pulls, offsets, queries, repeated sends, recalls and locks run on (`drill_pops`,
-`drill_queues`, `drill_owners`); beside them there are members of groups that stay for a while, and
-topics that change (`drill_topics`). A drill goes on with what it knows in a later round, behind
+drills run on (`drill_*`, each of some requests); beside them there are members of groups that stay
+for a while, and topics that change. A drill goes on with what it knows in a later round, behind
 whatever faults and restarts there were; where it is unsure, another takes its place.
 
 Invariants: nobody else sends to the topic, so that a queue holds what its runner had acknowledged;
@@ -40,6 +39,7 @@ from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
 from chaos.workload.parts.drill_brought import draw_brought
+from chaos.workload.parts.drill_clones import CloneDrill
 from chaos.workload.parts.drill_copies import CopyDrill
 from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_kinds import (
@@ -53,12 +53,12 @@ from chaos.workload.parts.drill_kinds import (
     TIMED,
     DrillKind,
 )
+from chaos.workload.parts.drill_offsets import OffsetDrill
 from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_progress import ProgressDrill
 from chaos.workload.parts.drill_properties import PropertyDrill
 from chaos.workload.parts.drill_queues import (
-    OffsetDrill,
     PullDrill,
     QueryDrill,
     Recallable,
@@ -377,6 +377,7 @@ class _Runner:
             "properties": PropertyDrill,
             "half": HalfDrill,
             "copy": CopyDrill,
+            "clone": CloneDrill,
         }
 
     # Sends -------------------------------------------------------------------------------------

@@ -11,17 +11,25 @@ ends with its error, which is not definite.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from client.connection.answers import error_of_remoting
 from client.connection.broker_call import learn, request_once
 from client.connection.instance import ClientInstance
-from client.errors import ClientError, DeadlineError
+from client.errors import ClientError, DeadlineError, NoRouteError
+from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.headers import CreateTopicRequestHeader
 
-__all__ = ["DEFAULT_TOPIC", "ask_leader", "create_topic_command", "delete_topic_command"]
+__all__ = [
+    "DEFAULT_TOPIC",
+    "ask_in_a_row",
+    "ask_leader",
+    "create_topic_command",
+    "delete_topic_command",
+]
 
 DEFAULT_TOPIC: Final = "TBW102"  # its route names every group
 _PAUSE_S: Final = 0.05
@@ -61,6 +69,38 @@ async def ask_leader(
             last = error
         await asyncio.sleep(_PAUSE_S)
     raise DeadlineError(f"no leader of {broker_group} within {timeout_ms} ms", last) from last
+
+
+async def ask_in_a_row(
+    instance: ClientInstance,
+    broker_group: str,
+    commands: Sequence[RemotingCommand],
+    *,
+    timeout_ms: int,
+) -> tuple[list[RemotingCommand], str]:
+    """Send requests over one connection to whoever is taken for the leader, in this order, none of
+    which waits for another's answer; return the answers of those that are not oneway, whatever they
+    say, and the address. Raises ClientError; what was sent may have been carried out then."""
+    leader = instance.routes.leader(broker_group)
+    if leader is None or leader.address is None:
+        await instance.routes.refresh(DEFAULT_TOPIC)
+        raise NoRouteError(f"no leader of {broker_group} is known yet")
+    address = leader.address
+    answers: list[asyncio.Task[RemotingCommand]] = []
+    try:
+        await instance.rpc.connect(address, timeout_ms)  # nothing waits for it then
+        async with asyncio.TaskGroup() as tasks:  # which begin in the order of their making
+            for command in commands:
+                if command.is_oneway:
+                    tasks.create_task(instance.rpc.oneway(address, command))
+                else:
+                    asked = instance.rpc.request(address, command, timeout_ms)
+                    answers.append(tasks.create_task(asked))
+    except* RemotingError as errors:
+        first = errors.exceptions[0]
+        assert isinstance(first, RemotingError)
+        raise error_of_remoting(first, address) from errors
+    return [answer.result() for answer in answers], address
 
 
 def create_topic_command(topic: str, *, queues: int, perm: int) -> RemotingCommand:
