@@ -22,6 +22,7 @@ from chaos.workload.parts.app_answers import LostAnswers
 from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.app_cut_off import CutOffMember
 from chaos.workload.parts.app_files import OffsetFiles
+from chaos.workload.parts.app_first_sends import FirstSends
 from chaos.workload.parts.app_found import FoundPlaces
 from chaos.workload.parts.app_gone import GoneProducers
 from chaos.workload.parts.app_ids import hold_ids
@@ -54,7 +55,7 @@ DRILLS: Final = (
     *("ids", "lost", "suspended", "cut", "others", "traces", "gone", "overtaken"),
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
-    *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped"),
+    *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -106,6 +107,7 @@ class ApplicationsPart:
                 "popped": lambda bench: PoppedOn(bench).run(),
                 "starts": lambda bench: StartedGroups(bench).run(),
                 "talks": lambda bench: RecordedTalks(bench).run(),
+                "first-sends": lambda bench: FirstSends(bench).run(),
                 "servers": lambda bench: ToldNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
