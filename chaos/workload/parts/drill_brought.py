@@ -1,8 +1,11 @@
-"""What messages of drills bring beside their contents: properties that clients set for one another.
+"""What messages of drills bring beside their contents: properties that clients set for one another,
+and a key that comes again and again.
 
 Place in the data path: the runners of `drills` send them; where a message comes again, in retries
 and dead letters, it has to bring them still: a request is answered at whichever attempt, a trace
-found by its key. What applications set is in the digest that rule A18 compares. Pure.
+found by its key. What applications set is in the digest that rule A18 compares. A key of many
+messages, as a customer's, has a chain through all that an index was saved, sealed and opened again
+in between; the other keys are those of some neighbours alone. Pure.
 
 Source: RocketMQ MessageConst; RequestResponse (MessageUtil.createReplyMessage).
 """
@@ -14,9 +17,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from chaos.workload.parts.drill import Stored
+from client.message import Message
 from remoting.records.property_names import PropertyName
 
-__all__ = ["brought", "brought_by", "draw_brought"]
+__all__ = ["bring", "brought", "brought_by"]
 
 _OTHERS: Final = ("BUYER_ID", "INSTANCE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG")
 _KEPT: Final = (
@@ -26,9 +30,17 @@ _KEPT: Final = (
 )
 _ADDED: Final = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CLUSTER)  # by brokers
 _SHARE: Final = 0.5  # of each kind
+_OFTEN: Final = 3
 
 
-def draw_brought(rng: random.Random) -> dict[str, str]:
+def bring(message: Message, rng: random.Random, *, sender: str) -> None:
+    """Have a message bring some of it; of those with keys, half have one of their sender's few."""
+    message.properties = {**message.properties, **_draw(rng)}
+    if message.keys and rng.random() < _SHARE:
+        message.keys = (*message.keys, f"often-{sender}-{rng.randrange(_OFTEN)}")
+
+
+def _draw(rng: random.Random) -> dict[str, str]:
     """Draw what one message brings: what a request has, and some of the others."""
     properties = {}
     if rng.random() < _SHARE:

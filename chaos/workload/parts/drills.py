@@ -38,7 +38,7 @@ from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
-from chaos.workload.parts.drill_brought import draw_brought
+from chaos.workload.parts.drill_brought import bring
 from chaos.workload.parts.drill_clones import CloneDrill
 from chaos.workload.parts.drill_copies import CopyDrill
 from chaos.workload.parts.drill_halves import HalfDrill
@@ -423,7 +423,7 @@ class _Runner:
 
     def _make(self, producer: Producer) -> Message:
         message = self._maker.make(NAME, uniq_key=producer.instance.next_uniq_key(wall_ms()))
-        message.properties = {**message.properties, **draw_brought(self._rng)}
+        bring(message, self._rng, sender=self._client)
         return message
 
     async def _until_acked(
