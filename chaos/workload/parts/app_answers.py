@@ -71,8 +71,9 @@ class LostAnswers:
         async with contextlib.AsyncExitStack() as stack:
             for client in clients:
                 await stack.enter_async_context(client)
-            for _ in range(FILLED):
-                await self._producer.send(self._bench.message(), queue=queue)
+            async with bench.producer() as filling:
+                for _ in range(FILLED):
+                    await filling.send(self._bench.message(), queue=queue)
             for _ in range(ROUNDS):
                 await self._round(queue)
             await self._pop_the_rest(queue)

@@ -15,6 +15,7 @@ IndexService.deleteExpiredFile (files all of whose records are gone).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -22,7 +23,7 @@ from typing import Final
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.app_bench import IN_FAULTS, Bench
 from client.consume.listener import ConsumeStatus
-from client.errors import ClientError
+from client.errors import ClientError, NoMessageError
 from client.message import DeliveredMessage, MessageQueue
 
 __all__ = ["OvertakenGroups"]
@@ -218,4 +219,5 @@ class OvertakenGroups:
                 )
                 for each in popped:
                     given[each.message.queue.queue_id].append(each.message.queue_offset)
-                    await popper.ack(each)
+                    with contextlib.suppress(NoMessageError):  # retention has passed it meanwhile
+                        await popper.ack(each)

@@ -120,7 +120,7 @@ class Popper:
         is_once = self._kit.context.scenario.cluster.groups == 1
         again = sum(_value(each) in self._acked for each in popped)
         for question, expected, count in (
-            ("of another tag", 0, sum(each.message.tags not in TAGS for each in popped)),
+            ("of another tag", 0, sum(_is_strange(each, kind) for each in popped)),
             ("again, though acknowledged", 0 if is_once else None, again),
         ):
             expectations.hold(
@@ -153,6 +153,15 @@ class Popper:
                 await consumer.ack(some[0])
             if asyncio.get_running_loop().time() < sure_until_s:
                 self._acked |= values
+
+
+def _is_strange(popped: PoppedMessage, kind: ExpressionType) -> bool:
+    """Return whether nobody asked for the message. One with a tag of the same hash comes again to
+    the whole group, for retries are not filtered, where its acknowledgement has failed; by its tags
+    the client leaves it out then, and not by SQL92."""
+    message = popped.message
+    is_again = kind is ExpressionType.SQL92 and message.reconsume_times > 0
+    return message.tags not in TAGS and not (is_again and message.tags in TWIN_TAGS)
 
 
 def _value(popped: PoppedMessage) -> str:
