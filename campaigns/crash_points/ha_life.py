@@ -59,6 +59,14 @@ class HaPromise:
     def end(self) -> LogBase:
         return self.log[-1] if self.log else self.base
 
+    @property
+    def least(self) -> LogBase:
+        """The place up to which a start has to find the log: a cut that has begun may take durable
+        entries, and makes none durable."""
+        if self.cutting_to is None:
+            return self.claimed
+        return min(self.claimed, self.cutting_to, key=lambda place: place.position)
+
 
 class _State:
     """A state machine that keeps nothing: its snapshots are told from others by their index."""
@@ -157,7 +165,7 @@ class HaLife:
         unknown = [place for place in found if place not in promise.ever]
         if unknown:
             raise BrokenPromiseError(f"nobody wrote entry {unknown[0].index}")
-        least = promise.claimed if promise.cutting_to is None else promise.cutting_to
+        least = promise.least
         if log.end.index < least.index:
             raise BrokenPromiseError(f"entries up to {least.index}, found {log.end.index}")
         if log.begin.index < promise.base.index:
@@ -190,7 +198,7 @@ class HaLife:
         if folder != _FOLDER or self._may_cut:
             return
         position = int(name) + place
-        least = self.promise.cutting_to or self.promise.claimed  # a start ends a cut
+        least = self.promise.least  # a start ends a cut
         if position < least.position:
             raise BrokenPromiseError(
                 f"{path} is {'cut' if data is None else 'written'} at {position}, durable up to "
