@@ -106,7 +106,6 @@ class ApplicationsPart:
                 "sent-on": lambda bench: SentOn(bench).run(),
                 "popped": lambda bench: PoppedOn(bench).run(),
                 "starts": lambda bench: StartedGroups(bench).run(),
-                "talks": lambda bench: RecordedTalks(bench).run(),
                 "first-sends": lambda bench: FirstSends(bench).run(),
                 "servers": lambda bench: ToldNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
@@ -115,6 +114,8 @@ class ApplicationsPart:
                 "gone": lambda _: gone.come_back(),
                 "overtaken": lambda _: overtaken.come_back(),
             }
+            if not is_cut:  # what waits for hours keeps retention from all that is behind it
+                drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
                 for name, drill in drills.items():
                     if name not in TIMED or self._kit.context.world.links.name == "simulated":
