@@ -33,7 +33,8 @@ __all__ = ["RoomEffects"]
 
 TIMEOUT_MS: Final = 2_000
 WITHIN_S: Final = 3.0  # brokers look at the disk ten times a second
-RETAINED_S: Final = 8.0  # and delete once a second
+RETAINED_S: Final = 24.0
+"""Brokers delete once a second, but nothing that waits: halves are given up after many checks."""
 POLL_S: Final = 0.2
 SEGMENTS_MIN: Final = 2  # that the log has, so that one at least is closed
 _FULL: Final = ResponseCode.SERVICE_NOT_AVAILABLE.value
