@@ -104,7 +104,6 @@ class ApplicationsPart:
                 "room": lambda bench: HeldMessages(bench).run(),
                 "taken": lambda bench: TakenQueues(bench).run(),
                 "sent-on": lambda bench: SentOn(bench).run(),
-                "popped": lambda bench: PoppedOn(bench).run(),
                 "starts": lambda bench: StartedGroups(bench).run(),
                 "first-sends": lambda bench: FirstSends(bench).run(),
                 "servers": lambda bench: ToldNameServers(bench).run(),
@@ -114,7 +113,8 @@ class ApplicationsPart:
                 "gone": lambda _: gone.come_back(),
                 "overtaken": lambda _: overtaken.come_back(),
             }
-            if not is_cut:  # what waits for hours keeps retention from all that is behind it
+            if not is_cut:  # what waits, or is held by a pop, keeps the log from there on
+                drills["popped"] = lambda bench: PoppedOn(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
                 for name, drill in drills.items():
