@@ -100,7 +100,7 @@ class Bench:
         self.topic = f"{UNLISTED}{self.name}"
         self.broker_group = self.rng.choice(sorted(kit.context.world.layout.groups))
         is_simulated = kit.context.world.links.name == "simulated"
-        self._patience = 1 if is_simulated else BUSY
+        self.patience = 1 if is_simulated else BUSY
         self._numbers = itertools.count()
         self._expectations = Expectations(
             kit.context.history, client=slot.next_client(), client_group=GROUP
@@ -289,7 +289,7 @@ class Bench:
     ) -> None:
         """Ask until the answer is what is expected, and hold what it is at last."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + within_s * self._patience
+        end_s = loop.time() + within_s * self.patience
         while (shown := await probe()) != expected and loop.time() < end_s:
             await self.pause()
         self.hold(f"{question}, within {within_s:g} s", expected=expected, answered=shown)
@@ -311,7 +311,7 @@ class Bench:
         """Wait until `probe` shows what is expected, and hold what it shows at last; return
         whether it is that."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + within_s * self._patience
+        end_s = loop.time() + within_s * self.patience
         while (shown := probe()) != expected and loop.time() < end_s:
             await self.pause()
         self.hold(f"{question}, within {within_s:g} s", expected=expected, answered=shown)

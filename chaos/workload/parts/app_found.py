@@ -129,7 +129,7 @@ class FoundPlaces:
             self._bench.hold(
                 f"{what}: whether it took more than its time",
                 expected=False,
-                answered=took_s > held_ms / 1000 + LATE_S,
+                answered=took_s > held_ms / 1000 + LATE_S * self._bench.patience,
             )
 
     async def _commit_by_the_way(self, queue: MessageQueue) -> None:

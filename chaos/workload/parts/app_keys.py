@@ -82,7 +82,7 @@ class KeyLookups:
             rng.shuffle(halves)
             for half in halves:
                 await transactions.end(half_message(half), Decision.COMMIT)
-        end_s = asyncio.get_running_loop().time() + STORED_S
+        end_s = asyncio.get_running_loop().time() + STORED_S * self._bench.patience
         there = await self._read_all(queues)
         while len(there) < MESSAGES and asyncio.get_running_loop().time() < end_s:
             await bench.pause()

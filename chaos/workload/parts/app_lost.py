@@ -181,7 +181,7 @@ class LostConnections:
         """Pop and acknowledge until a body was popped, or the time is over; return what was.
         `drops`: connections are lost before each acknowledgement. Raises ClientError."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + within_s
+        end_s = loop.time() + within_s * self._bench.patience
         popped: set[bytes] = set()
         while body not in popped and loop.time() < end_s:
             found = await self._popper.pop(
@@ -231,7 +231,7 @@ class LostConnections:
     async def _hold_listed(self, code: RequestCode, field: str, group: str) -> None:
         """Hold that the leader lists the group's client again. Raises ClientError."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + KNOWN_S
+        end_s = loop.time() + KNOWN_S * self._bench.patience
         shown: list[str] = []
         owner = self._producer if field == "producerGroup" else self._responder
         while owner.client_id not in shown and loop.time() < end_s:

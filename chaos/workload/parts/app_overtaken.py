@@ -195,13 +195,13 @@ class OvertakenGroups:
 
     async def _await_all(self, given: Given) -> None:
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVEN_S
+        end_s = loop.time() + GIVEN_S * self._bench.patience
         while self._is_left(given) and loop.time() < end_s:
             await self._bench.pause()
 
     async def _poll(self, way: str, given: Given) -> None:
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVEN_S
+        end_s = loop.time() + GIVEN_S * self._bench.patience
         consumer = self._bench.poller(self._group(way), suspend_ms=1_000)
         consumer.subscribe(self._bench.topic)
         async with consumer:
@@ -211,7 +211,7 @@ class OvertakenGroups:
 
     async def _pop(self, way: str, given: Given) -> None:
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVEN_S
+        end_s = loop.time() + GIVEN_S * self._bench.patience
         async with self._bench.popper(self._group(way)) as popper:
             while self._is_left(given) and loop.time() < end_s:
                 popped = await popper.pop(

@@ -99,7 +99,7 @@ class PollingMember:
     async def _poll_all(self, member: LitePullConsumer) -> None:
         """Poll until all that was sent has come, once and in order."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVEN_S
+        end_s = loop.time() + GIVEN_S * self._bench.patience
         self._polled.clear()
         expected = {queue: list(range(self._sent)) for queue in self._queues}
         while dict(self._polled) != expected and loop.time() < end_s:
@@ -116,7 +116,7 @@ class PollingMember:
         await member.start()
         try:
             loop = asyncio.get_running_loop()
-            end_s = loop.time() + GIVEN_S
+            end_s = loop.time() + GIVEN_S * self._bench.patience
             while not await self._poll(member) and loop.time() < end_s:
                 await self._bench.pause()
             await asyncio.sleep(4 * COMMIT_MS / 1000)
@@ -130,7 +130,8 @@ class PollingMember:
         began_s = loop.time()
         messages = await member.poll(EMPTY_MS)
         took_s = loop.time() - began_s
-        is_right = EMPTY_MS / 1000 - EARLY_S <= took_s <= EMPTY_MS / 1000 + LATE_S
+        late_s = EMPTY_MS / 1000 + LATE_S * self._bench.patience
+        is_right = EMPTY_MS / 1000 - EARLY_S <= took_s <= late_s
         self._bench.hold(
             f"a poll of {EMPTY_MS} ms when there is nothing",
             expected="nothing, and its time",
@@ -172,7 +173,7 @@ class PollingMember:
         within_s: float = GIVEN_S,
     ) -> None:
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + within_s
+        end_s = loop.time() + within_s * self._bench.patience
         self._polled.clear()
         await self._poll_some(member)
         while dict(self._polled) != expected and loop.time() < end_s:

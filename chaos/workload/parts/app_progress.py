@@ -125,7 +125,7 @@ class _Member(ConsumerObserver):
         self._bench.drop_connections(self._consumer.instance)
         self._may_go_on.set()
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + FAILED_S
+        end_s = loop.time() + FAILED_S * self._bench.patience
         while not self.has_failed and loop.time() < end_s:
             if self._end == COMMITS:
                 await self._consumer.commit()
@@ -144,7 +144,7 @@ class _Member(ConsumerObserver):
         if not self.has_failed:
             return  # it had not taken all: what it commits now is nothing special
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + COMMITTED_S
+        end_s = loop.time() + COMMITTED_S * self._bench.patience
         while (offset := await self._committed(queue)) != MESSAGES and loop.time() < end_s:
             await self._bench.pause()
         is_known = self._end == WAITS or not self._fails_later
@@ -178,7 +178,7 @@ class FailedCommits:
                 await member.start()
                 stack.push_async_callback(member.leave)
             loop = asyncio.get_running_loop()
-            end_s = loop.time() + TAKEN_S
+            end_s = loop.time() + TAKEN_S * self._bench.patience
             while not all(member.has_taken for member in members) and loop.time() < end_s:
                 await bench.pause()
             async with bench.unheard(both=True):

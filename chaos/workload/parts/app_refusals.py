@@ -180,7 +180,7 @@ class RefusedMessages:
         """Hold that the group's dead letters are the message, or none. Raises ClientError."""
         expected = [_shown(message.body, message.tags, message.keys, name)] if is_dead else []
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + (DEAD_S if is_dead else 0)
+        end_s = loop.time() + (DEAD_S * self._bench.patience if is_dead else 0)
         while (shown := await self._dead(name)) != expected and loop.time() < end_s:
             await self._bench.pause()
         self._bench.hold(f"dead letters of a group: {name}", expected=expected, answered=shown)
@@ -225,7 +225,7 @@ class RefusedMessages:
         self._bench.hold(
             "whether a member stops in time whose listener does not end",
             expected=True,
-            answered=loop.time() - began_s < STOP_MS / 1000 + STOP_SLACK_S,
+            answered=loop.time() - began_s < STOP_MS / 1000 + STOP_SLACK_S * self._bench.patience,
         )
         async with self._consumer(name, listen):
             await self._bench.becomes(

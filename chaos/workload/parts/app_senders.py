@@ -79,12 +79,12 @@ class BusySenders:
         nobody = Message(topic="no/such topic", body=b"x")
         for _ in range(FAILURES):
             try:
-                async with asyncio.timeout(LATE_S):
+                async with asyncio.timeout(LATE_S * bench.patience):
                     await (await producer.send_async(nobody))
             except (ClientError, TimeoutError) as error:
                 failed += isinstance(error, ClientError)
         try:
-            async with asyncio.timeout(LATE_S):
+            async with asyncio.timeout(LATE_S * bench.patience):
                 sent = await (await producer.send_async(bench.message(), queue=queue))
             answered = f"stored at {sent.queue_offset}"
         except TimeoutError:

@@ -83,7 +83,7 @@ class StartedGroups:
         self, groups: Sequence[str], everything: set[tuple[int, int]], queues: list[MessageQueue]
     ) -> None:
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVEN_S
+        end_s = loop.time() + GIVEN_S * self._bench.patience
         while loop.time() < end_s and any(self._given[group] != everything for group in groups):
             await self._bench.pause()
         if any([await self._bench.reader.min_offset(queue) for queue in queues]):

@@ -125,7 +125,7 @@ class TakenQueues:
         own = [queue for queue in self._queues if queue not in lost]
         more: Polled = defaultdict(list)
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVEN_S
+        end_s = loop.time() + GIVEN_S * self._bench.patience
         expected = {queue: list(range(begin + len(polled[queue]), self._sent)) for queue in own}
         await self._poll(member, more)
         while any(more[queue] != expected[queue] for queue in own) and loop.time() < end_s:
