@@ -113,9 +113,7 @@ class RoomEffects:
             now = await self._log_begins() or now
         text = " ".join(f"{name}={value}" for name, value in _DELETES.items())
         moved = "later" if now[0] > before[0] else f"at {now[0]} as before, ends at {now[1]}"
-        # What waits is not deleted, and a half that nobody can be asked about may wait for long.
-        expected = "later" if moved == "later" or not await self._halves_wait() else None
-        self._hold(f"begin of the log where {text}", expected, moved, began_ns)
+        self._hold(f"begin of the log where {text}", "later", moved, began_ns)
 
     # Requests ------------------------------------------------------------------------------------
 
@@ -171,24 +169,7 @@ class RoomEffects:
         except (ClientError, KeyError, ValueError):
             return None  # without figures nothing is compared
 
-    async def _halves_wait(self) -> bool:
-        """Return whether the leader has undecided halves, as far as it says."""
-        command = RemotingCommand(
-            code=RequestCode.LEDGERMQ_LIST_HALVES,
-            ext_fields={"state": "undecided", "offset": "0", "countMax": "1"},
-        )
-        try:
-            answer, address = await ask_leader(
-                self._requests.instance,
-                self._queue.broker_name,
-                lambda: command,
-                timeout_ms=TIMEOUT_MS,
-            )
-            return bool(json_of(answer, address).get("undecided", 1))
-        except ClientError:
-            return True
-
-    def _hold(self, what: str, expected: str | None, answered: str, began_ns: int) -> None:
+    def _hold(self, what: str, expected: str, answered: str, began_ns: int) -> None:
         self._expectations.hold(
             what, expected=expected, answered=answered, queue=self._queue, calm_since=began_ns
         )
