@@ -7,12 +7,17 @@ import struct
 import zlib
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from tests.verify.store_writer import relist, write_stores
 from tests.verify.stored_run import segments, stored_run
 from tests.verify.synthetic import SyntheticRun
 from verify.export.replica import log_tables
 from verify.export.store_files import stores
+from verify.export.tables import export_tables
 from verify.run import verify_run
+from verify.sources.manifest import load_manifest
+from verify.sources.run_files import LocalFiles
 from verify.verdict import CheckResult, Outcome, Verdict
 
 
@@ -110,6 +115,38 @@ def test_log_begins_behind_its_base(tmp_path: Path) -> None:
     base.write_bytes(b"")
     base.with_name("commitlog.base.copy").write_bytes(slots[:4096] + slots[:4096])
     assert log_rows(tmp_path, "n0") == []  # the log was being emptied
+
+
+def test_op_record_of_a_half_that_retention_took_here_is_named_by_the_others(
+    tmp_path: Path,
+) -> None:
+    """Replicas are cut at places of their own, and an op record then differs in nothing."""
+    synthetic = SyntheticRun()
+    write_stores(synthetic, tmp_path, segment_entries=1)
+    entries = {entry.index: entry for entry in synthetic.entries}
+    half = min(
+        index for index, entry in entries.items() if entry.recs and entry.recs[0].kind == "half"
+    )
+    base = tmp_path / "nodes" / "broker-a" / "n0" / "commitlog.base"
+    base.write_bytes(
+        base_slots(int(segments(tmp_path, "n0")[half].name), half, entries[half].chain)
+    )
+    relist(synthetic.manifest, tmp_path)
+    orphans = [row for row in log_rows(tmp_path, "n0") if row["kind"] == "op" and not row["tx"]]
+    assert len(orphans) == 1
+    written = export_tables(
+        tmp_path, load_manifest(LocalFiles(tmp_path)), tmp_path / "out", ["log"]
+    )
+    cut, *whole = (
+        {
+            (row["index"], row["slot"]): row
+            for row in pq.read_table(file.path).drop_columns(["node", "cq_ok"]).to_pylist()
+        }
+        for file in written["log"]
+    )
+    for other in whole:
+        assert cut == {place: row for place, row in other.items() if row["index"] > half}
+    assert all(row["tx"] for row in cut.values() if row["kind"] == "op")
 
 
 def test_base_of_another_log_is_told(tmp_path: Path) -> None:

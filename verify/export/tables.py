@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from verify.export import master_slave_replica, replica
 from verify.export.master_slave_commitment import commit_indexes
+from verify.export.messages.orphan_ops import name_orphans
 from verify.export.rocketmq import replica as rocketmq_replica
 from verify.export.rocketmq.commitment import Extent, survey
 from verify.export.rocketmq.store_files import RocketmqStore, rocketmq_stores
@@ -137,9 +138,20 @@ def export_tables(
             for number, (found, size) in enumerate(_replicas(run, manifest))
         ]
         written = list(_done(tasks))
+        if "log" in names:
+            for numbers in _by_group(tasks).values():
+                name_orphans([written[number]["log"].path for number in numbers])
     except (OSError, pa.ArrowException, BrokenProcessPool) as error:
         raise ExportError(f"the stores can't be exported: {error}") from error
     return {name: [files[name] for files in written] for name in names}
+
+
+def _by_group(tasks: Sequence[_Task]) -> Mapping[str, Sequence[int]]:
+    """Return the numbers of the replicas of each group."""
+    groups: dict[str, list[int]] = {}
+    for number, task in enumerate(tasks):
+        groups.setdefault(task.replica.store.broker_group, []).append(number)
+    return groups
 
 
 def _replicas(run: Path, manifest: Manifest) -> Sequence[tuple[_AnyReplica, int]]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from verify.export.messages.entries import KIND_CONFIG, KIND_DATA, Damage, Entries
 from verify.export.messages.holding_rows import HoldingRow, holding_rows
+from verify.export.messages.orphan_ops import OF_HALF
 from verify.export.messages.queue_units import FILE_UNITS, QueueFile, UnitOwner, Units, units_of
 from verify.export.messages.record_fields import Payloads
 from verify.export.messages.records import RecordColumns, RecordStyle, record_columns
@@ -36,8 +37,7 @@ _LOG: Final = TABLES["log"]
 _CQ: Final = TABLES["cq"]
 _ORDER: Final = "order"  # index among entries and damages of the segment; not a column of the table
 _ROWS: Final = _LOG.append(pa.field(_ORDER, pa.int64()))
-_OF_HALF: Final = ("value", "uniq_key", "keys", "tx")
-_OF_HALF_BY: Final = ("queue_offset", *_OF_HALF)
+_OF_HALF_BY: Final = ("queue_offset", *OF_HALF)
 _OTHER_COLUMNS: Final = (
     "slot", "kind", "client_group", "topic", "queue", "queue_offset", "damage",
 )  # fmt: skip
@@ -226,7 +226,7 @@ class LogRows:
         lost[ops[~there]] = True
         source[ops[there]] = len(rows) + half[there]
         taken = pa.array(source, mask=lost)
-        for name in _OF_HALF:
+        for name in OF_HALF:
             both = pa.chunked_array(
                 [*rows[name].chunks, *self._halves[name].chunks], rows[name].type
             )
@@ -261,7 +261,7 @@ class LogRows:
         same = rows.take(pa.array([op for op, _, _ in named]))
         halves = self._halves.take(pa.array(half, mask=~there))
         columns = {name: same[name] for name in ("term", "chain")}
-        columns |= {name: halves[name] for name in _OF_HALF}
+        columns |= {name: halves[name] for name in OF_HALF}
         columns["slot"] = pa.array([slot for _, slot, _ in named])
         yield self._rows(same[_ORDER].to_numpy(), same["index"].to_numpy(), same["kind"], columns)
 
