@@ -91,6 +91,10 @@ class Timers:
             if not self._deliver_some(now_ms):
                 return
 
+    def is_idle(self) -> bool:
+        """Return whether no message waits for a time of its own here."""
+        return not self._replica.state.timers
+
     def recall(self, request: Request, queue_offset: int, answer: Callable[[], None]) -> None:
         """Remove a waiting message; `answer` replies once it is committed. Raises RefusedError."""
         if queue_offset in self._under_way:

@@ -117,6 +117,10 @@ class Indexer:
             self._housekept_s = now_s
             self._housekeep(now_s)
 
+    def is_idle(self) -> bool:
+        """Return whether less is to be indexed than is worth a round."""
+        return self.behind < _GATHERED_SIZE
+
     async def caught_up(self, timeout_s: float) -> bool:
         """Index all that is applied now; False where that took too long. Raises OSError.
 

@@ -4,9 +4,10 @@ Place in the data path: `broker.process.server` adds the work (held pulls, delay
 index, the disk) and runs `run` beside the server of requests.
 
 Invariants: an act never runs before its interval has passed since it last ran, and at most TICK_MS
-plus the loop's delay after that; acts that are due together run one after the other, in the order
-in which they were added. An exception of one ends `run`. One wakeup serves all: a task and a timer
-for each cost an idle broker more than the work itself.
+plus the loop's delay after that; an act that says that it is idle waits IDLE_MS where its interval
+is shorter. Acts that are due together run one after the other, in the order in which they were
+added. An exception of one ends `run`. One wakeup serves all, and there is none at which nothing is
+due: a task and a timer for each cost an idle broker more than the work itself.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Final
 
 from raft.stalls import Stalls, section
 
-__all__ = ["TICK_MS", "Rounds"]
+__all__ = ["IDLE_MS", "TICK_MS", "Rounds"]
 
 TICK_MS: Final = 25
+IDLE_MS: Final = 100
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class _Act:
     interval_ms: int
     name: str
     act: Callable[[], None]
+    idle: Callable[[], bool]
     due_ms: int
 
 
@@ -39,14 +42,23 @@ class Rounds:
         self._stalls = stalls
         self._acts: list[_Act] = []
 
-    def add(self, interval_ms: int, name: str, act: Callable[[], None]) -> None:
-        """Run `act` every `interval_ms`, first one interval from now; `name` is for `stalls`."""
-        self._acts.append(_Act(interval_ms, name, act, self._monotonic_ms() + interval_ms))
+    def add(
+        self,
+        interval_ms: int,
+        name: str,
+        act: Callable[[], None],
+        *,
+        idle: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Run `act` every `interval_ms`, first one interval from now; `name` is for `stalls`.
+        `idle`, asked behind each run, returns whether the next may wait for IDLE_MS."""
+        self._acts.append(_Act(interval_ms, name, act, idle, self._monotonic_ms() + interval_ms))
 
     async def run(self) -> None:
         """Run acts until cancelled, or until one raises."""
         while True:
-            await asyncio.sleep(TICK_MS / 1000)
+            due_ms = min((row.due_ms for row in self._acts), default=0) - self._monotonic_ms()
+            await asyncio.sleep(max(TICK_MS, due_ms) / 1000)
             self.turn()
 
     def turn(self) -> None:
@@ -55,9 +67,9 @@ class Rounds:
         for row in self._acts:
             if row.due_ms > now_ms:
                 continue
-            row.due_ms = now_ms + row.interval_ms
             if self._stalls is None:
                 row.act()
             else:
                 with section(self._stalls, row.name):
                     row.act()
+            row.due_ms = now_ms + (max(row.interval_ms, IDLE_MS) if row.idle() else row.interval_ms)

@@ -285,11 +285,12 @@ class Broker:
     def _rounds(self) -> Rounds:
         rounds = Rounds(_monotonic_ms, self._stalls)
         if self._indexer is not None:
-            rounds.add(_INDEX_MS, "index", self._indexer.round)
+            rounds.add(_INDEX_MS, "index", self._indexer.round, idle=self._indexer.is_idle)
         rounds.add(_CLOCK_MS, "clock", self._tick_clock)
         rounds.add(_HELD_PULLS_SCAN_MS, "held pulls", self._expire_pulls)
         rounds.add(_DELIVERY_MS, "delays", self._delivery.round)
-        rounds.add(_TIMERS_MS, "timers", self._processors.timers.round)
+        timers = self._processors.timers
+        rounds.add(_TIMERS_MS, "timers", timers.round, idle=timers.is_idle)
         rounds.add(_DELIVERY_MS, "revive", self._revive.round)
         rounds.add(_LOCKS_SWEEP_MS, "locks", self._processors.locks.sweep)
         rounds.add(_DISK_POLL_MS, "disk room", self._housekeeper.poll)
@@ -297,7 +298,8 @@ class Broker:
         rounds.add(_STATS_MS, "stats", self._sample)
         check_ms = min(1_000, self.config.transaction_check_interval_ms)
         rounds.add(check_ms, "check back", self._check_back.round)
-        rounds.add(_CHECK_SLICES_MS, "check back", self._check_back.proceed)
+        check_back = self._check_back
+        rounds.add(_CHECK_SLICES_MS, "check back", check_back.proceed, idle=check_back.is_idle)
         if self._access is not None:
             rounds.add(_FILES_POLL_MS, "accounts", self._access.reload)
         if self._tls is not None:

@@ -104,6 +104,10 @@ class CheckBack:
         if self._leadership.ready and self._is_behind:
             self._slice()
 
+    def is_idle(self) -> bool:
+        """Return whether the last slice left no half that is due."""
+        return not self._is_behind
+
     def _slice(self) -> None:
         """Examine up to _SLICE_MAX halves: of each line a share, and then who is first."""
         replica, schedule, halves = self._replica, self._schedule, self._replica.state.halves

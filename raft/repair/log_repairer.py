@@ -40,6 +40,7 @@ __all__ = ["LogRepairer"]
 _ENTRIES_SIZE_BYTES_MAX = 1 << 20
 _SCRUB_STEP_SIZE_BYTES = 256 << 10
 _TICK_S = 0.05
+_IDLE_TICK_S = 0.25  # of a log without known damage: most of a quiet node's wakeups otherwise
 
 _log = logging.getLogger(__name__)
 
@@ -194,7 +195,7 @@ class LogRepairer:
     async def _mend(self) -> None:
         while True:
             self._look()
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(_TICK_S if self._known else _IDLE_TICK_S)
 
     def _look(self) -> None:
         """Log new damage, report its end, and request what is missing."""

@@ -46,6 +46,29 @@ def test_what_is_due_together_comes_in_the_order_in_which_it_was_added() -> None
     assert came == ["a", "b", "c"]
 
 
+def test_an_idle_act_waits_until_it_has_something_to_do() -> None:
+    now_ms, came, waiting = 0, [], 0
+    rounds = Rounds(lambda: now_ms, None)
+    rounds.add(TICK_MS, "timers", lambda: came.append(now_ms), idle=lambda: not waiting)
+    for now_ms in range(TICK_MS, 501, TICK_MS):
+        waiting = 200 <= now_ms < 300
+        rounds.turn()
+    assert came == [25, 125, 225, 250, 275, 300, 400, 500]
+
+
+async def test_nothing_wakes_where_nothing_is_due() -> None:
+    class Once(Rounds):
+        def turn(self) -> None:
+            raise OSError(f"woken at {self._monotonic_ms()}")
+
+    rounds = Once(lambda: 1_000, None)
+    rounds.add(TICK_MS * 4, "stats", lambda: None)
+    before_s = asyncio.get_running_loop().time()
+    with pytest.raises(OSError, match="woken"):
+        await rounds.run()
+    assert asyncio.get_running_loop().time() - before_s >= TICK_MS * 4 / 1000
+
+
 def test_each_is_measured_under_its_name() -> None:
     now_ms, stalls = 0, Stalls()
     rounds = Rounds(lambda: now_ms, stalls)
