@@ -27,6 +27,7 @@ __all__ = ["chaos_campaign", "chaos_minimise"]
 
 T = TypeVar("T")
 _FORK_SERVER: Final = (sys.executable, "-m", "ledgermq.fork_server")
+_JUDGE_SERVER: Final = (sys.executable, "-m", "ledgermq.judge_server")
 _EXIT_CODES: Final = {"pass": EXIT_OK, "fail": EXIT_FAIL, "unknown": EXIT_ERROR}
 
 
@@ -159,7 +160,9 @@ def _to_the_end(
     async def main() -> T:
         loop = asyncio.get_running_loop()
         seconds_max = minutes_max * 60
-        async with CommandRunner(seconds_max=seconds_max, fork_server=_FORK_SERVER) as runner:
+        async with CommandRunner(
+            seconds_max=seconds_max, fork_server=_FORK_SERVER, judge_server=_JUDGE_SERVER
+        ) as runner:
             task = asyncio.ensure_future(work(runner))
             for number in heeded_stop_signals():
                 loop.add_signal_handler(number, task.cancel)

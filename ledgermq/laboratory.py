@@ -177,7 +177,7 @@ def verify_to_verdict(
     try:
         with stop_signals_interrupt():
             return main(
-                run, engine=chosen, master=master, rules=known, as_json=as_json, early=early
+                run, engine=chosen, master=master, rules=known, as_json=as_json, sessions=early
             )
     except KeyboardInterrupt:
         if isinstance(run, RunUri):

@@ -62,6 +62,8 @@ from verify.vocabulary import HarnessError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from verify.spark.shared_session import SharedSession
+
 __all__ = ["ENGINES", "EngineChoice", "Rules", "load_rules", "main", "verify_run"]
 
 EngineChoice: TypeAlias = Literal["both", "duckdb", "spark"]
@@ -104,15 +106,15 @@ def verify_run(
     rules: Rules | None = None,
     say: Say = _silent,
     on_first: Callable[[Verdict], None] | None = None,
-    early: EarlySession | None = None,
+    sessions: EarlySession | SharedSession | None = None,
 ) -> Verdict:
     """Judge `run`, write the verdict to its verdict.json, and return it.
 
     If a URI leads to no run directory, verdict.json is not written. `master`: any Spark master
     whose workers see the run under the same path or URI; None: this machine. `say` is called with
     each step as it begins; `on_first` with the verdict of the first of two engines, of which only
-    the failures are in verdict.json by then. `early` may have started Spark's session; a URI does
-    not use it.
+    the failures are in verdict.json by then. `sessions` may have started Spark's session; a URI
+    does not use it.
 
     Raises:
         OSError: verdict.json can't be written.
@@ -132,7 +134,7 @@ def verify_run(
         is_local = master is None or master.startswith("local")
         with with_exports(run, manifest, beside=None if is_local else run, say=say) as whole:
             work = _Work(
-                files=files, manifest=whole, rules=known, master=master, say=say, early=early
+                files=files, manifest=whole, rules=known, master=master, say=say, sessions=sessions
             )
             return _judged_by(engine, work, on_first)
 
@@ -191,7 +193,7 @@ class _Work:
     rules: Rules
     master: str | None
     say: Say
-    early: EarlySession | None = None
+    sessions: EarlySession | SharedSession | None = None
 
 
 def _judged_by(
@@ -230,7 +232,7 @@ def _by_duckdb(work: _Work) -> Verdict:
 def _by_spark(work: _Work) -> Verdict:
     rows = work.manifest.rows()
     work.say(f"starting Spark for {rows:,} rows")
-    opened = None if work.early is None else work.early.take(master=work.master, rows=rows)
+    opened = None if work.sessions is None else work.sessions.take(master=work.master, rows=rows)
     with spark_session(master=work.master, rows=rows, opened=opened) as session:
         return _judged_in(session, work)
 
@@ -332,7 +334,7 @@ def main(
     master: str | None,
     rules: Rules,
     as_json: bool,
-    early: EarlySession | None = None,
+    sessions: EarlySession | SharedSession | None = None,
 ) -> int:
     """Verify `run`, print the verdict on stdout, and return the exit code."""
     began = time.monotonic()
@@ -352,7 +354,7 @@ def main(
             rules=rules,
             say=say,
             on_first=on_first,
-            early=early,
+            sessions=sessions,
         )
     except (RuleFileError, DialectError) as error:
         verdict = _nothing_proven(rules, str(error))

@@ -1,7 +1,8 @@
 """Runs and judges one experiment by the command line, in a process of its own.
 
 Of the simulated world, whose runs are short, the process is a fork of one that has imported all
-that such a run needs (`chaos.campaign.fork_server`): half of a run's processor time.
+that such a run needs (`chaos.campaign.fork_server`): half of a run's processor time. Spark confirms
+runs in a process that stays, with one session for all.
 
 Place in the data path: what `chaos.campaign.campaign` and `chaos.campaign.minimise` call a Runner.
 The verdict is read from the run directory, not from what is printed, so that this package knows
@@ -42,13 +43,21 @@ class CommandRunner:
     """A Runner whose experiments are `ledgermq chaos run`. Enter it in the main thread.
 
     The kernel ends the processes when the thread that started them does. `fork_server`: the
-    command whose forks run the experiments of the simulated world; None: those start anew, too.
+    command whose forks run the experiments of the simulated world; `judge_server`: the one that
+    confirms runs; None: those start anew, too.
     """
 
-    def __init__(self, *, seconds_max: float, fork_server: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        seconds_max: float,
+        fork_server: Sequence[str] | None = None,
+        judge_server: Sequence[str] | None = None,
+    ) -> None:
         self._seconds_max = seconds_max
         self._fork_server = fork_server
-        self._idle: list[ForkServer] = []
+        self._judge_server = judge_server
+        self._idle: dict[tuple[str, ...], list[ForkServer]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,26 +68,29 @@ class CommandRunner:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        while self._idle:
-            await self._idle.pop().close()
+        for servers in self._idle.values():
+            while servers:
+                await servers.pop().close()
 
     async def experiment(self, of: Experiment, out: Path) -> str:
         words = [*of.words, "--out", str(out), "--judge", "duckdb"]
-        if of.world == SIMULATED and self._fork_server is not None:
-            code, told = await self._forked(words, self._fork_server)
-        else:
-            code, told = await self._command(words)
+        code, told = await self._run(words, self._fork_server if of.world == SIMULATED else None)
         return told if code else ""
 
     async def confirm(self, out: Path) -> str:
-        code, told = await self._command(["verify", str(out), "--engine", "both"])
+        words = ["verify", str(out), "--engine", "both"]
+        code, told = await self._run(words, self._judge_server)
         trouble = "" if code in _FINISHED else told
-        code, told = await self._command(["report", str(out)])
+        code, told = await self._run(["report", str(out)], self._judge_server)
         return trouble or (told if code else "")
 
-    async def _forked(self, words: list[str], argv: Sequence[str]) -> tuple[int, str]:
-        """Like `_command`, by a fork server, which is idle again once its command has ended."""
-        server = self._idle.pop() if self._idle else ForkServer(argv)
+    async def _run(self, words: list[str], argv: Sequence[str] | None) -> tuple[int, str]:
+        return await (self._command(words) if argv is None else self._served(words, tuple(argv)))
+
+    async def _served(self, words: list[str], argv: tuple[str, ...]) -> tuple[int, str]:
+        """Like `_command`, by a server, which is idle again once its command has ended."""
+        idle = self._idle.setdefault(argv, [])
+        server = idle.pop() if idle else ForkServer(argv)
         code: int | None = None
         try:
             with tempfile.NamedTemporaryFile() as said:
@@ -98,7 +110,7 @@ class CommandRunner:
             if code is None:  # it may have half an answer to give
                 await asyncio.shield(server.close())
             else:
-                self._idle.append(server)
+                idle.append(server)
         return code, end if code in _FINISHED else f"exit code {code}: {end}"
 
     async def _command(self, words: list[str]) -> tuple[int, str]:

@@ -1,8 +1,9 @@
-"""Processes of commands that begin with everything imported, as forks of one that stays.
+"""Commands that begin with everything ready: as forks of a process that stays, or within it.
 
 Place in the data path: `chaos.campaign.commands` starts a ForkServer for each run that is under
 way at once; its other end, `serve`, is called by a program that has imported beforehand what its
-commands need (`ledgermq.fork_server`). A line of JSON goes each way:
+commands need (`ledgermq.fork_server`), or `serve_here` by one whose commands share what can't be
+forked (`ledgermq.judge_server`: a Java machine). A line of JSON goes each way:
 
     {"words": [...], "said": "/path"}   the command, and the file that gets its standard error
     {"pid": 17}                         it runs, as leader of a session and process group
@@ -10,7 +11,8 @@ commands need (`ledgermq.fork_server`). A line of JSON goes each way:
 
 Invariants: one command at a time; its process is reaped only when the next one is requested, so
 that its id stays its own for whoever signals it; it dies with the server, and that with its parent;
-it shares nothing with its siblings but what was there before any of them.
+a fork shares nothing with its siblings but what was there before any of them. A command within the
+server has the server's id: whoever stops it stops both.
 
 Source: CPython's multiprocessing.forkserver, whose children run a function and no command.
 """
@@ -31,7 +33,7 @@ import msgspec
 
 from chaos.cluster.parent_death import die_with_parent, end_with_parent, environment_of
 
-__all__ = ["ForkServer", "ForkServerError", "serve"]
+__all__ = ["ForkServer", "ForkServerError", "serve", "serve_here"]
 
 _INTERNAL_ERROR: Final = 70  # sysexits(3), EX_SOFTWARE
 
@@ -113,6 +115,28 @@ def serve(run_command: Callable[[], object]) -> None:
         assert ended is not None
         was_killed = ended.si_code != os.CLD_EXITED
         _write(answers.fileno(), {"code": -ended.si_status if was_killed else ended.si_status})
+
+
+def serve_here(run_command: Callable[[], int]) -> None:
+    """Serve like `serve`, but call `run_command`, which returns the exit code, in this process.
+
+    Its standard output is discarded. What it raises ends the server.
+    """
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    answers = os.dup(sys.stdout.fileno())
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, sys.stdout.fileno())
+    for line in sys.stdin.buffer:
+        command = msgspec.json.decode(line, type=_Command)
+        said = os.open(command.said, os.O_WRONLY | os.O_APPEND)
+        os.dup2(said, sys.stderr.fileno())
+        os.close(said)
+        sys.argv[1:] = command.words
+        _write(answers, {"pid": os.getpid()})
+        code = run_command()
+        sys.stderr.flush()
+        _write(answers, {"code": code})
 
 
 def _write(number: int, answer: dict[str, int]) -> None:

@@ -112,6 +112,48 @@ def experiment(folder: Path) -> Experiment:
     return Experiment(world="sim", engine="raft", seed=1, scenario_file=folder / "s.toml")
 
 
+def test_commands_within_a_server_share_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        textwrap.dedent(
+            f"""
+            import sys
+            sys.path.insert(0, {str(ROOT)!r})
+            from chaos.campaign.fork_server import serve_here
+            began = []
+
+            def command():
+                began.append(sys.argv[1])
+                print("to nobody")
+                sys.stderr.write(f"the last of {{began}}\\n")
+                return int(sys.argv[-1])
+
+            serve_here(command)
+            """
+        )
+    )
+
+    async def main() -> None:
+        server = ForkServer((sys.executable, str(path)))
+        pids, codes, said = [], [], []
+        for word in ("0", "2", "1"):
+            file = tmp_path / f"said-{word}"
+            file.touch()
+            pids.append(await server.start([word], said=file))
+            codes.append(await server.wait())
+            said.append(file.read_text())
+        await server.start(["no number"], said=tmp_path / "said-0")
+        with pytest.raises(ForkServerError):
+            await server.wait()
+        assert "ValueError" in (tmp_path / "said-0").read_text()
+        await server.close()
+        assert (len(set(pids)), codes) == (1, [0, 2, 1])
+        assert said[-1] == "the last of ['0', '2', '1']\n"
+        assert is_gone(pids[0])
+
+    asyncio.run(main())
+
+
 def test_a_run_that_takes_too_long_is_killed(tmp_path: Path, program: tuple[str, ...]) -> None:
     async def main() -> None:
         async with CommandRunner(seconds_max=2, fork_server=program) as runner:
