@@ -43,7 +43,7 @@ from broker.process.processors import Processors
 from broker.process.registration import Registration
 from broker.process.replication import entry_reader, open_log
 from broker.process.request_table import OPERATORS, ROW_OF, dispatch_of
-from broker.process.rounds import Rounds
+from broker.process.rounds import TICK_MS, Rounds
 from broker.process.security import access_control_of, encryption_of
 from broker.queues.consume_queue import DamagedQueueError
 from broker.queues.consume_queues import ConsumeQueues
@@ -82,11 +82,8 @@ _FAST_PORT_BELOW: Final = 2
 """RocketMQ's fastListenPort stands so far below the port of clients; its slaves dial it."""
 _CLOCK_MS: Final = 200
 _HELD_PULLS_SCAN_MS: Final = 100
-_CHECK_SLICES_MS: Final = 25
 _DELIVERY_MS: Final = 100
-_TIMERS_MS: Final = 25
 _DISK_POLL_MS: Final = 100
-_INDEX_MS: Final = 25
 _HOUSEKEEPING_MS: Final = 1_000
 _STATS_MS: Final = 1_000
 _LOCKS_SWEEP_MS: Final = 60_000
@@ -285,12 +282,12 @@ class Broker:
     def _rounds(self) -> Rounds:
         rounds = Rounds(_monotonic_ms, self._stalls)
         if self._indexer is not None:
-            rounds.add(_INDEX_MS, "index", self._indexer.round, idle=self._indexer.is_idle)
+            rounds.add(TICK_MS, "index", self._indexer.round, idle=self._indexer.is_idle)
         rounds.add(_CLOCK_MS, "clock", self._tick_clock)
         rounds.add(_HELD_PULLS_SCAN_MS, "held pulls", self._expire_pulls)
         rounds.add(_DELIVERY_MS, "delays", self._delivery.round)
         timers = self._processors.timers
-        rounds.add(_TIMERS_MS, "timers", timers.round, idle=timers.is_idle)
+        rounds.add(TICK_MS, "timers", timers.round, idle=timers.is_idle)
         rounds.add(_DELIVERY_MS, "revive", self._revive.round)
         rounds.add(_LOCKS_SWEEP_MS, "locks", self._processors.locks.sweep)
         rounds.add(_DISK_POLL_MS, "disk room", self._housekeeper.poll)
@@ -299,7 +296,7 @@ class Broker:
         check_ms = min(1_000, self.config.transaction_check_interval_ms)
         rounds.add(check_ms, "check back", self._check_back.round)
         check_back = self._check_back
-        rounds.add(_CHECK_SLICES_MS, "check back", check_back.proceed, idle=check_back.is_idle)
+        rounds.add(TICK_MS, "check back", check_back.proceed, idle=check_back.is_idle)
         if self._access is not None:
             rounds.add(_FILES_POLL_MS, "accounts", self._access.reload)
         if self._tls is not None:
