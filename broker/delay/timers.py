@@ -38,6 +38,7 @@ _COUNT_MAX: Final = 256
 _SIZE_MAX: Final = 1 << 20
 _UNDER_WAY_MAX: Final = 4 * _COUNT_MAX
 _DAMAGED_WAIT_MS: Final = 1_000
+_SOON_MS: Final = 100  # an idle round waits for no longer
 
 
 def checked_waiting(replica: Replica, properties: Mapping[str, str]) -> Waiting | None:
@@ -92,8 +93,9 @@ class Timers:
                 return
 
     def is_idle(self) -> bool:
-        """Return whether no message waits for a time of its own here."""
-        return not self._replica.state.timers
+        """Return whether no message here is due soon."""
+        first_ms = self._replica.state.timers.first_ms
+        return first_ms is None or first_ms > self._replica.clock_ms() + _SOON_MS
 
     def recall(self, request: Request, queue_offset: int, answer: Callable[[], None]) -> None:
         """Remove a waiting message; `answer` replies once it is committed. Raises RefusedError."""

@@ -4,10 +4,10 @@ Place in the data path: `broker.process.server` adds the work (held pulls, delay
 index, the disk) and runs `run` beside the server of requests.
 
 Invariants: an act never runs before its interval has passed since it last ran, and at most TICK_MS
-plus the loop's delay after that; an act that says that it is idle waits IDLE_MS where its interval
-is shorter. Acts that are due together run one after the other, in the order in which they were
-added. An exception of one ends `run`. One wakeup serves all, and there is none at which nothing is
-due: a task and a timer for each cost an idle broker more than the work itself.
+plus the loop's delay after that; an act that says that it is idle waits for the next wakeup, or for
+IDLE_MS where its interval is shorter. Acts that run together run one after the other, in the order
+in which they were added. An exception of one ends `run`. One wakeup serves all, and there is none
+at which nothing is due: a task and a timer for each cost an idle broker more than the work itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class _Act:
     name: str
     act: Callable[[], None]
     idle: Callable[[], bool]
-    due_ms: int
+    ready_ms: int  # when its interval has passed
+    due_ms: int  # the same, or later where it is idle
 
 
 class Rounds:
@@ -52,24 +53,32 @@ class Rounds:
     ) -> None:
         """Run `act` every `interval_ms`, first one interval from now; `name` is for `stalls`.
         `idle`, asked behind each run, returns whether the next may wait for IDLE_MS."""
-        self._acts.append(_Act(interval_ms, name, act, idle, self._monotonic_ms() + interval_ms))
+        ready_ms = self._monotonic_ms() + interval_ms
+        self._acts.append(_Act(interval_ms, name, act, idle, ready_ms, ready_ms))
 
     async def run(self) -> None:
         """Run acts until cancelled, or until one raises."""
         while True:
-            due_ms = min((row.due_ms for row in self._acts), default=0) - self._monotonic_ms()
-            await asyncio.sleep(max(TICK_MS, due_ms) / 1000)
+            await asyncio.sleep(self.wait_ms() / 1000)
             self.turn()
 
+    def wait_ms(self) -> int:
+        """Return in how many milliseconds the next turn is due, at least TICK_MS."""
+        due_ms = min((row.due_ms for row in self._acts), default=0)
+        return max(TICK_MS, due_ms - self._monotonic_ms())
+
     def turn(self) -> None:
-        """Run the acts that are due now."""
+        """Run the acts that are due now, and with them the idle ones, so that these need no wakeup
+        of their own."""
         now_ms = self._monotonic_ms()
         for row in self._acts:
-            if row.due_ms > now_ms:
+            if row.ready_ms > now_ms:
                 continue
             if self._stalls is None:
                 row.act()
             else:
                 with section(self._stalls, row.name):
                     row.act()
-            row.due_ms = now_ms + (max(row.interval_ms, IDLE_MS) if row.idle() else row.interval_ms)
+            row.ready_ms = row.due_ms = now_ms + row.interval_ms
+            if row.idle():
+                row.due_ms = max(row.due_ms, now_ms + IDLE_MS)

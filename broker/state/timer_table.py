@@ -67,6 +67,11 @@ class TimerTable:
         return offsets
 
     @property
+    def first_ms(self) -> int | None:
+        """Return when the earliest is due, or None."""
+        return self._times[0] if self._times else None
+
+    @property
     def begin_position(self) -> int | None:
         """Return the oldest waiting message's log position, the limit of retention, or None."""
         oldest = next(iter(self._waiting.values()), None)

@@ -47,13 +47,26 @@ def test_what_is_due_together_comes_in_the_order_in_which_it_was_added() -> None
 
 
 def test_an_idle_act_waits_until_it_has_something_to_do() -> None:
-    now_ms, came, waiting = 0, [], 0
+    now_ms, came, waiting = 0, [], False
     rounds = Rounds(lambda: now_ms, None)
     rounds.add(TICK_MS, "timers", lambda: came.append(now_ms), idle=lambda: not waiting)
-    for now_ms in range(TICK_MS, 501, TICK_MS):
+    while now_ms < 500:
+        now_ms += rounds.wait_ms()
         waiting = 200 <= now_ms < 300
         rounds.turn()
     assert came == [25, 125, 225, 250, 275, 300, 400, 500]
+
+
+def test_an_idle_act_shares_the_wakeups_of_others() -> None:
+    now_ms, came, turns = 0, [], []
+    rounds = Rounds(lambda: now_ms, None)
+    rounds.add(TICK_MS, "timers", lambda: came.append(now_ms), idle=lambda: True)
+    rounds.add(60, "clock", lambda: None)
+    while now_ms < 400:
+        now_ms += rounds.wait_ms()
+        rounds.turn()
+        turns.append(now_ms)
+    assert came == turns == [25, 60, 120, 180, 240, 300, 360, 420]
 
 
 async def test_nothing_wakes_where_nothing_is_due() -> None:
