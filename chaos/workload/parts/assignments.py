@@ -4,6 +4,9 @@ Place in the data path: QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE at the lea
 nothing but let brokers know them; one tool asks, round after round, for the queues of every member
 that the broker knows. One group pulls, another pops shares of queues.
 
+The topic is closed for sends now and then, as one is that is being drained: what may still be read
+is assigned all the same.
+
 Invariants: a round is recorded only where one node answered all of it and knew the same members
 before it and behind it, so that all answers are of one state; one row per member, all begun and
 answered at once.
@@ -26,9 +29,11 @@ import msgspec
 
 from chaos.recording.history import QueueRow
 from chaos.scenario.part_sections import AssignmentsSection
+from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.part import PartKit, PartSpec
+from chaos.workload.parts.topic_admin import PERM_READ_WRITE, TopicAdmin
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance
 from client.connection.retry import RetryPolicy
@@ -47,6 +52,9 @@ TOOL_SLOT: Final = f"{NAME}-tool"
 TIMEOUT_MS: Final = 3_000
 SHARE: Final = 1  # of a queue that is popped: how many members get it besides its own
 PAUSE_S: Final = 0.5
+PERM_READ: Final = 4
+CALM_NS: Final = 3_000_000_000  # within which name servers know all brokers
+CHANGED_SHARE: Final = 0.2  # of the rounds before which the topic's permission changes
 _ONCE: Final = RetryPolicy(attempts_max=2)
 
 
@@ -108,6 +116,7 @@ class AssignmentsPart:
         self._brokers = sorted({queue.broker_name for queue in kit.context.part_queues[NAME]})
         self._rounds = itertools.count()
         self._idle = asyncio.Event()
+        self._began_ns = 0
 
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
         return {}
@@ -131,10 +140,18 @@ class AssignmentsPart:
     async def _ask(self, stop: asyncio.Event) -> None:
         slot = self._kit.slots[TOOL_SLOT]
         client = slot.next_client()
+        self._began_ns = time.monotonic_ns()
         async with make_tool(self._kit.context, slot) as tool:
-            shared = False
+            shared, perm = False, PERM_READ_WRITE
+            topic = TopicAdmin(
+                self._kit.context, tool.instance, topic=NAME, root=TOOL_SLOT, client=client
+            )
             while not await sleep_until_set(stop, self._section.every_s):
                 shared = shared or await self._share_pops(tool.instance)
+                if self._kit.rng.random() < CHANGED_SHARE:
+                    perm = PERM_READ_WRITE + PERM_READ - perm
+                    if not await topic.create(stop, perm):
+                        break
                 for group in (PULLS, POPS) if shared else (PULLS,):
                     for broker, strategy in itertools.product(
                         self._brokers, ("AVG", "AVG_BY_CIRCLE")
@@ -173,6 +190,7 @@ class AssignmentsPart:
         if copies > 1 and not copies < members <= len(self._kit.context.part_queues[NAME]):
             return  # fewer pop the whole topic, and more than queues get one each
         ended, name = time.monotonic_ns(), f"{client}/{next(self._rounds)}"
+        self._hold_any(found, began, name, group)
         for number, queues in enumerate(found.queues):
             self._kit.context.history.record(
                 "assignment",
@@ -190,6 +208,19 @@ class AssignmentsPart:
                 status=strategy,
                 node=self._kit.context.node(found.node),
             )
+
+    def _hold_any(self, found: _Round, began: int, name: str, group: str) -> None:
+        """Expect that a round has queues, which C17 leaves to others: whom no name server knows,
+        nobody is given."""
+        if began - CALM_NS < self._began_ns:
+            return
+        Expectations(self._kit.context.history, client=name, client_group=group).hold(
+            "whether queues of a topic that may be read are assigned at all",
+            expected=True,
+            answered=any(found.queues),
+            topic=NAME,
+            calm_since=began - CALM_NS,
+        )
 
 
 async def _round(instance: ClientInstance, group: str, broker: str, strategy: str) -> _Round | None:
@@ -252,7 +283,7 @@ SPEC: Final = PartSpec(
     topics=lambda _: [NAME],
     slots=lambda _: [MEMBERS_SLOT, TOOL_SLOT],
     make=AssignmentsPart,
-    judged_by=("C17",),
+    judged_by=("C17", "M12"),
 )
 
 

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 
 from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
-from chaos.workload.messages import PROPERTY_VALUE, row_of_message
+from chaos.workload.messages import PROPERTY_VALUE, row_of_message, wall_ms
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_in_a_row, ask_leader
 from client.connection.instance import ClientInstance
@@ -439,6 +439,10 @@ class Drill:
             operation.complete("ok", status=answered, node=self._context.node(address))
         if answered != expected:
             raise Unsure
+
+    def client_key(self) -> str:
+        """Return a new UNIQ_KEY as clients make them: a broker has a short way for those."""
+        return self._instances[0].next_uniq_key(wall_ms())
 
     def place(self, **more: object) -> dict[str, object]:
         """Return the fields that name the queue, and `more`."""

@@ -55,7 +55,8 @@ class HalfDrill:
     async def run(self) -> None:
         """Send a half, and decide it wrongly and rightly. Raises Unsure, EndedError."""
         rng, drill = self.drill.rng, self.drill
-        uniq_key = f"{self._group}-{next(self._numbers)}"
+        number = next(self._numbers)
+        uniq_key = f"{self._group}-{number}" if number % 2 else drill.client_key()
         if self._ended:
             await self._send_ended(rng.choice(self._ended), "of an earlier round")
         message = self._maker.make(drill.queue.topic, uniq_key=uniq_key)

@@ -104,7 +104,7 @@ class ListingDrill:
 
     async def _send_one(self, group: str, limit: asyncio.Semaphore) -> _Half | None:
         self._count += 1
-        key = f"{group}-{self._count}"
+        key = f"{group}-{self._count}" if self._count % 2 else self.drill.client_key()
         pairs = {
             PropertyName.TRAN_MSG: "true",
             PropertyName.PGROUP: group,

@@ -54,10 +54,8 @@ class RefusalDrill:
         one = rng.choice(self.drill.stored)
         fields, body = dict(one.command.ext_fields), one.command.body
         # A key of its own: what is stored already would be answered with its place.
-        properties = {
-            PropertyName.UNIQ_KEY: f"{self._group}-{rng.getrandbits(60):x}",
-            "lmq_value": "refused",
-        }
+        keys = (f"{self._group}-{rng.getrandbits(60):x}", self.drill.client_key())
+        properties = {PropertyName.UNIQ_KEY: rng.choice(keys), "lmq_value": "refused"}
         what, code, changed, more = rng.choice(
             (
                 ("to a queue that is not there", _BAD_PARAMETER, {"e": "4711"}, {}),

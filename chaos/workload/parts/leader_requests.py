@@ -103,7 +103,9 @@ async def ask_in_a_row(
     return [answer.result() for answer in answers], address
 
 
-def create_topic_command(topic: str, *, queues: int, perm: int) -> RemotingCommand:
+def create_topic_command(
+    topic: str, *, queues: int, perm: int, is_ordered: bool = False
+) -> RemotingCommand:
     header = CreateTopicRequestHeader(
         topic=topic,
         default_topic=DEFAULT_TOPIC,
@@ -111,6 +113,7 @@ def create_topic_command(topic: str, *, queues: int, perm: int) -> RemotingComma
         write_queue_nums=queues,
         perm=perm,
         topic_filter_type="SINGLE_TAG",
+        order=is_ordered,
     )
     return RemotingCommand(
         code=RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.to_ext_fields()

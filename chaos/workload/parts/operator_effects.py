@@ -23,14 +23,20 @@ from typing import Final
 from chaos.cluster.layout import BrokerPlace, NameServerPlace
 from chaos.workload.expectations import Expectations
 from chaos.workload.messages import wall_ms
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader
+from chaos.workload.parts.leader_requests import (
+    DEFAULT_TOPIC,
+    ask_leader,
+    create_topic_command,
+)
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_topics import route_text
 from chaos.workload.parts.settings_record import SettingsRecord
+from chaos.workload.parts.topic_admin import PERM_READ_WRITE
 from client.errors import ClientError
 from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
+from remoting.records.message import BatchItem, encode_batch_body
 from remoting.records.property_names import PropertyName
 
 __all__ = ["SettingEffects"]
@@ -42,23 +48,33 @@ _MOMENT_S: Final = 1.2  # within which name servers have heard of it
 _NEW_TOPIC: Final = "operator-made-by-nobody"
 _PREPARED: Final = "4"  # of a send's sysFlag
 _WITH_SUBSCRIPTION: Final = "4"  # of a pull's sysFlag
+_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _PULLED: Final = frozenset({0, 19, 20, 21})
 _NOT_NOW: Final = frozenset({2, 11, 14, 215})  # of a broker that does not lead, or is busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """A request and the code that answers it while a setting forbids it. `usual_code` None: it
+    would store something."""
+
+    code: RequestCode
+    fields: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    is_ordered: bool = False  # about the ordered topic
+    forbidden_code: str
+    usual_code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Effect:
-    """A setting, its value that forbids something, and its usual one; what is asked then and is
-    answered with these codes. `usual_code` None: it would store something."""
+    """A setting, its value that forbids something, and its usual one; what is asked then."""
 
     setting: str
     forbids: str
     usual: str
-    code: RequestCode
-    fields: Mapping[str, str] = field(default_factory=dict)
-    properties: Mapping[str, str] = field(default_factory=dict)
-    forbidden_code: str
-    usual_code: str | None = None
+    asks: tuple[_Ask, ...]
 
 
 _EFFECTS: Final = (
@@ -66,67 +82,118 @@ _EFFECTS: Final = (
         setting="maxMessageSize",
         forbids="10",
         usual=str(4 << 20),
-        code=RequestCode.SEND_MESSAGE_V2,
-        forbidden_code="13",
+        asks=(
+            _Ask(code=RequestCode.SEND_MESSAGE_V2, forbidden_code="13"),
+            _Ask(code=RequestCode.SEND_BATCH_MESSAGE, forbidden_code="13"),
+        ),
     ),
     _Effect(
         setting="rejectTransactionMessage",
         forbids="true",
         usual="false",
-        code=RequestCode.SEND_MESSAGE_V2,
-        fields={"f": _PREPARED},
-        properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
-        forbidden_code="16",
+        asks=(
+            _Ask(
+                code=RequestCode.SEND_MESSAGE_V2,
+                fields={"f": _PREPARED},
+                properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
+                forbidden_code="16",
+            ),
+        ),
     ),
     _Effect(
         setting="timerWheelEnable",
         forbids="false",
         usual="true",
-        code=RequestCode.SEND_MESSAGE_V2,
-        properties={PropertyName.TIMER_DELAY_MS: "3000"},
-        forbidden_code="1",
+        asks=tuple(
+            _Ask(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="1")
+            for name, value in (
+                (PropertyName.TIMER_DELAY_MS, "3000"),
+                (PropertyName.TIMER_DELAY_SEC, "3"),
+            )
+        ),
     ),
     _Effect(
         setting="timerMaxDelaySec",
         forbids="1",
         usual=str(3 * 86_400),
-        code=RequestCode.SEND_MESSAGE_V2,
-        properties={PropertyName.TIMER_DELAY_SEC: "5"},
-        forbidden_code="13",
+        asks=tuple(
+            _Ask(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="13")
+            for name, value in (
+                (PropertyName.TIMER_DELAY_SEC, "5"),
+                (PropertyName.TIMER_DELAY_MS, "5000"),
+            )
+        ),
     ),
     _Effect(
         setting="autoCreateTopicEnable",
         forbids="false",
         usual="true",
-        code=RequestCode.SEND_MESSAGE_V2,
-        fields={"b": _NEW_TOPIC},
-        forbidden_code="17",
+        asks=(
+            _Ask(code=RequestCode.SEND_MESSAGE_V2, fields={"b": _NEW_TOPIC}, forbidden_code="17"),
+            _Ask(
+                code=RequestCode.SEND_BATCH_MESSAGE, fields={"b": _NEW_TOPIC}, forbidden_code="17"
+            ),
+        ),
     ),
     _Effect(
         setting="recallMessageEnable",
         forbids="false",
         usual="true",
-        code=RequestCode.RECALL_MESSAGE,
-        fields={"recallHandle": "none"},
-        forbidden_code="16",
-        usual_code="604",
+        asks=(
+            _Ask(
+                code=RequestCode.RECALL_MESSAGE,
+                fields={"recallHandle": "none"},
+                forbidden_code="16",
+                usual_code="604",
+            ),
+        ),
     ),
     _Effect(
         setting=_PERMISSION,
         forbids="2",
         usual="6",
-        code=RequestCode.PULL_MESSAGE,
-        forbidden_code="16",
-        usual_code="pulled",
+        asks=(
+            _Ask(code=RequestCode.PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
+            _Ask(code=RequestCode.LITE_PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
+        ),
+    ),
+    # Without the right to write, a broker refuses sends to ordered topics alone: their messages
+    # would go on in the queue of another group.
+    _Effect(
+        setting=_PERMISSION,
+        forbids="4",
+        usual="6",
+        asks=(
+            _Ask(code=RequestCode.SEND_MESSAGE_V2, is_ordered=True, forbidden_code="16"),
+            _Ask(code=RequestCode.SEND_BATCH_MESSAGE, is_ordered=True, forbidden_code="16"),
+            _Ask(
+                code=RequestCode.SEND_MESSAGE_V2,
+                is_ordered=True,
+                fields={"f": _PREPARED},
+                properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
+                forbidden_code="16",
+            ),
+            _Ask(
+                code=RequestCode.SEND_MESSAGE_V2,
+                is_ordered=True,
+                properties={PropertyName.DELAY: "3"},
+                forbidden_code="16",
+            ),
+            _Ask(code=RequestCode.PULL_MESSAGE, forbidden_code="pulled", usual_code="pulled"),
+        ),
     ),
     _Effect(
         setting="enablePropertyFilter",
         forbids="false",
         usual="true",
-        code=RequestCode.PULL_MESSAGE,
-        fields={"expressionType": "SQL92", "subscription": "a = 1"},
-        forbidden_code="1",
-        usual_code="pulled",
+        asks=(
+            _Ask(
+                code=RequestCode.PULL_MESSAGE,
+                fields={"expressionType": "SQL92", "subscription": "a = 1"},
+                forbidden_code="1",
+                usual_code="pulled",
+            ),
+        ),
     ),
 )
 
@@ -156,19 +223,40 @@ class SettingEffects:
         self._places = places
         self._servers = servers
         self._queue = queue
+        self._ordered = f"operator-ordered-{queue.broker_name}"
         self._rng = rng
 
     async def show(self) -> None:
         """Change each, ask, change it back, and ask again where that stores nothing."""
+        has_ordered = await self._make_ordered()
         for effect in self._rng.sample(_EFFECTS, len(_EFFECTS)):
+            asks = [ask for ask in effect.asks if has_ordered or not ask.is_ordered]
             began_ns = time.monotonic_ns()
             if await self._set(effect, effect.forbids):
-                await self._ask(effect, effect.forbids, effect.forbidden_code, began_ns)
+                for ask in asks:
+                    await self._ask(effect, effect.forbids, ask, ask.forbidden_code, began_ns)
                 if effect.setting == _PERMISSION:
                     await self._ask_routes(f"perm={effect.forbids} ", began_ns)
-            is_back = await self._set(effect, effect.usual)
-            if is_back and effect.usual_code is not None:
-                await self._ask(effect, effect.usual, effect.usual_code, began_ns)
+            if await self._set(effect, effect.usual):
+                for ask in asks:
+                    if ask.usual_code is not None:
+                        await self._ask(effect, effect.usual, ask, ask.usual_code, began_ns)
+
+    async def _make_ordered(self) -> bool:
+        """Make the ordered topic, which gets no message; return whether it is there."""
+        command = create_topic_command(
+            self._ordered, queues=1, perm=PERM_READ_WRITE, is_ordered=True
+        )
+        try:
+            await ask_leader(
+                self._requests.instance,
+                self._queue.broker_name,
+                lambda: command,
+                timeout_ms=TIMEOUT_MS,
+            )
+        except ClientError:
+            return False
+        return True
 
     async def _ask_routes(self, expected: str, began_ns: int) -> None:
         """Ask each name server for the topic's route, which shows what the broker permits."""
@@ -208,8 +296,10 @@ class SettingEffects:
             broker_group=self._queue.broker_name,
         )
 
-    async def _ask(self, effect: _Effect, value: str, expected: str, began_ns: int) -> None:
-        command = self._command(effect)
+    async def _ask(
+        self, effect: _Effect, value: str, ask: _Ask, expected: str, began_ns: int
+    ) -> None:
+        command = self._command(ask)
         try:
             answer, _ = await ask_leader(
                 self._requests.instance,
@@ -220,21 +310,21 @@ class SettingEffects:
             )
         except ClientError:
             return  # without an answer nothing is compared
-        is_pulled = effect.code == RequestCode.PULL_MESSAGE and answer.code in _PULLED
+        is_pulled = ask.code in _PULLS and answer.code in _PULLED
         self._expectations.hold(
-            f"{effect.code.name.lower()} where {effect.setting} is {value}",
+            f"{ask.code.name.lower()} where {effect.setting} is {value}",
             expected=expected,
             answered="pulled" if is_pulled else str(answer.code),
             queue=self._queue,
             calm_since=began_ns,
         )
 
-    def _command(self, effect: _Effect) -> RemotingCommand:
+    def _command(self, ask: _Ask) -> RemotingCommand:
         queue = self._queue
-        if effect.code == RequestCode.SEND_MESSAGE_V2:
-            return self._send(effect)
+        if ask.code in _SENDS:
+            return self._send(ask)
         fields = {"topic": queue.topic, "bname": queue.broker_name}
-        if effect.code == RequestCode.PULL_MESSAGE:
+        if ask.code in _PULLS:
             fields |= {
                 "consumerGroup": "operator-readers",
                 "queueId": str(queue.queue_id),
@@ -247,17 +337,17 @@ class SettingEffects:
                 "subscription": "*",
                 "expressionType": "TAG",
             }
-        return RemotingCommand(code=effect.code, ext_fields={**fields, **effect.fields})
+        return RemotingCommand(code=ask.code, ext_fields={**fields, **ask.fields})
 
-    def _send(self, effect: _Effect) -> RemotingCommand:
-        key = f"operator-refused-{self._rng.getrandbits(60):x}"
-        properties = {PropertyName.UNIQ_KEY: key, **effect.properties}
+    def _send(self, ask: _Ask) -> RemotingCommand:
+        key = self._requests.instance.next_uniq_key(wall_ms())  # as of a client, for the short way
+        properties = {PropertyName.UNIQ_KEY: key, **ask.properties}
         fields = {
             "a": _PRODUCERS,
-            "b": self._queue.topic,
+            "b": self._ordered if ask.is_ordered else self._queue.topic,
             "c": DEFAULT_TOPIC,
             "d": "4",
-            "e": str(self._queue.queue_id),
+            "e": "0" if ask.is_ordered else str(self._queue.queue_id),
             "f": "0",
             "g": str(wall_ms()),
             "h": "0",
@@ -266,6 +356,8 @@ class SettingEffects:
             "k": "false",
             "n": self._queue.broker_name,
         }
-        return RemotingCommand(
-            code=effect.code, ext_fields={**fields, **effect.fields}, body=b"more than ten bytes"
-        )
+        body = b"more than ten bytes"
+        if ask.code == RequestCode.SEND_BATCH_MESSAGE:
+            fields["m"] = "true"
+            body = encode_batch_body([BatchItem(body=body, properties=b"")] * 2)
+        return RemotingCommand(code=ask.code, ext_fields={**fields, **ask.fields}, body=body)
