@@ -17,9 +17,10 @@ from typing import Final
 from chaos.workload.messages import wall_ms
 from remoting.records.property_names import PropertyName
 
-__all__ = ["LEVELS_S", "Delay", "odd_delay"]
+__all__ = ["LEVELS_S", "Delay", "OddDelays"]
 
 LEVELS_S: Final = (1, 5, 10, 30)
+NO_LEVEL: Final = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class Delay:
     @property
     def time(self) -> int | None:
         """Return the time told, in Unix milliseconds; None where a delay counts."""
-        told = list(self.properties)
+        told = [name for name in self.properties if self.properties[name] != NO_LEVEL]
         return int(self.properties[told[0]]) if told == [PropertyName.TIMER_DELIVER_MS] else None
 
     @property
@@ -40,27 +41,38 @@ class Delay:
         return list(self.properties) == [PropertyName.DELAY] and self.seconds > 0
 
 
-def odd_delay(rng: random.Random) -> Delay:
-    """Draw what delays nothing, or several delays, of which the first in RocketMQ's order counts:
-    the level, seconds, milliseconds, the time."""
+class OddDelays:
+    """What delays nothing, or several delays, of which the first in RocketMQ's order counts: the
+    level, seconds, milliseconds, the time. A level of 0 is none. In a random order, each once
+    before one comes again."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._left: list[int] = []
+
+    def next(self) -> Delay:
+        """Return the next one, as of now."""
+        delays = _odd_delays(self._rng)
+        if not self._left:
+            self._left = self._rng.sample(range(len(delays)), len(delays))
+        properties, seconds = delays[self._left.pop()]
+        return Delay(properties=properties, seconds=seconds)
+
+
+def _odd_delays(rng: random.Random) -> tuple[tuple[Mapping[str, str], float], ...]:
     past = str(wall_ms() - rng.choice((0, 1, 1_000, 86_400_000)))
-    nothing: tuple[Mapping[str, str], ...] = (
-        {PropertyName.DELAY: "0"},
-        {PropertyName.TIMER_DELAY_MS: "0"},
-        {PropertyName.TIMER_DELAY_MS: "-500"},
-        {PropertyName.TIMER_DELAY_SEC: "0"},
-        {PropertyName.TIMER_DELIVER_MS: past},
-    )
-    if rng.random() < 0.5:
-        return Delay(properties=rng.choice(nothing), seconds=0.0)
-    soon = str(wall_ms() + 20)
-    several: tuple[tuple[Mapping[str, str], float], ...] = (
+    soon, later = str(wall_ms() + 20), str(wall_ms() + 900)
+    return (
+        ({PropertyName.DELAY: NO_LEVEL}, 0.0),
+        ({PropertyName.TIMER_DELAY_MS: rng.choice(("0", "-500"))}, 0.0),
+        ({PropertyName.TIMER_DELAY_SEC: "0"}, 0.0),
+        ({PropertyName.TIMER_DELIVER_MS: past}, 0.0),
         ({PropertyName.DELAY: "1", PropertyName.TIMER_DELAY_MS: "20"}, LEVELS_S[0]),
         ({PropertyName.DELAY: "1", PropertyName.TIMER_DELIVER_MS: soon}, LEVELS_S[0]),
         ({PropertyName.TIMER_DELAY_SEC: "1", PropertyName.TIMER_DELAY_MS: "20"}, 1.0),
         ({PropertyName.TIMER_DELAY_SEC: "1", PropertyName.TIMER_DELIVER_MS: soon}, 1.0),
         ({PropertyName.TIMER_DELAY_MS: "900", PropertyName.TIMER_DELIVER_MS: soon}, 0.9),
-        ({PropertyName.DELAY: "0", PropertyName.TIMER_DELAY_MS: "900"}, 0.9),
+        ({PropertyName.DELAY: NO_LEVEL, PropertyName.TIMER_DELAY_MS: "900"}, 0.9),
+        ({PropertyName.DELAY: NO_LEVEL, PropertyName.TIMER_DELAY_SEC: "1"}, 1.0),
+        ({PropertyName.DELAY: NO_LEVEL, PropertyName.TIMER_DELIVER_MS: later}, 0.9),
     )
-    properties, seconds = rng.choice(several)
-    return Delay(properties=properties, seconds=seconds)

@@ -41,7 +41,7 @@ from chaos.workload.messages import (
 from chaos.workload.pace import Pace, sleep_until_set
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.part import PartKit, PartSpec
-from chaos.workload.parts.timer_delays import LEVELS_S, Delay, odd_delay
+from chaos.workload.parts.timer_delays import LEVELS_S, Delay, OddDelays
 from chaos.workload.parts.timer_queries import DELIVERED_MAX, find_some
 from chaos.workload.pull_reader import PullReader
 from client.connection.instance import ClientInstance
@@ -76,7 +76,7 @@ NOON_MAX: Final = 4
 TOGETHER_S: Final = 0.8  # within which they are sent
 LARGE_SHARE: Final = 0.05  # of the messages, of which brokers deliver few at a time
 LARGE_BYTES: Final = 600_000
-ODD_SHARE: Final = 0.12  # of the delays are none, or several at once
+ODD_SHARE: Final = 0.25  # of the delays are none, or several at once
 
 
 class TimersPart:
@@ -94,6 +94,7 @@ class TimersPart:
         self._expectations = Expectations(
             kit.context.history, client=f"{READERS}-expect", client_group=READERS
         )
+        self.odd = OddDelays(random.Random(kit.rng.getrandbits(64)))
         self._senders_done = asyncio.Event()
         own = dataclasses.replace(kit.context, queues=self._queues)
         self._reader = PullReader(
@@ -213,6 +214,7 @@ class _Sender:
         self._actor = self._new_actor(client)
         self._recallers: list[Actor] = []
         self._recaller_count = 0
+        self._odd = part.odd
         self._large_kinds: set[bool] = set()  # of which large ones were sent together
         self._maker = MessageMaker(
             prefix=client, body_bytes=self._context.scenario.workload.body_bytes, rng=rng
@@ -264,7 +266,7 @@ class _Sender:
         section, rng = self._section, self._rng
         left_s = self._load_end_s - asyncio.get_running_loop().time()
         if rng.random() < ODD_SHARE:
-            return odd_delay(rng)
+            return self._odd.next()
         if rng.random() < section.after_stop_share:
             seconds = max(0.1, left_s) + rng.uniform(0.2, section.after_stop_ms_max / 1000)
         elif rng.random() < section.level_share:
