@@ -361,6 +361,15 @@ def conditions(rng: random.Random, count: int) -> Sequence[Condition]:
         _Reversed(7.5, ">=", "n"),
         _Reversed(7, "=", "n"),
         _Reversed("a", "=", "p"),
+        # Literals within 32 bits read a property as such a number, larger ones as one of 64.
+        _Ordered("n", "<=", _INT_MAX),
+        _Ordered("n", ">", _INT_MAX + 1),
+        _Equal("n", _INT_MAX + 1),
+        _Equal("n", 1 << 32, negated=True),
+        _Between("n", -(1 << 33), 1_900_000_000_000),
+        _Between("n", 7, 1 << 40),
+        _Ordered("n", "<", (1 << 63) - 1),
+        _Reversed(1 << 32, "=", "n"),
         _BetweenOthers("n", "m", "k"),
         _BetweenOthers("m", "k", "n", negated=True),
     ]
@@ -369,6 +378,8 @@ def conditions(rng: random.Random, count: int) -> Sequence[Condition]:
     return [*simple, *bare, *flat, *(_composition(simple, rng) for _ in range(count))]
 
 
+_INT_MAX: Final = (1 << 31) - 1
+_LONG_MAX: Final = (1 << 63) - 1
 _PARTS: Final = (("CONTAINS", "ö"), ("STARTSWITH", "a"), ("ENDSWITH", "'s"))
 
 
@@ -408,8 +419,13 @@ def _double(text: str) -> float:
 
 
 def _number(text: str, like: float) -> float:
-    """Read text as a number of the kind of `like`: whole numbers have no point and no exponent."""
+    """Read text as a number of the kind of `like`: whole numbers have no point and no exponent, and
+    no more bits than Java's type of the literal."""
     try:
-        return int(text) if isinstance(like, int) else float(text)
+        number = int(text) if isinstance(like, int) else float(text)
     except ValueError as error:
         raise _NoValueError(text) from error
+    bound = _INT_MAX if abs(like) <= _INT_MAX else _LONG_MAX
+    if isinstance(like, int) and not -bound - 1 <= number <= bound:
+        raise _NoValueError(text)
+    return number
