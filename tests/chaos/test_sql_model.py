@@ -10,6 +10,7 @@ from broker.queues.sql_expression import Expression
 from broker.queues.sql_parser import parse_sql
 from broker.queues.sql_values import EvaluationError
 from chaos.workload.parts.sql_model import conditions, is_wanted
+from chaos.workload.parts.sql_readers import KINDS
 
 _KINDS = (
     {},
@@ -18,6 +19,7 @@ _KINDS = (
     {"p": "größer", "n": "7.5"},
     {"n": "abc", "b": "false"},
     {"p": "c", "n": "1e1"},
+    *KINDS,
 )
 
 
