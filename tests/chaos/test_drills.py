@@ -179,6 +179,27 @@ def test_acknowledged_offsets_are_bits_from_the_first_on() -> None:
     assert told == [(0, bytes([0b101, 0b10])), (13, bytes([0b1]))]
 
 
+@pytest.mark.parametrize("offsets", [[3, 5, 300], [4_095, 4_096, 4_097], [3]])
+@pytest.mark.parametrize("reach", [3, 10, 1_000])
+def test_however_rows_are_cut_they_name_the_same_offsets(offsets: list[int], reach: int) -> None:
+    pairs = [(offset, HANDLE) for offset in offsets]
+    whole = _named_by(json.loads(ack_body(QUEUE, "g", pairs, from_start=True)))
+    assert whole == [(HANDLE.start, offsets)]
+    cut = _named_by(json.loads(ack_body(QUEUE, "g", pairs, reach=reach)))
+    assert [offset for _, named in cut for offset in named] == offsets
+    assert all(named[0] == start and named[-1] - start < reach for start, named in cut)
+
+
+def _named_by(body: Mapping[str, Any]) -> list[tuple[int, list[int]]]:
+    """Return the start of each row, and the offsets that it names."""
+    rows = []
+    for ack in body["acks"]:
+        bits = int.from_bytes(base64.b64decode(ack["b"]), "little")
+        named = [ack["so"] + at for at in range(bits.bit_length()) if bits >> at & 1]
+        rows.append((ack["so"], named))
+    return rows
+
+
 def test_messages_of_two_pops_are_acknowledged_by_two_entries() -> None:
     later = dataclasses.replace(HANDLE, pop_ms=18)
     body = json.loads(ack_body(QUEUE, "g", [(6, HANDLE), (5, later), (4, HANDLE)]))

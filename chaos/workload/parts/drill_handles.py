@@ -72,20 +72,32 @@ class Handle:
         return " ".join(map(str, parts))
 
 
-def ack_body(queue: MessageQueue, group: str, pairs: Sequence[tuple[int, Handle]]) -> bytes:
+def ack_body(
+    queue: MessageQueue,
+    group: str,
+    pairs: Sequence[tuple[int, Handle]],
+    *,
+    reach: int = ENTRY,
+    from_start: bool = False,
+) -> bytes:
     """Write the body of an acknowledgement of messages, an entry for each pop that they are of, and
-    for each few of its offsets."""
+    for each `reach` of its offsets; with `from_start` one for each pop, whose bits begin where the
+    pop did, as RocketMQ's clients write it."""
     entries: dict[tuple[Handle, int], set[int]] = {}
     for offset, handle in pairs:
-        entries.setdefault((handle, offset // ENTRY), set()).add(offset)
-    acks = [_ack(queue, group, handle, offsets) for (handle, _), offsets in entries.items()]
+        number = 0 if from_start else offset // reach
+        entries.setdefault((handle, number), set()).add(offset)
+    acks = [
+        _ack(queue, group, handle, handle.start if from_start else min(offsets), offsets)
+        for (handle, _), offsets in entries.items()
+    ]
     return json.dumps({"brokerName": queue.broker_name, "acks": acks}).encode()
 
 
 def _ack(
-    queue: MessageQueue, group: str, handle: Handle, offsets: Collection[int]
+    queue: MessageQueue, group: str, handle: Handle, start: int, offsets: Collection[int]
 ) -> dict[str, object]:
-    start = min(offsets)
+    assert start <= min(offsets)
     bits = sum(1 << (offset - start) for offset in offsets)
     size = (bits.bit_length() + 7) // 8
     return {

@@ -1,6 +1,7 @@
 """Drills of filters over long stretches: pulls and pops by a tag or an expression that thousands of
 messages in a row don't match, so that a broker answers without a message more than once, and those
-behind them have to be found all the same.
+behind them have to be found all the same; and acknowledgements of what lies far apart, or anywhere
+in a long queue (`drill_spans`).
 
 Place in the data path: `drills` makes one, whose topic nobody else knows and in no manifest is:
 what stands there is no message of the run, only the drill's. It is filled by batches, without
@@ -12,18 +13,26 @@ Source: RocketMQ DefaultMessageStore.getMessage (maxFilterMessageCount), PullMes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from chaos.workload.context import Slot
 from chaos.workload.messages import PROPERTY_NUMBER, PROPERTY_VALUE
 from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, batch_fields, records_of
+from chaos.workload.parts.drill_handles import Handle
+from chaos.workload.parts.drill_spans import (
+    HELD_NO_MORE,
+    INVISIBLE_MS,
+    SpanDrill,
+    ack_span,
+    hold_held,
+)
 from chaos.workload.parts.leader_requests import create_topic_command
 from client.connection.heartbeat import ConsumeFrom, ExpressionType
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
-from client.message import DeliveredMessage
+from client.message import DeliveredMessage, MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import BatchItem, encode_batch_body
@@ -40,7 +49,6 @@ COUNTS: Final = (1, 2, 32)
 STEPS_MAX: Final = 40  # of one walk; 12 are enough
 POPS_MAX: Final = 20
 WALKS: Final = 2
-INVISIBLE_MS: Final = 6 * 3_600_000
 HELD_MS: Final = 50
 PUSH_HELD_MS: Final = 1_000
 GIVEN_S: Final = 5.0  # within which a member has it all
@@ -73,6 +81,7 @@ class StretchDrill:
         self._end = 0
         self._is_filled = False
         self._pops = 0
+        self._queue = MessageQueue(self._topic, drill.queue.broker_name, 0)
 
     async def run(self) -> None:
         """Walk through the queue some times. Raises Unsure, EndedError."""
@@ -82,6 +91,8 @@ class StretchDrill:
         for _ in range(WALKS):
             await self._walk()
         await self._pop_all()
+        group = f"{self._group}-{self._pops}"
+        await SpanDrill(self.drill, group, self._queue, end=self._end).run()
         await self._consume_all()
 
     async def _fill(self) -> None:
@@ -205,11 +216,12 @@ class StretchDrill:
     # Pops ----------------------------------------------------------------------------------------
 
     async def _pop_all(self) -> None:
-        """Have a new group pop, until it has all that it wants."""
+        """Have a new group pop, until it has all that it wants, and acknowledge that at once."""
         self._pops += 1
         kind, expression = self.drill.rng.choice(_EXPRESSIONS)
         count = self.drill.rng.choice(COUNTS)
         left = list(self._wanted)
+        held: dict[int, Handle] = {}
         for number in range(POPS_MAX):
             may_find_nothing = number < POPS_MAX - len(self._wanted)
 
@@ -229,9 +241,18 @@ class StretchDrill:
                 changes=True,
             )
             assert answer is not None
-            del left[: len(records_of(answer))]
+            found = [record.queue_offset for record in records_of(answer)]
+            held |= {at: Handle.of_pop(answer, at, self._queue) for at in found}
+            del left[: len(found)]
             if not left:
-                return
+                break
+        await self._ack_all(held)
+
+    async def _ack_all(self, held: Mapping[int, Handle]) -> None:
+        group = f"{self._group}-pop-{self._pops}"
+        await ack_span(self.drill, self._queue, group, list(held.items()))
+        for one in held.items():
+            await hold_held(self.drill, self._queue, group, one, expected=HELD_NO_MORE)
 
     def _pop_fields(self, kind: str, expression: str, count: int) -> dict[str, object]:
         return {
