@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -39,6 +40,8 @@ _FOREVER_MS: Final = 1 << 60
 COUNTS: Final = (1, 2, 3, 32, 33, 1_000)
 STEPS: Final = 4
 TIMES: Final = 3  # of one key
+OFTEN: Final = 3  # keys that come again and again
+LAST: Final = 60  # other keys, of the last questions
 
 
 class PullDrill:
@@ -156,15 +159,29 @@ def number_of(one: Stored) -> int:
 
 class QueryDrill:
     """Queries by key, by UNIQ_KEY and by message id, and by key within a time: both ends of it
-    count, wherever in the index the messages are."""
+    count, wherever in the index the messages are.
 
-    def __init__(self, drill: Drill) -> None:
+    The keys that most messages have are always among them: what came under one key all the while
+    has to be found across all that an index was saved, sealed and opened again. `is_last`: with
+    them many others, once.
+    """
+
+    def __init__(self, drill: Drill, *, is_last: bool = False) -> None:
         self.drill = drill
+        self._is_last = is_last
         self._times: dict[int, int] = {}  # of storing, as records say, by offset
 
     async def run(self) -> None:
         """Query some messages. Raises Unsure."""
         rng = self.drill.rng
+        counts = Counter(key for each in self.drill.stored for key in each.keys)
+        keys = [key for key, _ in counts.most_common(OFTEN)]
+        if self._is_last:
+            keys += rng.sample(sorted(counts), min(LAST, len(counts)))
+        for key in keys:
+            await self._by_key(key, 64)
+        if self._is_last:
+            return
         for _ in range(STEPS):
             one = rng.choice(self.drill.stored)
             if one.keys and rng.random() < 0.6:

@@ -347,8 +347,7 @@ class _Runner:
 
     async def _finish(self, drill: Drill) -> None:
         """Have every drill go on that is left, and some questions asked of what is stored."""
-        if not self.stored:
-            return
+        self._kept["keys"] = [QueryDrill(drill, is_last=True)]
         for name, kept in self._kept.items():
             for one in list(kept):
                 one.drill = drill
