@@ -1,4 +1,4 @@
-"""Commits of an orderly member, held against the locks that brokers granted it."""
+"""Commits and releases of an orderly member, held against the locks that brokers granted it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from chaos.recording.history import HistoryWriter
 from chaos.workload.actor import Actor
+from chaos.workload.parts.lock_model import MemberLocks
 from chaos.workload.parts.locked_commits import LockedCommits
 from client.errors import UnansweredError
 from client.message import MessageQueue
@@ -59,10 +60,49 @@ def answers(tmp_path: Path) -> list[str]:
         member.lock(900)
         member.unlock(901)
         member.commit(902)  # it was given back
-    return [op["status"] for op in ops_of(tmp_path / "h") if op["f"] == "ask"]
+    asked = [op for op in ops_of(tmp_path / "h") if op["f"] == "ask"]
+    return [op["status"] for op in asked if "commit" in op["key"]]
 
 
 def test_a_commit_is_right_only_while_its_lock_lasts(answers: list[str]) -> None:
     """By the order in which they were made; all ask rows have the time at which they were."""
     assert sorted(answers) == ["False"] * 5 + ["True"] * 2
     assert answers == ["False", "True", "False", "False", "True", "False", "False"]
+
+
+def test_what_is_given_back_was_got_since_it_was_given_back_before(tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "h", started_ns=0) as history:
+        member = _Member(history)
+        member.unlock(0)  # it never had it
+        member.lock(1)
+        member.lock(3)
+        member.unlock(5)
+        member.lock(4)  # a renewal whose answer comes late
+        member.unlock(6)
+        member.lock(7)
+        member.unlock(8)
+    asked = [op["status"] for op in ops_of(tmp_path / "h") if op["f"] == "ask"]
+    assert asked == [str(QUEUE), "none", str(QUEUE), "none"]
+
+
+def test_an_answer_to_what_was_asked_before_a_release_says_nothing() -> None:
+    locks = MemberLocks(held_ms=HELD_MS)
+    locks.answered([QUEUE], [QUEUE], t_invoke=1 * MS)
+    assert locks.is_held(QUEUE, 2 * MS)
+    assert locks.released([QUEUE], t_invoke=5 * MS) == []
+    locks.answered([QUEUE], [QUEUE], t_invoke=4 * MS)
+    assert not locks.is_held(QUEUE, 6 * MS)
+    locks.answered([QUEUE], [QUEUE], t_invoke=7 * MS)
+    locks.answered([QUEUE], [], t_invoke=4 * MS)  # a refusal of then
+    assert locks.is_held(QUEUE, 8 * MS)
+    assert not locks.is_held(QUEUE, (8 + HELD_MS) * MS)
+
+
+def test_a_lock_that_is_got_while_its_release_is_on_its_way_stays() -> None:
+    locks = MemberLocks(held_ms=HELD_MS)
+    locks.answered([QUEUE], [QUEUE], t_invoke=1 * MS)
+    locks.answered([QUEUE], [QUEUE], t_invoke=6 * MS)
+    assert locks.released([QUEUE], t_invoke=5 * MS) == []
+    assert locks.since_ns(QUEUE) == 6 * MS
+    assert locks.released([QUEUE], t_invoke=9 * MS) == []
+    assert locks.released([QUEUE], t_invoke=10 * MS) == [QUEUE]

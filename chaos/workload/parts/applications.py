@@ -27,6 +27,7 @@ from chaos.workload.parts.app_found import FoundPlaces
 from chaos.workload.parts.app_gone import GoneProducers
 from chaos.workload.parts.app_ids import hold_ids
 from chaos.workload.parts.app_keys import KeyLookups
+from chaos.workload.parts.app_locks import LateLocks
 from chaos.workload.parts.app_lost import LostConnections
 from chaos.workload.parts.app_names import NamesOfOthers
 from chaos.workload.parts.app_overtaken import OvertakenGroups
@@ -56,6 +57,7 @@ DRILLS: Final = (
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
+    "locks",
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -106,6 +108,7 @@ class ApplicationsPart:
                 "sent-on": lambda bench: SentOn(bench).run(),
                 "starts": lambda bench: StartedGroups(bench).run(),
                 "first-sends": lambda bench: FirstSends(bench).run(),
+                "locks": lambda bench: LateLocks(bench).run(),
                 "servers": lambda bench: ToldNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),

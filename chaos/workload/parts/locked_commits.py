@@ -1,30 +1,25 @@
-"""An orderly member's commits beside its locks: it commits only in queues whose lock it holds.
+"""An orderly member's commits beside its locks: it commits only in queues whose lock it holds, and
+gives back only what it has got.
 
-Place in the data path: the observer of the members of `orderly`; what brokers answered to requests
-for locks, and when these were sent, is the model: a lock counts from its request for as long as the
-member's own setting says, unless it was refused or given back since.
+Place in the data path: the observer of the members of `orderly`; `lock_model` knows what brokers
+answered to its requests.
 
-Invariant: the model never believes in less than the client: an answer that the client does not
-count, since it came too late, is counted here.
-
-Source: RocketMQ ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME; `client.consume.queue_consumer`.
+Source: RocketMQ ProcessQueue.isLockExpired, RebalanceImpl.unlockAll; `client.consume`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
 
 from chaos.recording.history import HistoryWriter
 from chaos.workload.actor import Actor
 from chaos.workload.expectations import Expectations
 from chaos.workload.member_observer import MemberObserver
+from chaos.workload.parts.lock_model import MemberLocks
 from client.errors import ClientError
 from client.message import MessageQueue
 
 __all__ = ["LockedCommits"]
-
-_MS: Final = 1_000_000
 
 
 class LockedCommits(MemberObserver):
@@ -51,8 +46,7 @@ class LockedCommits(MemberObserver):
             on_assigned=on_assigned,
         )
         self._expectations = Expectations(history, client=f"{client}.locks", client_group=group)
-        self._held_ns = held_ms * _MS
-        self._since_ns: dict[MessageQueue, int] = {}
+        self._locks = MemberLocks(held_ms=held_ms)
 
     def locks_requested(
         self,
@@ -64,13 +58,8 @@ class LockedCommits(MemberObserver):
         t_complete: int,
     ) -> None:
         super().locks_requested(queues, held, error, t_invoke=t_invoke, t_complete=t_complete)
-        if error is not None:
-            return
-        for queue in queues:
-            if queue in held:
-                self._since_ns[queue] = max(t_invoke, self._since_ns.get(queue, t_invoke))
-            else:
-                self._since_ns.pop(queue, None)
+        if error is None:
+            self._locks.answered(queues, held, t_invoke=t_invoke)
 
     def locks_released(
         self,
@@ -81,9 +70,12 @@ class LockedCommits(MemberObserver):
         t_complete: int,
     ) -> None:
         super().locks_released(queues, error, t_invoke=t_invoke, t_complete=t_complete)
-        for queue in queues:
-            if self._since_ns.get(queue, t_invoke) < t_invoke:
-                del self._since_ns[queue]
+        strange = self._locks.released(queues, t_invoke=t_invoke)
+        self._expectations.hold(
+            "queues whose lock is given back, and was not got since it was given back before",
+            expected="none",
+            answered=" ".join(map(str, strange)) or "none",
+        )
 
     def committed(
         self,
@@ -95,13 +87,12 @@ class LockedCommits(MemberObserver):
         t_complete: int,
     ) -> None:
         super().committed(queue, offset, error, t_invoke=t_invoke, t_complete=t_complete)
-        since_ns = self._since_ns.get(queue)
+        since_ns = self._locks.since_ns(queue)
         if since_ns is not None and since_ns > t_invoke:
             return  # it was renewed while the commit was on its way: what was before is gone
-        is_held = since_ns is not None and t_invoke - since_ns <= self._held_ns
         self._expectations.hold(
             f"whether the lock is held with which {offset} is committed",
             expected=True,
-            answered=is_held,
+            answered=self._locks.is_held(queue, t_invoke),
             queue=queue,
         )
