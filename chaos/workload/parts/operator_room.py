@@ -45,6 +45,12 @@ _KEEPS: Final = {
     "diskSpaceCleanForciblyRatio": "1000",
     "cleanFileForciblyEnable": "true",
 }
+# Each would delete, were it not for what it is set with: what is not as old as is to be kept goes
+# by force alone.
+_KEPT_ALL_THE_SAME: Final[Sequence[Mapping[str, str]]] = (
+    {"diskSpaceCleanForciblyRatio": "1", "cleanFileForciblyEnable": "false"},
+    {"diskMaxUsedSpaceRatio": "10"},
+)
 _DELETES: Final[Mapping[str, str]] = {"diskSpaceCleanForciblyRatio": "1"}
 
 
@@ -92,15 +98,26 @@ class RoomEffects:
         if not await self._settings.set(_KEEPS):
             return
         await asyncio.sleep(WITHIN_S)
+        still = await self._kept("where settings keep it", began_ns)
+        for settings in _KEPT_ALL_THE_SAME:
+            if await self._settings.set(settings):
+                text = " ".join(f"{name}={value}" for name, value in settings.items())
+                await self._kept(f"where {text}", began_ns)
+            if not await self._settings.set(_KEEPS):
+                return
+        if still is not None and still[1] - still[0] > SEGMENTS_MIN * self._segment_bytes:
+            await self._delete(still, began_ns)
+        await self._settings.set(_KEEPS)
+
+    async def _kept(self, where: str, began_ns: int) -> tuple[int, int] | None:
+        """Hold that the log begins for a while where it does now; return what it said last."""
         kept = await self._log_begins()
         await asyncio.sleep(WITHIN_S)
         still = await self._log_begins()
-        if kept is not None and still is not None:
-            what = "begin of the log where settings keep it"
-            self._hold(what, str(kept[0]), str(still[0]), began_ns)
-            if still[1] - still[0] > SEGMENTS_MIN * self._segment_bytes:
-                await self._delete(still, began_ns)
-        await self._settings.set(_KEEPS)
+        if kept is None or still is None:
+            return None
+        self._hold(f"begin of the log {where}", str(kept[0]), str(still[0]), began_ns)
+        return still
 
     async def _delete(self, before: tuple[int, int], began_ns: int) -> None:
         """Change settings so that something is deleted, and wait for it."""
