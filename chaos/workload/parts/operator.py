@@ -38,6 +38,7 @@ from chaos.workload.parts.operator_offsets import OffsetKeeper
 from chaos.workload.parts.operator_pulls import PullBounds
 from chaos.workload.parts.operator_refusals import RefusalKeeper
 from chaos.workload.parts.operator_registrations import RegistrationKeeper
+from chaos.workload.parts.operator_relays import RelayEffects
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_room import RoomEffects
 from chaos.workload.parts.operator_rules import RuleEffects
@@ -135,7 +136,14 @@ class _Operator:
                     for queue in self._kit.context.queues
                     if queue.broker_name == group and body_bytes <= BODY_BYTES_MAX
                 ]
-                tasks.create_task(self._show_group(effects, room, bounds[:1]))
+                relays = RelayEffects(
+                    self._kit.context,
+                    OperatorRequests(instance),
+                    self._expectations(f"{client}.relays.{group}"),
+                    self._kit.slots[NAME],
+                    queue=queues[0],
+                )
+                tasks.create_task(self._show_group(relays, effects, room, bounds[:1]))
             for server in layout.name_servers:
                 rules = RuleEffects(
                     OperatorRequests(instance),
@@ -146,8 +154,13 @@ class _Operator:
                 tasks.create_task(rules.show())
 
     async def _show_group(
-        self, effects: SettingEffects, room: RoomEffects, bounds: Sequence[PullBounds]
+        self,
+        relays: RelayEffects,
+        effects: SettingEffects,
+        room: RoomEffects,
+        bounds: Sequence[PullBounds],
     ) -> None:
+        await relays.show()
         await effects.show()
         for each in bounds:
             await each.show()
