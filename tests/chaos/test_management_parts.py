@@ -17,8 +17,15 @@ from chaos.cluster.access import (
 )
 from chaos.cluster.layout import ClusterLayout
 from chaos.scenario.scenario import ScenarioError, parse_scenario, route_expiry_ms
-from chaos.workload.parts.account_model import Change, Entry, Right, UserState, next_change
-from chaos.workload.parts.accounts import change_command, shown_text
+from chaos.workload.parts.account_model import (
+    Change,
+    Entry,
+    Right,
+    UserState,
+    next_change,
+    shown_text,
+)
+from chaos.workload.parts.accounts import change_command
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.leader_requests import ask_leader
 from chaos.workload.parts.routes import members_text

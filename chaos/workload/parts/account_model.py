@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ __all__ = [
     "Right",
     "UserState",
     "next_change",
+    "shown_text",
 ]
 
 TOPIC: Final = "accounts"
@@ -241,3 +243,27 @@ def _removed(state: UserState, entry: Entry) -> Account:
     left = {place: each for place, each in state.entries.items() if place != entry.place}
     after = dataclasses.replace(state, entries=left)
     return Account(change=Change.REMOVE, after=after, entry=entry)
+
+
+def shown_text(body: bytes, user: str, what: str) -> str | None:
+    """Return what the answer's body shows of the user, as the model writes it; None: nothing."""
+    found = json.loads(body) if body else []
+    listed = found if isinstance(found, list) else [found]
+    name, field = (user, "username") if what == "user" else (f"User:{user}", "subject")
+    shown = next((each for each in listed if each.get(field) == name), None)
+    if shown is None:
+        return None
+    if what == "user":
+        return f"{shown.get('userType')} {shown.get('userStatus')}"
+    entries = [
+        Entry(
+            policy=str(policy.get("policyType")),
+            resource=str(entry.get("resource")),
+            actions=tuple(entry.get("actions", ())),
+            sources=tuple(entry.get("sourceIps") or ()),
+            decision=str(entry.get("decision")),
+        ).text()
+        for policy in shown.get("policies", ())
+        for entry in policy.get("entries", ())
+    ]
+    return ", ".join(sorted(entries)) or None

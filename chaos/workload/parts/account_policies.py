@@ -35,6 +35,7 @@ from chaos.workload.parts.account_model import (
     TOPIC,
     Entry,
     UserState,
+    shown_text,
 )
 from chaos.workload.parts.leader_requests import ask_leader
 from client.connection.instance import ClientInstance
@@ -55,6 +56,7 @@ ENTRIES_MAX: Final = 6  # of one request
 NO_QUEUE: Final = 4_711
 DRAWN: Final = 4  # requests, of which the one is made that most permissions match
 NESTED_SHARE: Final = 0.5  # of the grants bring two prefixes of one name, for it and against it
+TWIN_SHARE: Final = 0.5  # and two of both types about one resource
 TEXT_MAX: Final = 400
 FOREVER_MS: Final = (1 << 62) - 1
 _PASSWORD: Final = "the-right-one"  # noqa: S105 - of a user that is gone when its round is over
@@ -121,6 +123,15 @@ def draw_nested(rng: random.Random) -> Sequence[Entry]:
         Entry(resource=f"{kind}:{name[:length]}*", actions=("All",), decision=decision)
         for length, decision in zip(lengths, ("Allow", "Deny"), strict=True)
     ]
+
+
+def twin_of(entry: Entry) -> Entry:
+    """Return the one about the same resource of the other type, which says the contrary."""
+    return dataclasses.replace(
+        entry,
+        policy="Default" if entry.policy == "Custom" else "Custom",
+        decision="Deny" if entry.decision == "Allow" else "Allow",
+    )
 
 
 def draw_question(rng: random.Random) -> Question:
@@ -211,6 +222,7 @@ class OverlappingPolicies:
             for _ in range(STEPS):
                 name = self._rng.choice(names)
                 states[name] = await self._change_entries(name, states[name])
+                await self._show(name, states[name])
                 for _ in range(QUESTIONS):
                     asker = self._rng.choice((name, name, *names))
                     await self._ask(asker, states[asker], clients[asker])
@@ -222,7 +234,9 @@ class OverlappingPolicies:
         ClientError."""
         entries, subject = dict(state.entries), f"User:{user}"
         if entries and self._rng.random() < 0.25:
-            gone = entries.pop(self._rng.choice(sorted(entries)))
+            # Of two about one resource, as custom and as default one, the other has to stay.
+            paired = [place for place in entries if twin_of(entries[place]).place in entries]
+            gone = entries.pop(self._rng.choice(sorted(paired or entries)))
             await self._change(
                 _C.AUTH_DELETE_ACL,
                 None,
@@ -234,6 +248,8 @@ class OverlappingPolicies:
         drawn = [draw_entry(self._rng) for _ in range(self._rng.randint(1, ENTRIES_MAX))]
         if self._rng.random() < NESTED_SHARE:
             drawn += draw_nested(self._rng)
+        if self._rng.random() < TWIN_SHARE:
+            drawn.append(twin_of(self._rng.choice(drawn)))
         fresh = {entry.place: entry for entry in drawn}
         policies = [
             {
@@ -245,6 +261,20 @@ class OverlappingPolicies:
         code = self._rng.choice((_C.AUTH_CREATE_ACL, _C.AUTH_UPDATE_ACL))
         await self._change(code, {"policies": policies}, subject=subject)
         return dataclasses.replace(state, entries={**entries, **fresh})
+
+    async def _show(self, user: str, state: UserState) -> None:
+        """Hold which entries the leader shows. Raises ClientError."""
+        command = _command(_C.AUTH_GET_ACL, {"subject": f"User:{user}"})
+        answer, _ = await ask_leader(
+            self._instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS
+        )
+        self._expectations.hold(
+            f"permissions that {user} is shown to have",
+            expected=state.entries_text(),
+            answered=shown_text(answer.body, user, "acl") or "-",
+            topic=TOPIC,
+            calm_since=self._began_ns,
+        )
 
     async def _ask(self, user: str, state: UserState, instance: ClientInstance) -> None:
         """Have a user ask once, and hold whether it was refused. Raises ClientError."""

@@ -33,10 +33,10 @@ from chaos.workload.parts.account_model import (
     TOPIC,
     Account,
     Change,
-    Entry,
     Right,
     UserState,
     next_change,
+    shown_text,
 )
 from chaos.workload.parts.account_policies import OverlappingPolicies
 from chaos.workload.parts.account_rights import requests_of
@@ -53,7 +53,7 @@ from remoting.protocol.acl_signature import Signer
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["ACCOUNTS", "change_command", "shown_text"]
+__all__ = ["ACCOUNTS", "change_command"]
 
 TOOLS: Final = "account-tools"
 TIMEOUT_MS: Final = 3_000
@@ -388,30 +388,6 @@ def change_command(user: str, account: Account) -> RemotingCommand:
                 resource=entry.resource,
                 policyType=entry.policy,
             )
-
-
-def shown_text(body: bytes, user: str, what: str) -> str | None:
-    """Return what the answer's body shows of the user, as the model writes it; None: nothing."""
-    found = json.loads(body) if body else []
-    listed = found if isinstance(found, list) else [found]
-    name, field = (user, "username") if what == "user" else (f"User:{user}", "subject")
-    shown = next((each for each in listed if each.get(field) == name), None)
-    if shown is None:
-        return None
-    if what == "user":
-        return f"{shown.get('userType')} {shown.get('userStatus')}"
-    entries = [
-        Entry(
-            policy=str(policy.get("policyType")),
-            resource=str(entry.get("resource")),
-            actions=tuple(entry.get("actions", ())),
-            sources=tuple(entry.get("sourceIps") or ()),
-            decision=str(entry.get("decision")),
-        ).text()
-        for policy in shown.get("policies", ())
-        for entry in policy.get("entries", ())
-    ]
-    return ", ".join(sorted(entries)) or None
 
 
 def _word(may: bool) -> str:
