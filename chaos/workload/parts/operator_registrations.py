@@ -43,7 +43,6 @@ __all__ = ["CLUSTER", "RegistrationKeeper"]
 
 TIMEOUT_MS: Final = 2_000
 EVERY: Final = 4  # of its steps in which the group is at work
-ACTIONS: Final = 12
 MEMBERS: Final = 3  # that a group may have
 CLOSED_S: Final = 0.3  # within which a name server hears that a connection was closed
 SILENT_MS: Final = 1_500  # after which a member that says nothing is gone
@@ -147,6 +146,7 @@ class _Turn:
             for which, first in (("", 1), ("-twin", 1 + MEMBERS))
         ]
         self._group = self._groups[0]  # that a step is about
+        self._topic = self._topics[0]
         self._tools: dict[int, PullConsumer] = {}  # by the connection's number
         self._next_connection = 0
         self._began_ns = time.monotonic_ns()
@@ -182,12 +182,16 @@ class _Turn:
             self._heartbeat,
             self._query_version,
             self._set_write,
-            self._change_topic,
+            self._add_topic,
+            self._delete_topic,
+            self._renew,
+            self._close_one,
+            self._add_topic,
         ]
-        more = [self._renew, self._close_one, self._change_topic]
-        for _ in range(ACTIONS):
+        for step in self._rng.sample(steps, len(steps)):
             self._group = self._rng.choice(self._groups)
-            await self._rng.choice([*steps, *more])()
+            self._topic = self._rng.choice(self._topics)
+            await step()
             await self._ask()
         for other in others:
             topic = self._rng.choice(self._topics)
@@ -330,22 +334,21 @@ class _Turn:
             str(answer.ext_fields.get(count)),
         )
 
-    async def _change_topic(self) -> None:
-        """Register one topic by hand at a group, or delete one: everywhere, or in one cluster."""
-        rng, group = self._rng, self._group
-        topic = rng.choice(self._topics)
-        if rng.random() < 0.5:
-            cluster = rng.choice((None, group.cluster, group.cluster, f"{group.cluster}-none"))
-            fields = (
-                {"topic": topic} if cluster is None else {"topic": topic, "clusterName": cluster}
-            )
-            code = RequestCode.DELETE_TOPIC_IN_NAMESRV
-            answer = await self._request(self._some_connection(), code, fields)
-            for each in self._groups:
-                if cluster in {None, each.cluster}:
-                    each.model.delete_topic(topic)
-            self._hold(f"deletion of {topic} in {cluster or 'all clusters'}", "0", str(answer.code))
-            return
+    async def _delete_topic(self) -> None:
+        """Delete a topic: everywhere, or in one cluster."""
+        group, topic = self._group, self._topic
+        cluster = self._rng.choice((None, group.cluster, group.cluster, f"{group.cluster}-none"))
+        fields = {"topic": topic} if cluster is None else {"topic": topic, "clusterName": cluster}
+        code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+        answer = await self._request(self._some_connection(), code, fields)
+        for each in self._groups:
+            if cluster in {None, each.cluster}:
+                each.model.delete_topic(topic)
+        self._hold(f"deletion of {topic} in {cluster or 'all clusters'}", "0", str(answer.code))
+
+    async def _add_topic(self) -> None:
+        """Register a topic by hand at a group; others that have it go on having it."""
+        group, topic = self._group, self._topic
         queues = group.draw_queues()
         shown = {
             "brokerName": group.name,
@@ -365,8 +368,8 @@ class _Turn:
     # What is shown -------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
-        """Ask for the members, and for a topic or the lists in which the groups stand."""
-        topic = self._rng.choice(self._topics)
+        """Ask for the topic that a step was about, and for the members or lists."""
+        topic = self._topic
         expected = route_of_groups([group.model for group in self._groups], topic)
         await self._ask_route(topic, expected=expected, place=self._place)
         ask = self._rng.choice((self._ask_members, self._ask_info, self._ask_topics))
