@@ -150,6 +150,7 @@ class _Operator:
                     self._expectations(f"{client}.rules.{server.name}"),
                     place=server,
                     rng=self._child(),
+                    is_young=self._kit.context.world.system.processes is not None,
                 )
                 tasks.create_task(rules.show())
 

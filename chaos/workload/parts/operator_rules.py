@@ -11,6 +11,7 @@ against a model that knows the settings in force.
 | orderMessageEnable | the entry of an ordered topic in its route |
 | returnOrderTopicConfigToBroker | the entries that a registration is answered with |
 | enableAllTopicList, enableTopicList | whether the lists of topics are served |
+| needWaitForService, waitSecondsForService | whether routes are served so soon after the start |
 
 Invariants: it runs when all others have ended, since settings are of all groups; only one or two
 change at a time, now and then to what they are, and what the others do is asked, too; where a
@@ -63,6 +64,7 @@ _DEFAULTS: Final[Mapping[str, bool]] = {
     _LISTED: True,
 }
 _TERM: Final = 1
+_LONG_S: Final = 3_600  # no run is that long; in milliseconds every one is
 _C: Final = RequestCode
 
 
@@ -76,7 +78,10 @@ class RuleEffects:
         *,
         place: NameServerPlace,
         rng: random.Random,
+        is_young: bool,
     ) -> None:
+        """`is_young`: the name server was started for this run."""
+        self._is_young = is_young
         self._requests = requests
         self._expectations = expectations
         self._place = place
@@ -98,6 +103,7 @@ class RuleEffects:
         try:
             await self._change(self._settings)
             await self._show_effects()
+            await self._show_waiting()
             await self._change(dict(_DEFAULTS))
         except ClientError:
             return  # a name server that does not answer
@@ -129,6 +135,21 @@ class RuleEffects:
                 fields = group.identity(address, 0)
                 await self._ask(_C.UNREGISTER_BROKER, fields)
         await self._store(_C.DELETE_KV_CONFIG, ordered)
+
+    async def _show_waiting(self) -> None:
+        """Have routes refused for longer than the name server is there, then for shorter. Raises
+        ClientError."""
+        await self._register(self._led, 0, self._topics)
+        waits = ((_LONG_S, "1"), (1, "0")) if self._is_young else ((1, "0"),)
+        for wait_s, expected in waits:
+            lines = f"needWaitForService=true\nwaitSecondsForService={wait_s}\n"
+            await self._ask(_C.UPDATE_NAMESRV_CONFIG, {}, lines.encode())
+            answer = await self._ask(_C.GET_ROUTEINFO_BY_TOPIC, {"topic": self._topics[0]})
+            what = f"route where they are served {wait_s} s after the start"
+            self._hold(what, expected, str(answer.code))
+        usual = b"needWaitForService=false\nwaitSecondsForService=45\n"
+        await self._ask(_C.UPDATE_NAMESRV_CONFIG, {}, usual)
+        await self._ask(_C.UNREGISTER_BROKER, self._led.identity(self._led.addresses[0], 0))
 
     async def _change(self, values: Mapping[str, bool]) -> None:
         """Change settings, and ask for all of them. Raises ClientError."""
