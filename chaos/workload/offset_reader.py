@@ -9,17 +9,22 @@ Source: the run format (max_offset; A15).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import random
+from collections.abc import AsyncIterator
 from typing import Final
 
 from chaos.workload.actor import Actor
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.pace import Pace
+from client.connection.instance import ClientInstance
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 from client.message import MessageQueue
+from remoting.protocol.command import SerializeType
 
-__all__ = ["OffsetReader", "make_tool", "read_max_offset", "read_min_offset"]
+__all__ = ["OffsetReader", "make_tool", "make_tools", "read_max_offset", "read_min_offset"]
 
 GROUP: Final = "offset-tools"
 TIMEOUT_MS: Final = 2_000
@@ -44,16 +49,33 @@ class OffsetReader:
                 await read_max_offset(consumer, actor, queue)
 
 
-def make_tool(context: WorkContext, slot: Slot) -> PullConsumer:
-    """Return a client that queries queues and belongs to no group that brokers know."""
+def make_tool(context: WorkContext, slot: Slot, *, is_other_encoding: bool = False) -> PullConsumer:
+    """Return a client that queries queues and belongs to no group that brokers know.
+
+    `is_other_encoding`: its headers are not encoded as those of the slot's other clients."""
+    settings = slot.instance_settings()
+    if is_other_encoding:
+        is_json = settings.serialize_type is SerializeType.JSON
+        other = SerializeType.ROCKETMQ if is_json else SerializeType.JSON
+        settings = dataclasses.replace(settings, serialize_type=other)
     return PullConsumer(
         GROUP,
         context.name_servers,
         slot.dial,
-        settings=PullConsumerSettings(
-            timeout_ms=TIMEOUT_MS, register=False, instance=slot.instance_settings()
-        ),
+        settings=PullConsumerSettings(timeout_ms=TIMEOUT_MS, register=False, instance=settings),
     )
+
+
+@contextlib.asynccontextmanager
+async def make_tools(
+    context: WorkContext, slot: Slot
+) -> AsyncIterator[tuple[ClientInstance, ClientInstance]]:
+    """Yield two such clients, one with headers in either encoding, that end with the block."""
+    async with (
+        make_tool(context, slot) as tool,
+        make_tool(context, slot, is_other_encoding=True) as other,
+    ):
+        yield tool.instance, other.instance
 
 
 async def read_max_offset(consumer: PullConsumer, actor: Actor, queue: MessageQueue) -> int | None:

@@ -60,6 +60,12 @@ class RefusalDrill:
             (
                 ("to a queue that is not there", _BAD_PARAMETER, {"e": "4711"}, {}),
                 ("to a topic with an illegal name", _BAD_PARAMETER, {"b": "no topic!"}, {}),
+                (
+                    "to a topic with a foreign name",
+                    _BAD_PARAMETER,
+                    {"b": "größe"},
+                    {},
+                ),
                 ("to the broker's own topic", _NO_PERMISSION, {"b": "SCHEDULE_TOPIC_XXXX"}, {}),
                 ("with too many properties", _ILLEGAL, {}, {"u_long": "x" * 33_000}),
                 ("with a level that is no number", _ILLEGAL, {}, {PropertyName.DELAY: "soon"}),
@@ -85,6 +91,8 @@ class RefusalDrill:
             fields | changed | {"i": _text(properties | more)},
             body=body,
             expected=code,
+            is_calm=True,
+            from_other=rng.random() < 0.5,  # refusals quote what they refuse, in either encoding
         )
 
     async def _read(self) -> None:
@@ -123,6 +131,8 @@ class RefusalDrill:
                 _NO_TOPIC,
             ),
             (RequestCode.POP_MESSAGE, pop | {"consumerGroup": "no group!"}, _BAD_PARAMETER),
+            (RequestCode.POP_MESSAGE, pop | {"consumerGroup": "größe"}, _BAD_PARAMETER),
+            (RequestCode.PULL_MESSAGE, pull | {"topic": "größe"}, _NO_TOPIC),
             (RequestCode.ACK_MESSAGE, held | elsewhere, _NO_TOPIC),
             (RequestCode.ACK_MESSAGE, held | too_far, _ILLEGAL),
             (RequestCode.ACK_MESSAGE, held | {"offset": _FAR}, _NO_MESSAGE),
@@ -144,6 +154,7 @@ class RefusalDrill:
             self.drill.place() | fields,
             expected=expected,
             is_calm=True,
+            from_other=self.drill.rng.random() < 0.5,
         )
 
 

@@ -34,7 +34,7 @@ from chaos.workload.messages import (
     row_of_stored,
     wall_ms,
 )
-from chaos.workload.offset_reader import make_tool
+from chaos.workload.offset_reader import make_tool, make_tools
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
 from chaos.workload.parts.drill_backs import BackDrill
@@ -148,8 +148,7 @@ class DrillsPart:
         client = slot.next_client()
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
-        async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
-            instances = (tool.instance, other.instance)
+        async with make_tools(context, slot) as instances:
             notices = Notices(instances)
             for number in range(TOPICS_MAX):
                 drill = Drill(
@@ -202,12 +201,12 @@ class DrillsPart:
         client = slot.next_client()
         actor = Actor(context.history, root=client, client=client, client_group=GROUPS)
         rng = random.Random(self._kit.rng.getrandbits(64))
-        async with make_tool(context, slot) as tool, make_tool(context, slot) as other:
+        async with make_tools(context, slot) as instances:
             for number in range(count_max):
                 ends = drained if stop.is_set() else stop
                 drill = Drill(
                     context,
-                    (tool.instance, other.instance),
+                    instances,
                     actor,
                     runner.queue,
                     runner.stored,
@@ -285,17 +284,13 @@ class _Runner:
                 timeout_ms=TIMEOUT_MS, instance=self._slot.instance_settings()
             ),
         )
-        async with (
-            producer,
-            make_tool(self._context, self._slot) as tool,
-            make_tool(self._context, self._slot) as other,
-        ):
-            drill = self._drill((tool.instance, other.instance), stop)
+        async with producer, make_tools(self._context, self._slot) as instances:
+            drill = self._drill(instances, stop)
             while not stop.is_set() and await self._send_some(producer, drill, stop):
                 await self._have_one_go_on(drill)
                 if await sleep_until_set(stop, self._section.pause_ms / 1000):
                     break
-            last = self._drill((tool.instance, other.instance), asyncio.Event())
+            last = self._drill(instances, asyncio.Event())
             try:
                 async with asyncio.timeout(LAST_S):
                     await self._finish(last)
