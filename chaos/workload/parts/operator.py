@@ -29,8 +29,10 @@ from chaos.scenario.scenario import route_expiry_ms
 from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.broker_settings import BrokerSettings
 from chaos.workload.parts.operator_brokers import BrokerKeeper
 from chaos.workload.parts.operator_effects import SettingEffects
+from chaos.workload.parts.operator_elsewhere import ElsewhereEffects
 from chaos.workload.parts.operator_followers import FollowerKeeper
 from chaos.workload.parts.operator_groups import GroupKeeper
 from chaos.workload.parts.operator_members import MemberKeeper
@@ -106,6 +108,8 @@ class _Operator:
         """Have settings of all broker groups forbid what they are about, one after the other."""
         layout = self._kit.context.world.layout
         body_bytes = self._kit.context.scenario.workload.body_bytes
+        if len(layout.groups) > 1:
+            await self._elsewhere(instance, client).show()
         async with asyncio.TaskGroup() as tasks:
             for group, queues in self._queues().items():
                 effects = SettingEffects(
@@ -153,6 +157,25 @@ class _Operator:
                     is_young=self._kit.context.world.system.processes is not None,
                 )
                 tasks.create_task(rules.show())
+
+    def _elsewhere(self, instance: ClientInstance, client: str) -> ElsewhereEffects:
+        layout = self._kit.context.world.layout
+        full = self._child().choice(sorted(layout.groups))
+        requests = OperatorRequests(instance)
+        return ElsewhereEffects(
+            self._kit.context,
+            requests,
+            self._expectations(f"{client}.elsewhere"),
+            BrokerSettings(
+                requests,
+                self._record(f"{client}.elsewhere.{full}", client),
+                layout.groups[full],
+                broker_group=full,
+            ),
+            self._kit.slots[NAME],
+            groups=sorted(layout.groups),
+            full=full,
+        )
 
     async def _show_group(
         self,
