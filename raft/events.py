@@ -17,7 +17,7 @@ A failed persist in 1 or 3 stops the node: nothing after it happens.
 Installing a snapshot, seen from the shell. On the leader each `InstallChunk` of a Ready requests
 one InstallSnapshot: the shell reads the bytes, at its own pace, and sends it; at most one per
 follower is requested at a time. On the follower `received_chunk` is a piece for the shell to store;
-it answers with `ChunkStored`, which tells the leader where to go on, or, once the snapshot is
+it answers with `ChunkStored`, which reports to the leader where to go on, or, once the snapshot is
 whole, checked and durable as the newest of this store, with `SnapshotStored`. Only then the core
 orders the `install`, if the log still lacks what the snapshot covers.
 """
@@ -267,7 +267,7 @@ class Install(Struct, frozen=True, kw_only=True, gc=False):
 class ReadState(Struct, frozen=True, kw_only=True, gc=False):
     """Answer to a ReadIndexRequest: reads at or after applied `index` are linearizable.
 
-    `index` None: leadership was lost or not yet proved, ask again elsewhere.
+    `index` None: leadership was lost or not yet proved, request it elsewhere.
     """
 
     request_id: int

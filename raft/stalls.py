@@ -108,7 +108,7 @@ class Stalls:
             self._longest_ms = max(self._longest_ms, late_ms)
             if late_ms >= _LOGGED_MS_MIN:
                 self.count += 1
-                self._tell(
+                self._log_stall(
                     now_s,
                     late_ms,
                     thread_ms=(thread_s - self._thread_s) * 1000,
@@ -128,7 +128,9 @@ class Stalls:
         elif self._collecting:
             collections.end()
 
-    def _tell(self, now_s: float, late_ms: float, *, thread_ms: float, process_ms: float) -> None:
+    def _log_stall(
+        self, now_s: float, late_ms: float, *, thread_ms: float, process_ms: float
+    ) -> None:
         if now_s - self._logged_at_s < _LOG_INTERVAL_S:
             self._unlogged += 1
             return

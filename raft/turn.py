@@ -1,14 +1,14 @@
-"""The end of what the event loop is calling: work that many callers ask for, done once behind all.
+"""The end of what the event loop is calling: work that many callers request, done once behind all.
 
 Place in the data path: between the loop and everything that gathers work before it does it. A read
 of a socket opens a turn and closes it behind the last frame that it has brought; what the frames
-have asked for is done then: a batch is proposed, the trace is written, messages to peers leave, an
+have requested is done then: a batch is proposed, the trace is written, messages to peers leave, an
 fsync begins, committed entries are applied, answers leave. By `call_soon` each of these would cost
 a turn of the loop of its own, and there are up to seven of them in the way of one message.
 
-Invariants: what was asked for first is done first; nothing is done while a turn is open; outside of
-one the loop does it, in its next turn. So whoever asks for X and then for Y may rely on that order,
-in a turn or outside of it.
+Invariants: what was requested first is done first; nothing is done while a turn is open; outside of
+one the loop does it, in its next turn. So whoever requests X and then Y may rely on that order, in
+a turn or outside of it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Turn:
 
     def _run(self) -> None:
         due = self._due
-        self._depth += 1  # what is done asks for more, which is done here, too
+        self._depth += 1  # what is done requests more, which is done here, too
         try:
             while due:
                 with self._guard:

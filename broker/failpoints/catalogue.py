@@ -152,7 +152,7 @@ _SNAPSHOT_POINTS: Final = (
         fails=True,
     ),
     *points(
-        _SNAPSHOTS + "keep",
+        _SNAPSHOTS + "retain",
         before=("snapshot.remove.before", "older snapshots are about to be removed"),
         fails=True,
     ),

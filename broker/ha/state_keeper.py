@@ -116,7 +116,7 @@ class StateKeeper:
                 if digest is not None:
                     self._count(captured[0])
                     self._on_written(captured[0].index, digest)
-                    await asyncio.to_thread(self._files.keep, {one.index for one in self._kept})
+                    await asyncio.to_thread(self._files.retain, {one.index for one in self._kept})
             self._writing = False
 
     def write_last(self, place: LogBase) -> None:
@@ -128,7 +128,7 @@ class StateKeeper:
         digest = self._write(place, self._state_machine.capture())
         if digest is not None:
             self._count(place)
-            self._files.keep({one.index for one in self._kept})
+            self._files.retain({one.index for one in self._kept})
             self._on_written(place.index, digest)
 
     def _count(self, place: LogBase) -> None:

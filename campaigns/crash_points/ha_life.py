@@ -293,7 +293,7 @@ class HaLife:
         files.write(header, iter([_state_at(index)]))
         kept = frozenset(sorted({*self.promise.snapshots, index})[-2:])
         self.promise = replace(self.promise, snapshots=kept)
-        files.keep(kept)
+        files.retain(kept)
         self._keeper.newest_of_this_log()
 
     @property

@@ -486,7 +486,7 @@ class StoreLife:
         late = self._beside(action, write)
         kept = frozenset(sorted({*self.promise.snapshots, index})[-2:])
         self.promise = replace(self.promise, snapshots=kept)
-        files.keep(kept)
+        files.retain(kept)
         late()
 
     def _drop(self, action: Action) -> None:
@@ -531,7 +531,7 @@ class StoreLife:
         )
         kept = frozenset(sorted(self.promise.snapshots)[-2:])
         self.promise = replace(self.promise, snapshots=kept)
-        self.store.snapshots.keep(kept)
+        self.store.snapshots.retain(kept)
         self.group_commit.begin()
 
     def _restart(self, action: Action) -> None:

@@ -98,8 +98,8 @@ ELECTION_MUTANTS = (
             SourcePatch(
                 module="raft.core.vote_tally",
                 within="VoteTally.is_up_to_date",
-                before="return asked >= (self._log.last_term, self._log.last_index)",
-                after="return asked[1] >= self._log.last_index",
+                before="return candidate_last >= (self._log.last_term, self._log.last_index)",
+                after="return candidate_last[1] >= self._log.last_index",
             ),
         ),
     ),
@@ -111,8 +111,8 @@ ELECTION_MUTANTS = (
             SourcePatch(
                 module="raft.core.vote_tally",
                 within="VoteTally.is_up_to_date",
-                before="return asked >= (self._log.last_term, self._log.last_index)",
-                after="return asked[0] >= self._log.last_term",
+                before="return candidate_last >= (self._log.last_term, self._log.last_index)",
+                after="return candidate_last[0] >= self._log.last_term",
             ),
         ),
     ),

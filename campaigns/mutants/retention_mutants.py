@@ -47,7 +47,13 @@ RETENTION_MUTANTS = (
             SourcePatch(
                 module="raft.snapshots.snapshot_keeper",
                 within="SnapshotKeeper.safe_position",
-                before="return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0",
+                before="""
+                    return (
+                        self._retained[-_RETAINED_COUNT].position
+                        if len(self._retained) >= _RETAINED_COUNT
+                        else 0
+                    )
+                """,
                 after="return self._log.end_position",
             ),
         ),

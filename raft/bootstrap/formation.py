@@ -73,7 +73,7 @@ class Formation:
         self._store_id = store_id
         self._voters = frozenset(voters)
         self._known: dict[NodeId, str] = {node_id: store_id}
-        self._told: dict[NodeId, Mapping[NodeId, str]] = {}  # what each peer knew, of its store
+        self._rosters: dict[NodeId, Mapping[NodeId, str]] = {}  # what each peer knew, of its store
         self._superseded: set[tuple[NodeId, str]] = set()
         self._born_peers: dict[NodeId, str | None] = {}  # their store of this node's name
 
@@ -100,31 +100,34 @@ class Formation:
         """
         return next((store for store in self._born_peers.values() if store is not None), None)
 
-    def hear(self, said: Introduction) -> Birth | None:
+    def hear(self, introduction: Introduction) -> Birth | None:
         """Process a peer's introduction; return the admission, if it follows."""
-        assert said.sender != self._node_id
-        if said.born:
-            return self._hear_born(said)
-        if said.sender not in self._voters or (said.sender, said.store_id) in self._superseded:
+        assert introduction.sender != self._node_id
+        if introduction.born:
+            return self._hear_born(introduction)
+        if (
+            introduction.sender not in self._voters
+            or (introduction.sender, introduction.store_id) in self._superseded
+        ):
             return None
-        known = self._known.get(said.sender)
-        if known is not None and known != said.store_id:
-            self._superseded.add((said.sender, known))
-        self._known[said.sender] = said.store_id
-        self._told[said.sender] = dict(said.roster)
+        known = self._known.get(introduction.sender)
+        if known is not None and known != introduction.store_id:
+            self._superseded.add((introduction.sender, known))
+        self._known[introduction.sender] = introduction.store_id
+        self._rosters[introduction.sender] = dict(introduction.roster)
         return self._formed()
 
-    def _hear_born(self, said: Introduction) -> Birth | None:
-        named = said.roster.get(self._node_id)
+    def _hear_born(self, introduction: Introduction) -> Birth | None:
+        named = introduction.roster.get(self._node_id)
         if named == self._store_id:
-            return Birth(roster=dict(said.roster), membership=said.membership)
-        self._born_peers[said.sender] = named
+            return Birth(roster=dict(introduction.roster), membership=introduction.membership)
+        self._born_peers[introduction.sender] = named
         return None
 
     def _formed(self) -> Birth | None:
         if self._born_peers or self._known.keys() != self._voters:
             return None
         others = self._voters - {self._node_id}
-        if any(self._told.get(voter) != self._known for voter in others):
+        if any(self._rosters.get(voter) != self._known for voter in others):
             return None
         return Birth(roster=self.view, membership=b"")

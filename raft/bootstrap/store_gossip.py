@@ -48,7 +48,7 @@ class StoreGossip:
         self._store_id = store_id
         self._addresses = dict(addresses)
         self._formation: Formation | None = None
-        self._said: str | None = None  # what was logged last: once is enough
+        self._logged: str | None = None  # what was logged last: once is enough
         if not born:
             self._formation = Formation(node_id=node_id, store_id=store_id, voters=addresses)
 
@@ -87,7 +87,7 @@ class StoreGossip:
         if birth is not None:
             self._formation = None
             return self._roster(birth), []
-        self._say_why(formation)
+        self._log_reason(formation)
         return None, self.to_all(None) if formation.view != before else []
 
     def _answer(self, message: Introduce, configuration: Configuration | None) -> list[Introduce]:
@@ -103,28 +103,28 @@ class StoreGossip:
         # Each may know another store of the other: the newer configuration decides.
         if configuration is not None and theirs.index <= configuration.index:
             return answer if is_replaced and theirs.index < configuration.index else []
-        self._say(
+        self._log_once(
             f"{message.sender} knows another store ({named.store_id}) as {self._node_id}: this "
             f"one ({self._store_id}) was replaced, and does not count"
         )
         return []
 
-    def _say_why(self, formation: Formation) -> None:
+    def _log_reason(self, formation: Formation) -> None:
         if formation.replaced_by is not None:
             known = formation.replaced_by or "one without an identity"
-            self._say(
+            self._log_once(
                 f"this store ({self._store_id}) is empty but the group knows another one of this "
                 f"name ({known}): remove the member {self._node_id} and add it again"
             )
         elif formation.group_exists:
-            self._say(
+            self._log_once(
                 f"the group exists and does not know {self._node_id}: add it as a member with the "
                 f"store {self._store_id}"
             )
 
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
+    def _log_once(self, text: str) -> None:
+        if text != self._logged:
+            self._logged = text
             _log.error("%s", text)
 
     def _introduce(self, receiver: NodeId, configuration: Configuration | None) -> Introduce:

@@ -32,7 +32,7 @@ from raft.storage import LogStorage
 
 __all__ = ["Configurations"]
 
-_KEPT_COUNT_MAX = 64
+_RETAINED_COUNT_MAX = 64
 """Configurations of the log kept in memory. All but the newest are committed, so the oldest may
 become the first."""
 
@@ -53,7 +53,7 @@ class Configurations:
         self._in_log: list[Configuration] = []  # ascending
         self.in_force = first
         # Entries up to the first one are covered by it, and may be damaged by now.
-        for index in storage.config_indexes[-_KEPT_COUNT_MAX - 1 :]:
+        for index in storage.config_indexes[-_RETAINED_COUNT_MAX - 1 :]:
             if index > first.index:
                 entries = storage.entries(index, index + 1, 0)
                 assert entries, f"the configuration at {index} can't be read"
@@ -81,9 +81,9 @@ class Configurations:
             if entry.kind is EntryKind.CONFIG:
                 membership = decode_membership(entry.payload)
                 self._in_log.append(Configuration(index=entry.index, membership=membership))
-        if len(self._in_log) > _KEPT_COUNT_MAX:
-            self._keep_first(self._in_log[:-_KEPT_COUNT_MAX])
-            del self._in_log[:-_KEPT_COUNT_MAX]
+        if len(self._in_log) > _RETAINED_COUNT_MAX:
+            self._keep_first(self._in_log[:-_RETAINED_COUNT_MAX])
+            del self._in_log[:-_RETAINED_COUNT_MAX]
         self._choose()
 
     def truncate_from(self, index: Index) -> None:

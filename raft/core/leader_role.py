@@ -409,26 +409,26 @@ class LeaderRole:
                 self._send_entries(peer)
             else:  # the log begins later by now: send the newest snapshot from its start
                 peer.transfer = Transfer()
-                self._ask_chunk(peer)
+                self._request_chunk(peer)
         elif peer.on_install_reply(reply):
-            self._ask_chunk(peer)
+            self._request_chunk(peer)
 
     def _begin_install(self, peer: Progress) -> None:
         if peer.writable and peer.state is not ProgressState.SNAPSHOT:
             peer.become_snapshot()
-            self._ask_chunk(peer)
+            self._request_chunk(peer)
 
     def _repeat_chunk(self, peer: Progress) -> None:
         if peer.state is not ProgressState.SNAPSHOT:
             return
-        assert peer.asked_ms is not None
-        if self._now_ms >= peer.asked_ms + self._config.install_retry_ms:
-            self._ask_chunk(peer)
+        assert peer.requested_ms is not None
+        if self._now_ms >= peer.requested_ms + self._config.install_retry_ms:
+            self._request_chunk(peer)
 
-    def _ask_chunk(self, peer: Progress) -> None:
-        peer.asked_ms = self._now_ms
+    def _request_chunk(self, peer: Progress) -> None:
+        peer.requested_ms = self._now_ms
         wanted = peer.transfer
-        self._ready_builder.ask_chunk(
+        self._ready_builder.request_chunk(
             InstallChunk(
                 receiver=peer.node_id,
                 term=self._term,
@@ -472,7 +472,7 @@ class LeaderRole:
     # Transfer.
 
     def begin_transfer(self, target: NodeId, now_ms: int) -> None:
-        """Bring `target` up to the log's end, then ask it to campaign. A later call replaces the
+        """Bring `target` up to the log's end, then have it campaign. A later call replaces the
         target; the call has no effect unless `target` is another voter."""
         if all(peer.node_id != target for peer in self._voting_peers):
             return

@@ -50,7 +50,6 @@ class Progress:
 
     __slots__ = (
         "_inflight",
-        "asked_ms",
         "commit_sent",
         "contact_ms",
         "inflight_size_bytes",
@@ -61,6 +60,7 @@ class Progress:
         "node_id",
         "probe_sent",
         "read_round",
+        "requested_ms",
         "round_min",
         "state",
         "steady_since_ms",
@@ -85,7 +85,7 @@ class Progress:
         self.leaves_at_index: Index | None = None  # the CONFIG entry that removed it
         self.leaves_by_ms = 0  # and until when it is notified of that
         self.transfer = Transfer()  # SNAPSHOT: the last request
-        self.asked_ms: int | None = None  # SNAPSHOT: when; None: not yet
+        self.requested_ms: int | None = None  # SNAPSHOT: when; None: not yet
         self._inflight: deque[tuple[Index, int]] = deque()  # last index and bytes of each message
         self.inflight_size_bytes = 0
 
@@ -180,7 +180,7 @@ class Progress:
         assert self.state is not ProgressState.SNAPSHOT
         self.become_probe(self.next_index)
         self.state = ProgressState.SNAPSHOT
-        self.asked_ms = None
+        self.requested_ms = None
 
     def on_install_reply(self, reply: InstallSnapshotReply) -> bool:
         """Note which bytes the peer wants next; False if that is nothing new: they were requested

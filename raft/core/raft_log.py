@@ -157,9 +157,9 @@ class RaftLog:
             self._cache_first = index
             self._cache_size_bytes = 0
             return
-        kept_count = index - self._cache_first
-        self._cache_size_bytes -= sum(map(_size_bytes, self._cache[kept_count:]))
-        del self._cache[kept_count:]
+        retained_count = index - self._cache_first
+        self._cache_size_bytes -= sum(map(_size_bytes, self._cache[retained_count:]))
+        del self._cache[retained_count:]
 
     def install(self, base: LogBase) -> None:
         """Drop everything; the log continues behind `base`, which it does not hold."""

@@ -21,12 +21,12 @@ __all__ = ["ReadRounds"]
 class ReadRounds:
     """Read rounds of one leadership; `LeaderRole` sends the messages and counts the answers."""
 
-    __slots__ = ("_asked", "_confirming", "_count_max", "_index", "_queued", "round")
+    __slots__ = ("_confirming", "_confirming_round", "_count_max", "_index", "_queued", "round")
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self.round = 0
-        self._asked = 0  # the round that confirms `_confirming`
+        self._confirming_round = 0  # the round that confirms `_confirming`
         self._index: Index = 0
         self._confirming: list[int] = []  # requests that wait for the round under way
         self._queued: list[int] = []  # requests that wait for the next round
@@ -34,7 +34,7 @@ class ReadRounds:
     @property
     def waiting_round(self) -> int | None:
         """Round that reads wait for; None if none is under way."""
-        return self._asked if self._confirming else None
+        return self._confirming_round if self._confirming else None
 
     @property
     def has_queued(self) -> bool:
@@ -62,7 +62,7 @@ class ReadRounds:
         assert not self._confirming, "one round at a time"
         self._confirming, self._queued = self._queued, []
         self._index = commit_index
-        self._asked = self.next_round()
+        self._confirming_round = self.next_round()
 
     def confirm(self) -> list[ReadState]:
         """Answer the reads of the round under way: a majority has echoed it."""

@@ -71,7 +71,7 @@ class ReadyBuilder:
     def send_after_sync(self, message: Message) -> None:
         self._messages_after_sync.append(message)
 
-    def ask_chunk(self, chunk: InstallChunk) -> None:
+    def request_chunk(self, chunk: InstallChunk) -> None:
         self._install_chunks.append(chunk)
 
     def answer_reads(self, states: Iterable[ReadState]) -> None:

@@ -71,8 +71,8 @@ class VoteTally:
 
     def is_up_to_date(self, request: RequestVote) -> bool:
         """Return whether the candidate's log is at least as up-to-date as this one (5.4.1)."""
-        asked = (request.last_log_term, request.last_log_index)
-        return asked >= (self._log.last_term, self._log.last_index)
+        candidate_last = (request.last_log_term, request.last_log_index)
+        return candidate_last >= (self._log.last_term, self._log.last_index)
 
     def reply(self, request: RequestVote, current_term: Term, *, granted: bool) -> None:
         reply = RequestVoteReply(

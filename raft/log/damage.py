@@ -156,19 +156,19 @@ class DamageList:
 
     def truncate_from(self, index: Index, position: int, chain_before: int) -> None:
         """Drop damage at `position` and behind it, as the log is truncated there."""
-        kept = []
+        remaining = []
         for known in self._list:
             if known.first_index >= index:
                 continue
             if known.last_index < index:
-                kept.append(known)
+                remaining.append(known)
                 continue
-            kept.append(
+            remaining.append(
                 replace(
                     known, last_index=index - 1, end_position=position, chain_after=chain_before
                 )
             )
-        self._set(kept)
+        self._set(remaining)
 
     def _set(self, damages: list[Damage]) -> None:
         merged: list[Damage] = []

@@ -180,7 +180,7 @@ class _Recovery:
         if summary.end_position < end:
             # The next segment is lost, or the sidecar dates from when this one was shorter.
             return file.size() == summary.end_position - summary.position
-        after = self._said_before(end)
+        after = self._stated_before(end)
         return after is None or _same_place(summary.end, after)
 
     def _beyond_the_file(self, file: DiskFile, summary: SegmentSummary) -> list[Damage] | None:
@@ -233,7 +233,7 @@ class _Recovery:
     def _walked(self, file: DiskFile, at: LogBase, end: int) -> LogBase:
         """Walk a closed segment without a trustworthy sidecar."""
         self._log.segments_scanned += 1
-        after = self._said_before(end)
+        after = self._stated_before(end)
         path = self._path(at.position)
         return self._close(rebuild_closed(file, at, end, after, path=path))
 
@@ -253,7 +253,7 @@ class _Recovery:
                 self._accept_lost(summary)
                 at = summary.end
                 continue
-            after = self._said_before(until)
+            after = self._stated_before(until)
             if after is None:
                 raise CorruptLogError(
                     self._path(at.position),
@@ -294,15 +294,15 @@ class _Recovery:
                 fragments = scan_segment(
                     file, at.position, index=at.index + 1, chain_before=at.chain
                 )
-                kept = self._keep(at, fragments)
+                selected = self._select_fragment(at, fragments)
                 tail_bytes = read_tail(file, log.last.end_position - at.position).rstrip(b"\0")
         else:
-            kept = self._keep(at, fragments)
+            selected = self._select_fragment(at, fragments)
         if tail_bytes:
             log.torn_bytes = len(tail_bytes)
-            log.torn_reason = kept.defect or "nothing of it was ever durable"
+            log.torn_reason = selected.defect or "nothing of it was ever durable"
 
-    def _keep(self, at: LogBase, fragments: list[Fragment]) -> Fragment:
+    def _select_fragment(self, at: LogBase, fragments: list[Fragment]) -> Fragment:
         """Decide what the last segment holds; return the fragment that it ends with."""
         mark, head = self._mark, fragments[0]
         if mark is None:
@@ -367,7 +367,7 @@ class _Recovery:
 
     # --- both ----------------------------------------------------------------------------------
 
-    def _said_before(self, position: int) -> LogBase | None:
+    def _stated_before(self, position: int) -> LogBase | None:
         """Return the place before the segment at `position` as it states itself, without a term."""
         known = self._known.get(position)
         if known is not None:

@@ -293,7 +293,7 @@ class LogRepair:
         self._patch = None
         if last == damage.last_index:
             self._table.damages.remove(damage)
-            self._table.keep(segment)
+            self._table.retain(segment)
             return
         rest = replace(
             damage,

@@ -229,9 +229,9 @@ class SegmentLog:
         """Return the term. Raises IndexError outside [base.index, last_index], DamagedLogError."""
         return self._table.term(index)
 
-    def tell_term(self, index: Index, term: Term) -> None:
+    def note_term(self, index: Index, term: Term) -> None:
         """Set the term of an entry that the log may have lost, as a snapshot knows it."""
-        self._table.tell_term(index, term)
+        self._table.note_term(index, term)
 
     def entries(self, low: Index, high: Index, size_max: int) -> tuple[Entry, ...]:
         """Return [low, high), at least one entry if low < high, then while within size_max bytes.

@@ -65,11 +65,11 @@ def rebuild(
         return Rebuilt(index=index, term_runs=head.term_runs, config_indexes=head.config_indexes)
     until = end.position if tail is None else tail.position
     until_index = end.index + 1 if tail is None else tail.first_index
-    kept = head
+    retained = head
     if head is not None and (head.end_position >= until or head.last_index >= until_index - 1):
-        kept = None
-    if kept is not None:
-        _add(index, kept)
+        retained = None
+    if retained is not None:
+        _add(index, retained)
     damage = Damage(
         first_index=index.last_index + 1,
         last_index=until_index - 1,
@@ -85,7 +85,7 @@ def rebuild(
     if damage.count < 1 or damage.position >= damage.end_position:
         raise CorruptLogError(path, damage.position, "no room for what is missing here")
     _add_unknown(index, damage)
-    fragments = [fragment for fragment in (kept, tail) if fragment is not None]
+    fragments = [fragment for fragment in (retained, tail) if fragment is not None]
     if tail is not None:
         _add(index, tail)
     return Rebuilt(

@@ -45,9 +45,9 @@ class SegmentTable:
         self._positions = [summary.position for summary in self.closed]
         self._starts = recovered.term_starts  # first index of each run; the base begins one
         self._terms = recovered.term_values
-        self._terms_told: dict[Index, Term] = {}  # of damaged entries, from a snapshot
+        self._noted_terms: dict[Index, Term] = {}  # of damaged entries, from a snapshot
         self.config_indexes: list[Index] = recovered.config_indexes
-        self._kept: dict[int, SegmentIndex] = {}
+        self._retained: dict[int, SegmentIndex] = {}
         self._cache: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._cached_count = 0
         for summary in self.closed:
@@ -162,11 +162,11 @@ class SegmentTable:
             return False
         return True
 
-    def tell_term(self, index: Index, term: Term) -> None:
+    def note_term(self, index: Index, term: Term) -> None:
         """Set the term of a committed entry, learnt from a snapshot."""
-        self._terms_told[index] = term
+        self._noted_terms[index] = term
 
-    def keep(self, index: SegmentIndex) -> None:
+    def retain(self, index: SegmentIndex) -> None:
         """Retain the index of a segment with new or repaired damage: see the invariants."""
         if index is not self.last:
             summary = self.summary_at(index.before.position)
@@ -264,7 +264,7 @@ class SegmentTable:
         self.last = SegmentIndex(base)
         self._starts = array("Q", [base.index])
         self._terms = array("Q", [base.term])
-        self._terms_told.clear()
+        self._noted_terms.clear()
         self.config_indexes.clear()
         self.damages.clear()
 
@@ -282,9 +282,9 @@ class SegmentTable:
         place = bisect_left(self._starts, low)
         starts, terms = self._starts[:place], self._terms[:place]
         place = bisect_right(self._starts, behind)
-        kept = [(behind, self._terms[place - 1])] if behind <= self.last_index else []
-        kept += zip(self._starts[place:], self._terms[place:], strict=True)
-        for start, term in [*runs, *kept]:
+        later_runs = [(behind, self._terms[place - 1])] if behind <= self.last_index else []
+        later_runs += zip(self._starts[place:], self._terms[place:], strict=True)
+        for start, term in [*runs, *later_runs]:
             if term != terms[-1]:
                 starts.append(start)
                 terms.append(term)
@@ -294,7 +294,7 @@ class SegmentTable:
             return
         place = bisect_right(self._firsts, low) - 1
         self.closed[place] = summary
-        self.keep(index)
+        self.retain(index)
 
     def runs_within(self, low: Index, high: Index) -> list[tuple[Index, Term]]:
         """Return the term runs of [low, high], the first one starting at `low` itself."""
@@ -328,7 +328,7 @@ class SegmentTable:
     def _index(self, place: int) -> SegmentIndex:
         summary = self.closed[place]
         position = summary.position
-        index = self._kept.get(position) or self._cache.get(position)
+        index = self._retained.get(position) or self._cache.get(position)
         if index is None:
             index = self._load(summary)
             self._hold(summary, index)
@@ -339,7 +339,7 @@ class SegmentTable:
     def _hold(self, summary: SegmentSummary, index: SegmentIndex) -> None:
         damage = self.damages.next(summary.before.index + 1)
         if damage is not None and damage.first_index <= summary.last_index:
-            self._kept[summary.position] = index
+            self._retained[summary.position] = index
         else:
             self._remember(index)
 
@@ -352,7 +352,7 @@ class SegmentTable:
             self._cached_count -= len(oldest.offsets)
 
     def _forget(self, position: int) -> None:
-        self._kept.pop(position, None)
+        self._retained.pop(position, None)
         gone = self._cache.pop(position, None)
         if gone is not None:
             self._cached_count -= len(gone.offsets)
@@ -383,9 +383,9 @@ class SegmentTable:
         if damage.entries_known or damage.terms_known:
             term = self.term_of_run(index)
             return term, term
-        told = self._terms_told.get(index)
-        if told is not None:
-            return told, told
+        noted = self._noted_terms.get(index)
+        if noted is not None:
+            return noted, noted
         low = self.term_of_run(max(damage.suspect_index - 1, self.base.index))
         behind: Damage | None = damage
         while behind is not None:

@@ -229,7 +229,7 @@ class VerifiedReads:
         for damage in damages_of(iter(bad), segment, path, reason):
             damages.add(damage)
         if bad:
-            self._table.keep(segment)
+            self._table.retain(segment)
 
     def _refuse_entry(self, index: Index, *, confirmed: bool) -> None:
         damages = self._table.damages

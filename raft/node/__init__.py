@@ -8,7 +8,7 @@ after it, and only what is committed is applied. Around it stand `group_commit` 
 beside the loop), `apply_schedule` (when committed entries are applied) and `applier` (that they
 are, and their proposals answered), `open_proposals` and `read_points` (calls that wait),
 `log_room` and `leadership_transfer` (a disk without room, or one that hangs), `node_status` (what
-the node says of itself), `attended_clock` and `core_timer` (the core's time) and `trace_events`
+the node reports of itself), `attended_clock` and `core_timer` (the core's time) and `trace_events`
 (the trace).
 
 It never branches on protocol state: what is to be done is decided in `raft.core`.

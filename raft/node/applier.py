@@ -59,7 +59,7 @@ class Applier:
         self.applied_index: Index = 0
         self.state_index: Index = 0
         self._segment_last: Index | None = 0  # of the segment applied last; None: it is open
-        self._told_at_s = time.monotonic()
+        self._progress_logged_at_s = time.monotonic()
 
     def begin_at(self, applied_index: Index, state_index: Index) -> None:
         """Start behind `applied_index`: the state was restored, or is empty (0 and 0)."""
@@ -78,7 +78,7 @@ class Applier:
             self._call(limit, term)
             if time.perf_counter() - begin > _TIME_PER_TURN_MAX_S:
                 break
-        self._tell_progress(commit_index)
+        self._log_progress(commit_index)
 
     def _pass_over_dropped(self, term: Term) -> None:
         """Skip entries that retention has dropped. It goes no further than a snapshot of this node,
@@ -90,7 +90,7 @@ class Applier:
         self.begin_at(base.index, self.state_index)
 
     def _call(self, limit: Index, term: Term) -> None:
-        self._tell_late_segment_end()
+        self._report_late_segment_end()
         first = self.applied_index + 1
         high = min(limit, self.applied_index + _ENTRIES_PER_CALL_MAX)
         segment_last = self._segment_end(first)
@@ -112,7 +112,7 @@ class Applier:
         if self.applied_index == segment_last and self.applied_index >= self.state_index:
             self._on_segment_end(self.applied_index)
 
-    def _tell_late_segment_end(self) -> None:
+    def _report_late_segment_end(self) -> None:
         """Report a late segment end: a leader may apply a last entry before it is the last."""
         applied = self.applied_index
         if (
@@ -140,13 +140,13 @@ class Applier:
             chain=log.chain(entry.index),
         )
 
-    def _tell_progress(self, commit_index: Index) -> None:
+    def _log_progress(self, commit_index: Index) -> None:
         """Log the progress every other second while the lag is large, as in a replay."""
         behind = commit_index - self.applied_index
         now_s = time.monotonic()
-        if now_s - self._told_at_s < _PROGRESS_INTERVAL_S:
+        if now_s - self._progress_logged_at_s < _PROGRESS_INTERVAL_S:
             return
-        self._told_at_s = now_s
+        self._progress_logged_at_s = now_s
         if behind >= _PROGRESS_ENTRIES_MIN:
             _log.info(
                 "applied up to %d of %d (%.0f %%)",

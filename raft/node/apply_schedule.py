@@ -1,6 +1,6 @@
 """When committed entries are applied: at the end of a turn, in groups, and bounded.
 
-Place in the data path: `raft.node.core_shell` says here that the commit index has moved; a turn of
+Place in the data path: `raft.node.core_shell` notes here that the commit index has moved; a turn of
 `raft.node.applier` follows, and `on_applied` behind it. What is applied at the end of the turn that
 has committed it can be answered in the same one (docs/decisions/0031-the-end-of-a-turn.md).
 

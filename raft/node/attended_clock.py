@@ -6,9 +6,9 @@ a peer is read and no heartbeat leaves. Such time says nothing about a peer's si
 not count: neither does a starved follower campaign against a leader that it had no chance to
 receive from, nor does a starved leader step down before it has read the answers in its sockets.
 
-`now_ms` detects a stall by itself: a timer of the loop calls `look` every `period_ms`, once the
-clock attends to it, and a call of `now_ms` much later than the last `look` shows that the loop was
-stalled.
+`now_ms` detects a stall by itself: a timer of the loop calls `sample` every `period_ms`, once the
+clock attends to it, and a call of `now_ms` much later than the last `sample` shows that the loop
+was stalled.
 
 The forgiven time is bounded, so that a leader that is really gone is replaced: at most `budget_ms`
 at once, and in the long run no more than half of the time that passes. Behind a longer pause
@@ -36,13 +36,13 @@ class AttendedClock:
     """Clock of one node. `clock` is monotonic, in seconds; `now_ms` is in milliseconds."""
 
     __slots__ = (
-        "_asked_ms",
         "_budget_ms",
         "_budget_ms_max",
         "_clock",
         "_forgiven_ms",
-        "_looked_ms",
         "_refilled_ms",
+        "_returned_ms",
+        "_sampled_ms",
         "_timer",
         "period_ms",
     )
@@ -55,24 +55,24 @@ class AttendedClock:
         self._budget_ms_max = self._budget_ms = budget_ms
         self._forgiven_ms = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._asked_ms = self._looked_ms = self._refilled_ms = int(clock() * 1000)
+        self._returned_ms = self._sampled_ms = self._refilled_ms = int(clock() * 1000)
 
     def now_ms(self) -> int:
         """Return the time in milliseconds, without the stalls that are forgiven."""
         now_ms = int(self._clock() * 1000)
-        if now_ms - self._looked_ms > self.period_ms + _LATE_MS:
+        if now_ms - self._sampled_ms > self.period_ms + _LATE_MS:
             self._forgive(now_ms)
-        self._asked_ms = now_ms
+        self._returned_ms = now_ms
         return now_ms - self._forgiven_ms
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Note that the loop runs. Caller's duty: every `period_ms`, or `attend`."""
         self.now_ms()
-        self._looked_ms = int(self._clock() * 1000)
+        self._sampled_ms = int(self._clock() * 1000)
 
     def attend(self) -> None:
-        """Look now, and from now on by a timer of the running loop."""
-        self.look()
+        """Sample now, and from now on by a timer of the running loop."""
+        self.sample()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self.period_ms / 1000, self.attend)
 
@@ -86,7 +86,7 @@ class AttendedClock:
         self._refilled_ms = now_ms
         self._budget_ms = min(self._budget_ms_max, self._budget_ms + passed_ms // 2)
         # A time that was returned already stays in the past.
-        begin_ms = max(self._asked_ms, self._looked_ms + self.period_ms)
+        begin_ms = max(self._returned_ms, self._sampled_ms + self.period_ms)
         forgiven_ms = min(now_ms - begin_ms, self._budget_ms)
         self._budget_ms -= forgiven_ms
         self._forgiven_ms += forgiven_ms

@@ -87,7 +87,7 @@ from raft.turn import Turn
 __all__ = ["CoreShell"]
 
 _STEADY = frozenset({Receive, Propose, LogDurable})
-"""Events that change nothing which the shell knows of or tells, beside what their Ready says."""
+"""Events that change nothing which the shell knows of or notifies, beside what their Ready says."""
 
 
 class CoreShell:
@@ -145,7 +145,7 @@ class CoreShell:
             store_id=store.identity.store_id,
         )
         self.trace = TraceEvents(store.trace, log, config.node_id, core.current_term)
-        self._is_traced = store.trace is not None  # asked for each message
+        self._is_traced = store.trace is not None  # read for each message
         self._proposals = OpenProposals()
         self.applier = Applier(
             log, state_machine, self._proposals, self.trace, on_segment_end=on_segment_end
@@ -251,7 +251,7 @@ class CoreShell:
         self.status.check_ready()
         if self._reads.count >= self._config.reads_count_max:
             raise NotLeaderError(self.core.leader_id)
-        return await self._reads.ask()
+        return await self._reads.request()
 
     async def change_membership(self, change: MembershipChange) -> ProposalResult:
         """See `ReplicatedLog.change_membership`."""
@@ -299,9 +299,9 @@ class CoreShell:
         self._step(event)
 
     @stops_node
-    def look_for_room(self) -> None:
+    def poll_room(self) -> None:
         """Reserve room after a full disk; called periodically."""
-        self._room.look()
+        self._room.poll()
 
     @stops_node
     def _tick_entry(self, now_ms: int) -> None:
@@ -370,36 +370,36 @@ class CoreShell:
         if self._reads.count:
             self._reads.applied(self.applier.applied_index)
         if applied_before < self.status.noop_index:
-            self.status.tell()
+            self.status.notify_if_changed()
 
     # --- carrying out a Ready ------------------------------------------------------------------
 
     def _step(self, event: Event) -> None:
         core = self.core
         if core.role is not Role.LEADER:
-            if changed := self._room.keep_to_begin(event.now_ms):
+            if changed := self._room.reserve_to_begin(event.now_ms):
                 self._carry_out(core.step(changed))
         elif event.now_ms >= self._timer.at_ms and event.now_ms >= core.next_deadline_ms:
             self._tick(event.now_ms)  # a leader first checks whether it still is one
         ready = core.step(event)
-        may_tell = type(event) not in _STEADY or (
+        may_notify = type(event) not in _STEADY or (
             ready.commit_index != self._commit_index or self.status.is_news(ready)
         )
-        if may_tell or not ready.is_quiet:
-            self._carry_out(ready, may_tell=may_tell)
+        if may_notify or not ready.is_quiet:
+            self._carry_out(ready, may_notify=may_notify)
             self._timer.arm()
 
     def _tick(self, now_ms: int) -> None:
         core = self.core
-        if core.role is not Role.LEADER and (changed := self._room.keep_to_begin(now_ms)):
+        if core.role is not Role.LEADER and (changed := self._room.reserve_to_begin(now_ms)):
             self._carry_out(core.step(changed))
         self._carry_out(core.step(Tick(now_ms=now_ms)))
 
-    def _carry_out(self, ready: Ready, *, may_tell: bool = True) -> None:
-        """`may_tell`: whether the status may be another one than before."""
+    def _carry_out(self, ready: Ready, *, may_notify: bool = True) -> None:
+        """`may_notify`: whether the status may be another one than before."""
         if not ready.is_quiet:
             self._schedule_turn_end()  # before any caller wakes: the trace goes first
-        role_before = self.status.told[0]
+        role_before = self.status.notified[0]
         if self._is_traced:
             self.trace.stepped(ready)
         if ready.hard_state is not None:
@@ -442,8 +442,8 @@ class CoreShell:
             self._reads.answered(read_state)
         if ready.is_quiet:
             self._schedule_turn_end()  # of a mere commit: behind what it has let apply
-        if may_tell:
-            self.status.tell()
+        if may_notify:
+            self.status.notify_if_changed()
 
     def _write_log(self, ready: Ready) -> None:
         log = self._log

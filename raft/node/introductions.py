@@ -1,6 +1,6 @@
 """A node introduces its store to its peers: often until it is admitted, then now and then.
 
-Place in the data path: none; `raft.bootstrap.store_gossip` decides what is said and who is
+Place in the data path: none; `raft.bootstrap.store_gossip` decides what is sent and who is
 admitted, `raft.node.node` what follows from it.
 
 Invariants: the admission of a store is durable before the node takes part; a store whose log is
@@ -66,7 +66,7 @@ class Introductions:
         if roster is not None:
             self._store.bear(roster)
 
-    def say(self, phase: Phase, configuration: Configuration | None) -> int:
+    def introduce(self, phase: Phase, configuration: Configuration | None) -> int:
         """Introduce the store; return in how many milliseconds to do it again."""
         if phase is not Phase.REPAIRING:
             members = () if configuration is None else configuration.membership.members

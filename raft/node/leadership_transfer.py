@@ -1,7 +1,7 @@
 """How a leader hands its office to another voter: for an operator, a stop, or a disk that fails it.
 
-Place in the data path: none; `raft.node.core_shell` asks it. The transfer itself is the core's
-(`raft.core.handover`): here it is chosen, asked for, and waited for.
+Place in the data path: none; `raft.node.core_shell` calls it. The transfer itself is the core's
+(`raft.core.handover`): here it is chosen, requested, and awaited.
 
 Invariant: of its own accord a leader hands over only to a voter that has room for entries, and only
 once it is ready: who has just taken over does not pass the office on before its first entry.
@@ -51,7 +51,7 @@ class LeadershipTransfer:
         if target == config.node_id or target not in core.voters:
             raise ValueError(f"{target} is no other voter of {config.group}")
         # The core gives a transfer up after this time, and goes on leading.
-        await self._ask(target, config.raft.election_timeout_ms_max)
+        await self._request_transfer(target, config.raft.election_timeout_ms_max)
 
     async def to_best(self) -> None:
         """Hand leadership to the best follower, if there is one; wait a little."""
@@ -59,7 +59,7 @@ class LeadershipTransfer:
         if target is None:
             return
         try:
-            await self._ask(target, self._config.transfer_timeout_ms)
+            await self._request_transfer(target, self._config.transfer_timeout_ms)
         except TimeoutError:
             _log.info("%s did not take over in time", target)
 
@@ -72,7 +72,7 @@ class LeadershipTransfer:
         _log.warning("this leader %s: handing leadership to %s", why, target)
         return TransferLeadership(now_ms=self._now_ms(), target=target)
 
-    async def _ask(self, target: NodeId, timeout_ms: int) -> None:
+    async def _request_transfer(self, target: NodeId, timeout_ms: int) -> None:
         self._step_entry(TransferLeadership(now_ms=self._now_ms(), target=target))
         async with asyncio.timeout(timeout_ms / 1000):
             await self.not_leading.wait()

@@ -1,9 +1,9 @@
-"""The log's beginning moves up: whole segments go once nothing that is kept needs them.
+"""The log's beginning moves up: whole segments go once nothing that is retained needs them.
 
-Place in the data path: none; the broker's retention asks for it through `raft.node.node`.
+Place in the data path: none; the broker's retention requests it through `raft.node.node`.
 
-Invariants: nothing goes that the oldest kept snapshot would need to be completed; where that stands
-in the way, a newer one is wanted; derived files are trimmed with the log; removing a
+Invariants: nothing goes that the oldest retained snapshot would need to be completed; where that
+stands in the way, a newer one is wanted; derived files are trimmed with the log; removing a
 segment takes some 30 ms, so that heartbeats go on between two batches.
 
 Source: Raft, section 7.

@@ -56,13 +56,13 @@ class LogRoom:
                 self._set_writable(writable=False)
         return has_room
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Reserve room after a full disk."""
         if not self.writable and self._log.reserve(2 * ROOM_SIZE_MIN):
             self.can_begin = True
             self._set_writable(writable=True)
 
-    def keep_to_begin(self, now_ms: int) -> RoomChanged | None:
+    def reserve_to_begin(self, now_ms: int) -> RoomChanged | None:
         """Reserve room for a new leader's first entries; return what the core has to know before
         its next event: that may make this node the leader, and the core writes them at once.
 

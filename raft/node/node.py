@@ -120,8 +120,8 @@ class RaftNode:
         self._shell: CoreShell | None = None  # from SERVING on
         self._phase = Phase.RECOVERING
         self._restored: RestoredState | None = None
-        self._was_mended = asyncio.Event()
-        self._asked_in_vain = False
+        self._was_repaired = asyncio.Event()
+        self._repair_in_vain = False
         self.stopped = True  # until started, and after a stop or a failure
 
     # --- start and stop ------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class RaftNode:
         store = self._store
         store.write_checkpoint(store.checkpoint.commit_index, 0, clean=False)
         if store.log.damages and not (
-            self._asked_in_vain and await asyncio.to_thread(do_without, store.log, store.snapshots)
+            self._repair_in_vain and await asyncio.to_thread(do_without, store.log, store.snapshots)
         ):
             return
         try:
@@ -213,7 +213,7 @@ class RaftNode:
             commit_index=self._commit_index,
             send=self._send_now,
             end_at=self._end_at,
-            mended=self._was_mended.set,
+            repaired=self._was_repaired.set,
             in_vain=self._on_in_vain,
         )
 
@@ -289,16 +289,16 @@ class RaftNode:
         else:
             self._serve(self._restored)
 
-    async def _serve_when_mended(self) -> None:
+    async def _serve_when_repaired(self) -> None:
         """Restore and serve once the log is repaired. Raises as `start` does."""
         while True:
-            await self._was_mended.wait()
-            self._was_mended.clear()
+            await self._was_repaired.wait()
+            self._was_repaired.clear()
             if self._phase is Phase.REPAIRING:
                 with self._repairer.leaving_alone():
                     await self._restore()
                 # This restore covers earlier notifications, also where it was in vain.
-                self._was_mended.clear()
+                self._was_repaired.clear()
                 self._begin_phase()
 
     def _serve(self, restored: RestoredState) -> None:
@@ -307,7 +307,7 @@ class RaftNode:
         configuration = restored.configuration
         if configuration is None and store.identity.roster:
             configuration = initial_configuration(store.identity.roster)
-        self._snapshots.begin_with(restored.kept)
+        self._snapshots.begin_with(restored.snapshots)
         if self._config.fsync_by == "kernel":
             store.open_syncs()
         self._shell = CoreShell(
@@ -332,7 +332,7 @@ class RaftNode:
 
     @stops_node
     def _introduce(self) -> None:
-        interval_ms = self._introductions.say(self._phase, self._configuration())
+        interval_ms = self._introductions.introduce(self._phase, self._configuration())
         self._loop.call_later(interval_ms / 1000, self._introduce)
 
     # --- background ----------------------------------------------------------------------------
@@ -345,9 +345,9 @@ class RaftNode:
                 group.create_task(self._checkpoint_regularly())
                 group.create_task(self._snapshots.run())
                 group.create_task(self._installs.run())
-                group.create_task(self._look_for_room())
+                group.create_task(self._poll_room())
                 group.create_task(self._repairer.run())
-                group.create_task(self._serve_when_mended())
+                group.create_task(self._serve_when_repaired())
         finally:
             # Also after a failure: the broken connections notify the peers.
             await self._transport.stop()
@@ -368,11 +368,11 @@ class RaftNode:
                     clean=False,
                 )
 
-    async def _look_for_room(self) -> None:
+    async def _poll_room(self) -> None:
         while True:
             await asyncio.sleep(_ROOM_INTERVAL_S)
             if self._shell is not None:
-                self._shell.look_for_room()
+                self._shell.poll_room()
 
     # --- calls of the broker -------------------------------------------------------------------
 
@@ -464,8 +464,8 @@ class RaftNode:
         return min(self._store.checkpoint.commit_index, self._store.log.last_index)
 
     def _on_in_vain(self) -> None:
-        self._asked_in_vain = True
-        self._was_mended.set()
+        self._repair_in_vain = True
+        self._was_repaired.set()
 
     def _end_at(self, cut: LogBase) -> None:
         """Cut the log where there is no core; else only the core truncates, led by its leader."""

@@ -1,7 +1,7 @@
-"""What a node says of itself: its role, whether it is ready, and each change of these.
+"""The status that a node reports: its role, whether it is ready, and each change of these.
 
-Place in the data path: `raft.node.core_shell` asks it before every proposal and read, and has it
-notify the state machine behind each step that may have changed what was said last.
+Place in the data path: `raft.node.core_shell` checks it before every proposal and read, and has it
+notify the state machine behind each step that may have changed what was notified last.
 
 Invariants: a leader is ready only once the first entry of its own term is applied here, and with it
 all that earlier leaders have committed: what it proposes builds on that state; the state machine
@@ -53,8 +53,8 @@ class NodeStatus:
         self._store_id = store_id
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[LogStatus] = deque()
-        self.told = (Role.FOLLOWER, core.current_term, core.leader_id, False, True)
-        """Role, term, leader, whether ready and writable, as they were said last."""
+        self.notified = (Role.FOLLOWER, core.current_term, core.leader_id, False, True)
+        """Role, term, leader, whether ready and writable, as they were notified last."""
         self.noop_index: Index = 0
         """Of the term led; proposals are accepted once it is applied."""
         self.fail_stop = fail_stop
@@ -90,17 +90,27 @@ class NodeStatus:
             raise NotLeaderError(None if self.stopped else self._core.leader_id)
 
     def is_news(self, ready: Ready) -> bool:
-        """Return whether a Ready has another role, term or leader than was said last."""
-        told = self.told
-        return ready.role is not told[0] or ready.term != told[1] or ready.leader_id != told[2]
+        """Return whether a Ready has another role, term or leader than was notified last."""
+        notified = self.notified
+        return (
+            ready.role is not notified[0]
+            or ready.term != notified[1]
+            or ready.leader_id != notified[2]
+        )
 
-    def tell(self) -> None:
+    def notify_if_changed(self) -> None:
         """Notify the state machine, in the loop's next turn, if something has changed."""
         core = self._core
-        told = (core.role, core.current_term, core.leader_id, self.is_ready(), self._room.writable)
-        if told == self.told:
+        notified = (
+            core.role,
+            core.current_term,
+            core.leader_id,
+            self.is_ready(),
+            self._room.writable,
+        )
+        if notified == self.notified:
             return
-        self.told = told
+        self.notified = notified
         if not self._waiting:
             self._loop.call_soon(self._notify)
         self._waiting.append(self.now())

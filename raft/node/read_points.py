@@ -1,10 +1,10 @@
 """Reads that wait for a point at which this replica may answer them: ReadIndex, batched.
 
-Place in the data path: a linearizable read of the broker asks here, by `raft.node.core_shell`; all
-that ask in one turn of the loop share one request to the core, whose answer is a commit index that
-a majority has confirmed. They go on once it is applied.
+Place in the data path: `raft.node.core_shell` requests a point here for each linearizable read of
+the broker; all reads of one turn of the loop share one request to the core, whose answer is a
+commit index that a majority has confirmed. They go on once it is applied.
 
-Invariant: a read resolves with an index that was committed when it was asked for, or later, and is
+Invariant: a read resolves with an index that was committed when it was requested, or later, and is
 applied here.
 
 Source: Raft dissertation 6.4.
@@ -58,7 +58,7 @@ class ReadPoints:
         self._step = step
         self._loop = asyncio.get_running_loop()
         self._gathered: list[asyncio.Future[Index]] = []
-        self._asked: dict[int, _Batch] = {}
+        self._requested: dict[int, _Batch] = {}
         self._waiting: list[tuple[Index, int, asyncio.Future[Index]]] = []  # heap
         self._request_id = 0
         self._waiting_count = 0
@@ -66,19 +66,19 @@ class ReadPoints:
         self.fail_stop = fail_stop
         self.stopped = False
 
-    def ask(self) -> asyncio.Future[Index]:
+    def request(self) -> asyncio.Future[Index]:
         """Return what a read awaits. Caller's duty: this node is a ready leader."""
         future: asyncio.Future[Index] = self._loop.create_future()
         self.count += 1
         future.add_done_callback(self._forget)
         self._gathered.append(future)
         if len(self._gathered) == 1:
-            self._loop.call_soon(self._request)
+            self._loop.call_soon(self._request_batch)
         return future
 
     def answered(self, state: ReadState) -> None:
         """Take the core's answer to a request."""
-        batch = self._asked.pop(state.request_id)
+        batch = self._requested.pop(state.request_id)
         if state.index is None:
             self._refuse(batch.futures, self._core.leader_id)
             return
@@ -98,15 +98,17 @@ class ReadPoints:
     def stop(self) -> None:
         self.stopped = True
         futures = [*self._gathered, *(future for _, _, future in self._waiting)]
-        for batch in self._asked.values():
+        for batch in self._requested.values():
             futures += batch.futures
-        self._gathered, self._waiting, self._asked = [], [], {}
+        self._gathered, self._waiting, self._requested = [], [], {}
         self._refuse(futures, None)
 
     @stops_node
-    def _request(self) -> None:
+    def _request_batch(self) -> None:
         self._request_id += 1
-        self._asked[self._request_id] = _Batch(t_begin=time.monotonic_ns(), futures=self._gathered)
+        self._requested[self._request_id] = _Batch(
+            t_begin=time.monotonic_ns(), futures=self._gathered
+        )
         self._gathered = []
         self._step(ReadIndexRequest(now_ms=self._now_ms(), request_id=self._request_id))
 

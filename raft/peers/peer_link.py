@@ -261,7 +261,7 @@ class PeerLink:
     def _note_failure(self, address: str, failure: str) -> None:
         if failure != self._failures.get(address):
             known = {self.address, self.other_address}
-            self._failures = {at: told for at, told in self._failures.items() if at in known}
+            self._failures = {at: reason for at, reason in self._failures.items() if at in known}
             self._failures[address] = failure
             _log.warning("can't reach %s at %s: %s", self.peer, address, failure)
 

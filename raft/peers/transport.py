@@ -221,7 +221,7 @@ class TcpTransport:
             peer,
             address,
             identity=lambda: self._identity,
-            on_unreachable=self._tell_unreachable,
+            on_unreachable=self._report_unreachable,
             limits=self._limits,
             is_guest=is_guest,
         )
@@ -236,7 +236,7 @@ class TcpTransport:
         if link is not None:
             link.end(f"{peer} is no member")
 
-    def _tell_unreachable(self, peer: NodeId) -> None:
+    def _report_unreachable(self, peer: NodeId) -> None:
         if not self._stopped:
             self._on_unreachable(peer)
 
@@ -332,6 +332,6 @@ class TcpTransport:
             self._drop_link(peer)
         if link is not None and link.store_id:
             if link.speaks_for(connection):
-                self._tell_unreachable(peer)
+                self._report_unreachable(peer)
         elif not left:
-            self._tell_unreachable(peer)
+            self._report_unreachable(peer)

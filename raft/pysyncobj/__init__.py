@@ -2,8 +2,8 @@
 
 `log` implements `raft.replicated_log` on it, `engine` runs PySyncObj on a thread of its own,
 `chained_entry` makes its commands name the log that they were made for, `store` and `config` are
-what such a node keeps and is told. Decision 11 has what PySyncObj can't give, and what is done
-about it.
+what such a node has on disk and in its settings. Decision 11 has what PySyncObj can't give, and
+what is done about it.
 
 It takes no membership changes, snapshots or retention.
 

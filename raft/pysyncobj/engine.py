@@ -213,16 +213,16 @@ class PySyncObjEngine:
         try:
             self._replica = replica
             self._loop.call_soon_threadsafe(started.set_result, None)
-            told = replica.state()
-            self._stream.put(told)
+            reported = replica.state()
+            self._stream.put(reported)
             while not self._stopping.is_set():
                 replica.doTick(_TICK_S)
                 replica.check()
                 while not self._calls.empty():
                     self._calls.get()(replica)
                 state = replica.state()
-                if state != told:
-                    told = state
+                if state != reported:
+                    reported = state
                     self._stream.put(state)
         finally:
             replica.destroy()

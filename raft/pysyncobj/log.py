@@ -80,7 +80,7 @@ class PySyncObjLog:
         self._config = config
         self._state_machine = state_machine
         self._state = EngineState(role=Role.FOLLOWER, term=0, leader_id=None)
-        self._told = False  # whether PySyncObj has reported anything yet
+        self._has_reported = False  # whether PySyncObj has reported anything yet
         self._term_seen = 0  # of votes too: terms never fall along the trace
         self._end: LogEnd = EMPTY_LOG  # of the committed entries
         self._ahead: LogEnd = EMPTY_LOG  # and of what this leader has proposed behind it
@@ -317,7 +317,7 @@ class PySyncObjLog:
             return  # void, here and everywhere: earlier commands have shown it to its proposer
         entry, self._end = fitting
         position = self._end.position - len(entry.payload)
-        self._store.keep(entry, self._end.chain)
+        self._store.write_entry(entry, self._end.chain)
         self._batch.append(
             CommittedEntry(
                 index=entry.index,
@@ -345,7 +345,7 @@ class PySyncObjLog:
             del self._open[index]
             self._ready = self._state.role is Role.LEADER
             self._apply_batch()
-            self._tell_status()
+            self._notify_status()
 
     def _void_from(self, index: Index) -> None:
         """Refuse proposals for `index` and behind it, which can never fit; find the end anew."""
@@ -379,8 +379,8 @@ class PySyncObjLog:
     def _on_state(self, state: EngineState) -> None:
         before, self._state = self._state, state
         self._term_seen = max(self._term_seen, state.term)
-        if not self._told:
-            self._told = True
+        if not self._has_reported:
+            self._has_reported = True
             # No entry of the log counts before PySyncObj has delivered it again.
             voters = sorted(self._config.peers)
             self._record("start", index=0, entry_term=0, chain=0, voters=list(voters))
@@ -392,7 +392,7 @@ class PySyncObjLog:
             if leads:
                 self._not_leading.clear()
                 self._begin_leading()
-        self._tell_status()
+        self._notify_status()
 
     def _begin_leading(self) -> None:
         """Propose a no-op for the presumed end of the log; once it fits, the end is known."""
@@ -425,7 +425,7 @@ class PySyncObjLog:
         self._ready = False
         self._ahead = self._end
         self._loop.call_later(_RETRY_S, self._retry_leading)
-        self._tell_status()
+        self._notify_status()
 
     @stops_node
     def _retry_leading(self) -> None:
@@ -477,7 +477,7 @@ class PySyncObjLog:
         self._barriers.clear()
         _refuse(futures, leader_id)
 
-    def _tell_status(self) -> None:
+    def _notify_status(self) -> None:
         self._state_machine.on_role_change(self.status())
 
     def _record(self, event: str, **fields: int | str | list[str] | None) -> None:

@@ -65,7 +65,7 @@ class PySyncObjStore:
             files.callback(self.trace.close)
         self.write_checkpoint(0, clean=False)
 
-    def keep(self, entry: Entry, chain: int) -> None:
+    def write_entry(self, entry: Entry, chain: int) -> None:
         """Write a committed entry, unless it stands there from before the restart."""
         log = self.log
         if entry.index <= log.last_index:

@@ -1,7 +1,8 @@
-"""Entries of this node's log that are damaged, asked for at its peers and put in their place.
+"""Entries of this node's log that are damaged, requested from its peers and put in their place.
 
-`log_repairer` finds damage before a reader does and fetches good copies; `repair_plan` decides whom
-to ask and when; `reminders` says how often a lasting trouble is logged again (decision 6).
+`log_repairer` finds damage before a reader does and fetches good copies; `repair_plan` decides from
+which peer to request them, and when; `reminders` decides how often a lasting trouble is logged
+again (decision 6).
 
 The room never drops an entry that was durable, unless a peer's committed entry proves that it was
 never committed.

@@ -2,8 +2,8 @@
 
 Place in the data path: `raft.node.node` runs it beside the transport in every phase after the
 store's admission, and passes it the peers' requests and replies. A node whose damage was found at
-its start takes part only once `mended` was called, or once `in_vain` reported that no peer has good
-copies and it can do without.
+its start takes part only once `repaired` was called, or once `in_vain` reported that no peer has
+good copies and it can do without.
 
 Invariants: entries sent were verified, and those that may be stale are not called committed; damage
 is never cut off, unless a peer's committed entries prove that what stood there never was committed,
@@ -61,7 +61,7 @@ class LogRepairer:
         commit_index: Callable[[], Index],
         send: Callable[[PeerMessage], None],
         end_at: Callable[[LogBase], None],
-        mended: Callable[[], None],
+        repaired: Callable[[], None],
         in_vain: Callable[[], None],
     ) -> None:
         self._node_id = node_id
@@ -73,7 +73,7 @@ class LogRepairer:
         self._commit_index = commit_index
         self._send = send
         self._end_at = end_at
-        self._mended = mended
+        self._repaired = repaired
         self._in_vain = in_vain
         self._repair = RepairPlan(node_id)
         self._known: tuple[Damage, ...] = ()
@@ -85,7 +85,7 @@ class LogRepairer:
         """Repair and scrub until cancelled. Raises OSError, and CorruptLogError where a peer's
         committed entries contradict this node's."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._mend())
+            group.create_task(self._repair_loop())
             if self._scrub_rate_bytes_per_s:
                 group.create_task(self._scrub())
 
@@ -169,7 +169,7 @@ class LogRepairer:
             self._repair.taken()
         else:
             self._repair.taken()
-        self._look()
+        self._check_damages()
 
     def _judge(self, first: Index, reply: FetchEntriesReply) -> None:
         if not self._repair.is_proof:
@@ -192,25 +192,25 @@ class LogRepairer:
         _log.warning("what %s has committed contradicts this log: %s", reply.sender, found)
         self._end_at(found.cut)
 
-    async def _mend(self) -> None:
+    async def _repair_loop(self) -> None:
         while True:
-            self._look()
+            self._check_damages()
             await asyncio.sleep(_TICK_S if self._known else _IDLE_TICK_S)
 
-    def _look(self) -> None:
+    def _check_damages(self) -> None:
         """Log new damage, report its end, and request what is missing."""
         if not self._free.is_set():
-            return  # no reply would be taken: the peer asked now would count as silent
+            return  # no reply would be taken: the peer of a request sent now would count as silent
         damages = self._log.damages
         if damages != self._known:
             for damage in damages:
                 if damage not in self._known:
                     _log.error("the log is damaged: %s", damage)
-            self._reminders.keep([damage.last_index for damage in damages])
+            self._reminders.retain([damage.last_index for damage in damages])
             if self._known and not damages:
                 _log.info("the log is whole again")
                 self._known = ()
-                self._mended()
+                self._repaired()
                 return
             self._known = damages
         if not damages:
@@ -224,10 +224,10 @@ class LogRepairer:
             self._send(request)
         elif self._repair.in_vain is not None:
             self._log.forget_repairs()
-            self._tell_in_vain(self._repair.in_vain, self._repair.answered_in_vain)
+            self._report_in_vain(self._repair.in_vain, self._repair.answered_in_vain)
             self._in_vain()
 
-    def _tell_in_vain(self, lost: Wanted, answered: frozenset[NodeId]) -> None:
+    def _report_in_vain(self, lost: Wanted, answered: frozenset[NodeId]) -> None:
         """Log at once when other peers answer, else ever more rarely: this may last for days."""
         if self._reminders.due(lost.last_index, (lost.first_index, answered), self._now_ms()):
             _log.error(

@@ -18,7 +18,7 @@ _INTERVAL_MS_MAX = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Logged:
     fact: Hashable
     again_ms: int
     interval_ms: int
@@ -28,23 +28,23 @@ class Reminders:
     """Facts logged so far, by subject. Times never fall."""
 
     def __init__(self) -> None:
-        self._told: dict[Hashable, _Told] = {}
+        self._logged: dict[Hashable, _Logged] = {}
 
     def due(self, subject: Hashable, fact: Hashable, now_ms: int) -> bool:
         """Return whether to log now that `fact` holds of `subject`; True counts as logged."""
-        told = self._told.get(subject)
-        if told is None or told.fact != fact:
+        logged = self._logged.get(subject)
+        if logged is None or logged.fact != fact:
             interval_ms = _INTERVAL_MS_MIN
-        elif now_ms < told.again_ms:
+        elif now_ms < logged.again_ms:
             return False
         else:
-            interval_ms = min(2 * told.interval_ms, _INTERVAL_MS_MAX)
-        self._told[subject] = _Told(
+            interval_ms = min(2 * logged.interval_ms, _INTERVAL_MS_MAX)
+        self._logged[subject] = _Logged(
             fact=fact, again_ms=now_ms + interval_ms, interval_ms=interval_ms
         )
         return True
 
-    def keep(self, subjects: Collection[Hashable]) -> None:
+    def retain(self, subjects: Collection[Hashable]) -> None:
         """Forget all other subjects, which have ended: they are news if they come again."""
-        for subject in self._told.keys() - set(subjects):
-            del self._told[subject]
+        for subject in self._logged.keys() - set(subjects):
+            del self._logged[subject]

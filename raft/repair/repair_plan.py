@@ -9,10 +9,10 @@ entries other than those that stood here is skipped; once all peers have failed,
 and the next damage is tried. Requests start again after a pause. The next request goes to the last
 peer whose entries were taken; else peers take turns.
 
-A peer that lacks the entry, but reports that it has committed earlier ones, is asked for the last
-of those: if this node has another one there, what it has behind it never was committed, and no copy
-of it will ever exist. The first entry of a leader's term is such a one, so that a group which goes
-on without this node always gives the proof.
+A peer that lacks the entry, but reports that it has committed earlier ones, gets a request for the
+last of those: if this node has another one there, what it has behind it never was committed, and no
+copy of it will ever exist. The first entry of a leader's term is such a one, so that a group which
+goes on without this node always gives the proof.
 
 Invariant: a reply counts only for the request that is out.
 
@@ -47,20 +47,20 @@ class RepairPlan:
     def __init__(self, node_id: NodeId) -> None:
         self._node_id = node_id
         self._request: FetchEntries | None = None
-        self._asked_ms = 0
+        self._requested_ms = 0
         self._request_id = 0
         self._refused: set[NodeId] = set()  # peers of no help for what is wanted now
         self._heard: set[NodeId] = set()  # those of them that have answered
-        self._asked: NodeId = node_id  # the last peer asked for what is wanted
+        self._requested_from: NodeId = node_id  # the peer of the last request
         self._of_use: NodeId | None = None  # whose entries were taken last
-        self._tried: Wanted | None = None  # the lowest start of the damage that peers are asked for
+        self._tried: Wanted | None = None  # the lowest start of the damage that is requested
         self._tried_until: Index = 0  # and the highest start since
         self._in_vain: set[Index] = set()  # ends of damages that no peer has, for this round
         self._pause_until_ms = 0
-        self._proof: tuple[NodeId, Index] | None = None  # the peer to ask for which committed entry
+        self._proof: tuple[NodeId, Index] | None = None  # a peer, its committed entry to fetch
         self._is_proof = False  # whether the request that is out does so
         self.in_vain: Wanted | None = None  # no peer that answers has it; set once per round
-        self.answered_in_vain: frozenset[NodeId] = frozenset()  # the peers that have said so
+        self.answered_in_vain: frozenset[NodeId] = frozenset()  # the peers that have answered so
 
     def next(
         self, wanted: Sequence[Wanted], peers: Collection[NodeId], now_ms: int
@@ -68,7 +68,7 @@ class RepairPlan:
         """Return the request to send now to one of `peers`, if any; resets `in_vain`."""
         self.in_vain = None
         if self._request is not None:
-            if now_ms < self._asked_ms + _ANSWER_TIMEOUT_MS:
+            if now_ms < self._requested_ms + _ANSWER_TIMEOUT_MS:
                 return None
             self.refuse()
         if now_ms < self._pause_until_ms:
@@ -76,7 +76,7 @@ class RepairPlan:
         if self._proof is not None:
             (receiver, index), self._proof = self._proof, None
             self._is_proof = True
-            return self._ask(receiver, Wanted(first_index=index, last_index=index), now_ms)
+            return self._new_request(receiver, Wanted(first_index=index, last_index=index), now_ms)
         first = next((one for one in wanted if one.last_index not in self._in_vain), None)
         if first is None:
             self._in_vain.clear()
@@ -93,15 +93,15 @@ class RepairPlan:
             self._refused.clear()
             self._heard.clear()
             return None
-        self._asked = self._of_use if self._of_use in left else self._next_of(left)
+        self._requested_from = self._of_use if self._of_use in left else self._next_of(left)
         self._is_proof = False
-        return self._ask(self._asked, first, now_ms)
+        return self._new_request(self._requested_from, first, now_ms)
 
     def _is_news(self, wanted: Wanted) -> bool:
         """Return whether peers that were refused may have what is wanted now.
 
-        Entries that were taken may turn out wrong, and requests go back to their start: no peer is
-        asked for the same twice in a round, or a wrong peer and one without a copy would be asked
+        Entries that were taken may turn out wrong, and requests go back to their start: no peer
+        gets the same request twice in a round, or a wrong peer and one without a copy would get it
         for ever.
         """
         first, last = wanted.first_index, wanted.last_index
@@ -115,11 +115,11 @@ class RepairPlan:
 
     def _next_of(self, left: Sequence[NodeId]) -> NodeId:
         """Take turns: a slow or wrong peer costs its own turn only."""
-        return next((peer for peer in left if peer > self._asked), left[0])
+        return next((peer for peer in left if peer > self._requested_from), left[0])
 
-    def _ask(self, receiver: NodeId, wanted: Wanted, now_ms: int) -> FetchEntries:
+    def _new_request(self, receiver: NodeId, wanted: Wanted, now_ms: int) -> FetchEntries:
         self._request_id += 1
-        self._asked_ms = now_ms
+        self._requested_ms = now_ms
         self._request = FetchEntries(
             sender=self._node_id,
             receiver=receiver,
@@ -160,7 +160,7 @@ class RepairPlan:
         self._request = None
 
     def withdraw(self) -> None:
-        """Withdraw the request: no reply will be taken, and the peer is asked again."""
+        """Withdraw the request: no reply will be taken, and the peer gets another one."""
         self._request = None
 
     def refuse(self) -> None:

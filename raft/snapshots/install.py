@@ -235,7 +235,7 @@ class InstallReceiver:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._tell_full(chunk, error)
+            self._report_full(chunk, error)
             return Received(next_offset=self._offset if key == self._begun else 0)
         self._is_full = False
         if self._offset < chunk.snapshot_size:
@@ -256,7 +256,7 @@ class InstallReceiver:
         if file is not None:
             file.close()
 
-    def _tell_full(self, chunk: InstallSnapshot, error: OSError) -> None:
+    def _report_full(self, chunk: InstallSnapshot, error: OSError) -> None:
         if not self._is_full:
             self._is_full = True
             _log.warning("no room for the snapshot that %s sends: %s", chunk.sender, error)

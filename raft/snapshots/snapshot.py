@@ -154,8 +154,8 @@ def read_blocks(file: DiskFile, path: str) -> Iterator[bytes]:
     trailer = file.pread(_TRAILER.size + 1, offset)
     if len(trailer) != _TRAILER.size:
         raise DamagedSnapshotError(path, offset, "the trailer is cut short, or not the end")
-    _, told_size, crc = _TRAILER.unpack(trailer)
-    if told_size != state_size or zlib.crc32(trailer[: -_CRC.size], whole) != crc:
+    _, stored_size, crc = _TRAILER.unpack(trailer)
+    if stored_size != state_size or zlib.crc32(trailer[: -_CRC.size], whole) != crc:
         raise DamagedSnapshotError(path, offset, "the trailer does not match what precedes it")
 
 
@@ -252,7 +252,7 @@ class SnapshotFiles:
         """Rename the received file, which is whole and fsynced. Raises OSError."""
         self._adopt(self.incoming_path, index)
 
-    def keep(self, indexes: Collection[Index]) -> None:
+    def retain(self, indexes: Collection[Index]) -> None:
         """Remove others that are older than the newest of these: a newer one has just arrived from
         a leader. Raises OSError."""
         newest = max(indexes, default=0)

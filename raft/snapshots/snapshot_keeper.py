@@ -40,7 +40,7 @@ from raft.stalls import Stalls, section
 
 __all__ = ["SnapshotKeeper", "WrittenState"]
 
-_KEPT_COUNT = 2
+_RETAINED_COUNT = 2
 _PAUSE_NOTED_S = 0.010
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -76,7 +76,7 @@ class SnapshotKeeper:
         self._log = log
         self._files = files
         self._state_machine = state_machine
-        self._kept: list[LogBase] = []  # the existing valid ones, ascending
+        self._retained: list[LogBase] = []  # the existing valid ones, ascending
         self._interval_size_bytes = interval_size_bytes
         self._configuration_at = configuration_at
         self._work: asyncio.Event = asyncio.Event()
@@ -86,18 +86,22 @@ class SnapshotKeeper:
         self._settled = True  # all is written, and the others are removed
         self._write_lock = threading.Lock()  # a stop does not wait for the write that it cancels
 
-    def begin_with(self, kept: Sequence[LogBase]) -> None:
+    def begin_with(self, retained: Sequence[LogBase]) -> None:
         """Set the snapshots that the start has found."""
-        self._kept = list(kept)
+        self._retained = list(retained)
 
     @property
     def safe_position(self) -> int:
         """Position behind which the log must keep everything."""
-        return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0
+        return (
+            self._retained[-_RETAINED_COUNT].position
+            if len(self._retained) >= _RETAINED_COUNT
+            else 0
+        )
 
     @property
     def newest_index(self) -> Index:
-        return self._kept[-1].index if self._kept else 0
+        return self._retained[-1].index if self._retained else 0
 
     def want(self) -> None:
         """Capture at the end of the next segment: the log keeps much for the older one alone."""
@@ -105,7 +109,7 @@ class SnapshotKeeper:
 
     def segment_ended(self, index: Index) -> None:
         """Capture if the interval is over; entry `index`, the last of a segment, was applied."""
-        begin = self._kept[-1].position if self._kept else 0
+        begin = self._retained[-1].position if self._retained else 0
         end = self._log.position(index)
         if self._writing or (end - begin < self._interval_size_bytes and not self._wanted):
             return
@@ -127,7 +131,7 @@ class SnapshotKeeper:
                     self._count(captured[0].last)
                     self._on_written(written)
                 self._writing = False
-            await asyncio.to_thread(self._files.keep, self._kept_indexes())
+            await asyncio.to_thread(self._files.retain, self._retained_indexes())
             self._settled = not self._work.is_set()
 
     def write_last(self, applied_index: Index) -> None:
@@ -138,7 +142,7 @@ class SnapshotKeeper:
             if captured is not None and written is not None:
                 self._count(captured[0].last)
                 self._on_written(written)
-                self._files.keep(self._kept_indexes())
+                self._files.retain(self._retained_indexes())
 
     def installed(self, last: LogBase) -> None:
         """Count the installed snapshot that ends with `last`, whose file exists."""
@@ -152,10 +156,10 @@ class SnapshotKeeper:
     def _count(self, last: LogBase) -> None:
         """Count the durable snapshot that ends with `last`, unless a later one does."""
         if last.index > self.newest_index:
-            self._kept = [*self._kept[1 - _KEPT_COUNT :], last]
+            self._retained = [*self._retained[1 - _RETAINED_COUNT :], last]
 
-    def _kept_indexes(self) -> set[Index]:
-        return {one.index for one in self._kept[-_KEPT_COUNT:]}
+    def _retained_indexes(self) -> set[Index]:
+        return {one.index for one in self._retained[-_RETAINED_COUNT:]}
 
     def _capture(self, index: Index) -> tuple[SnapshotHeader, Snapshot] | None:
         """Capture the state; None where the group's configuration at `index` is unknown."""

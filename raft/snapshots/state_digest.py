@@ -1,7 +1,7 @@
 """A digest of a state while it is written: equal on nodes that have applied the same entries.
 
-Place in the data path: whoever writes a snapshot passes its chunks through, and tells what came out
-to the trace. Pure.
+Place in the data path: whoever writes a snapshot passes its chunks through, and reports the
+digest to the trace. Pure.
 
 Source: docs/FORMATS.md section 6.
 """

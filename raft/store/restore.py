@@ -50,13 +50,13 @@ class Restorable(Protocol):
 class RestoredState:
     """Result of a restore. `applied_index`: replay begins behind it; up to `state_index` entries
     are only indexed. `commit_index`: a hint, true of this log. `configuration`: the snapshot's,
-    None without one. `kept`: the valid snapshots, ascending."""
+    None without one. `snapshots`: the valid ones, ascending."""
 
     applied_index: Index
     state_index: Index
     commit_index: Index
     configuration: Configuration | None
-    kept: tuple[LogBase, ...]
+    snapshots: tuple[LogBase, ...]
 
 
 def do_without(log: SegmentLog, files: SnapshotFiles) -> bool:
@@ -73,7 +73,7 @@ def do_without(log: SegmentLog, files: SnapshotFiles) -> bool:
         return False
     last = newest.last
     if last.index <= log.last_index and log.chain(last.index) == last.chain:
-        log.tell_term(last.index, last.term)
+        log.note_term(last.index, last.term)
         return True
     _log.warning("the log lacks entry %d of the snapshot, and is emptied for it", last.index)
     log.enter_term(last.term)  # hard state before log
@@ -110,7 +110,7 @@ def restore_newest(
             state_index=0,
             commit_index=commit_index,
             configuration=None,
-            kept=(),
+            snapshots=(),
         )
     newest = good[-1]
     last = newest.last
@@ -133,7 +133,7 @@ def restore_newest(
         configuration=Configuration(
             index=newest.config_index, membership=decode_membership(newest.membership)
         ),
-        kept=tuple(header.last for header in good),
+        snapshots=tuple(header.last for header in good),
     )
 
 

@@ -144,7 +144,7 @@ def test_what_both_ends_tell_is_known() -> None:
     with pytest.raises(DamagedLogError):
         log.term(9)  # before the damage and not confirmed: it may be stale
     assert (log.term(8), log.term(13)) == (1, 4)
-    log.tell_term(12, 2)
+    log.note_term(12, 2)
     assert log.term(12) == 2
 
 

@@ -72,7 +72,7 @@ class Node:
             commit_index=lambda: commit_index,
             send=self.sent.append,
             end_at=self.end_at,
-            mended=lambda: None,
+            repaired=lambda: None,
             in_vain=self.count_in_vain,
         )
 
@@ -105,7 +105,7 @@ def mend(asking: Node, answering: Node) -> None:
     """As long as it asks for something."""
     for _ in range(100):
         asking.now_ms += 1_000
-        asking.repairer._look()
+        asking.repairer._check_damages()
         if not asking.sent:
             return
         asking.repairer.on_reply(answering.answer_to(asking.sent.pop()))
@@ -130,13 +130,13 @@ def test_nobody_counts_as_silent_while_the_log_is_left_alone(tmp_path: Path) -> 
     spoil(tmp_path / "a", 3 * FULL + HEADER_SIZE, b"?")
     a, b = Node("a", tmp_path / "a", commit_index=0), Node("b", tmp_path / "b", commit_index=20)
     find(a)
-    a.repairer._look()
+    a.repairer._check_damages()
     reply = b.answer_to(a.sent.pop())
     with a.repairer.leaving_alone():
         a.repairer.on_reply(reply)
         for _ in range(100):
             a.now_ms += 1_000
-            a.repairer._look()
+            a.repairer._check_damages()
         assert (a.sent, a.in_vain) == ([], 0)
     mend(a, b)
     assert (damages(a.log), a.in_vain) == ([], 0)
@@ -196,7 +196,7 @@ def test_a_wrong_peer_has_what_was_confirmed_doubted_no_more(
     a.passed_over.clear()
     (damage,) = a.log.damages
     assert (damage.suspect_index, damage.first_index) == (1, 4)
-    a.repairer._look()
+    a.repairer._check_damages()
     count = 0
     while a.sent:
         request = a.sent.pop()

@@ -130,7 +130,7 @@ async def test_a_restore_in_vain_that_lasts_does_not_keep_peers_from_mending(
             nonlocal skipped_ms
             for _ in range(10):
                 skipped_ms += 1_000
-                node._repairer._look()
+                node._repairer._check_damages()
 
         loop = asyncio.get_running_loop()
         monkeypatch.setattr("raft.node.node.do_without", slowly)

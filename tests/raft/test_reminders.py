@@ -29,6 +29,6 @@ def test_subjects_are_apart_and_news_once_they_come_back() -> None:
     reminders = Reminders()
     assert reminders.due("one", "x", 0)
     assert reminders.due("other", "x", 0)
-    reminders.keep(["other"])
+    reminders.retain(["other"])
     assert reminders.due("one", "x", 1)
     assert not reminders.due("other", "x", 1)

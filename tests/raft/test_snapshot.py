@@ -127,11 +127,11 @@ def test_what_is_not_kept_is_removed(tmp_path: Path) -> None:
     files = SnapshotFiles(OsDisk(tmp_path))
     for index in (3, 10, 200):
         files.write(header(index), [b"state"])
-    files.keep({200, 10, 4})
+    files.retain({200, 10, 4})
     assert files.indexes() == [10, 200]
-    files.keep({10})
+    files.retain({10})
     assert files.indexes() == [10, 200], "a newer one is a leader's, which is to be installed"
-    files.keep(())
+    files.retain(())
     assert files.indexes() == [10, 200]
 
 

@@ -110,14 +110,14 @@ class NodeSnapshots:
         log = self._owner.log
         restored = restore_newest(log, self._files, self, commit_index=commit_index)
         indexes = self._files.indexes()
-        newest = restored.kept[-1].index if restored.kept else 0
+        newest = restored.snapshots[-1].index if restored.snapshots else 0
         # No crash leaves an incomplete file under its final name.
         if indexes and indexes[-1] > max(newest, log.base.index):
             raise Violation("snapshot", f"{self._owner.name}: {indexes[-1]} is not whole")
-        if restored.kept:
+        if restored.snapshots:
             self._counts["states_restored"] += 1
             self.configuration = restored.configuration
-            self._invariants.on_restore(self._owner.name, restored.kept[-1], self.state)
+            self._invariants.on_restore(self._owner.name, restored.snapshots[-1], self.state)
         return min(restored.commit_index, log.last_index)
 
     needs_indexing = False
@@ -209,7 +209,7 @@ class NodeSnapshots:
     def _retain(self) -> None:
         """Keep two snapshots and the log behind the older."""
         kept = self._files.indexes()[-_KEPT:]
-        self._files.keep(kept)
+        self._files.retain(kept)
         if len(kept) < _KEPT:
             return
         log = self._owner.log
