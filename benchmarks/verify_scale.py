@@ -113,8 +113,8 @@ def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
             manifest,
             rules=rules.rules,
             stages=rules.stages,
-            say=say,
-            keep=COVERAGE,
+            report=say,
+            retain=COVERAGE,
         )
         with clock.step("phase", "coverage"):
             told = extent(

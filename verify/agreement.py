@@ -1,9 +1,9 @@
 """The agreement of two engines: equal in every check, count and witness, or the check is unknown.
 
-Place in the data path: between what DuckDB and Spark say of a run and the verdict. Pure.
+Place in the data path: between what DuckDB and Spark report of a run and the verdict. Pure.
 
 Invariants: no engine outvotes the other; a check on which they differ is unknown and names both,
-whatever each said, since one of them is wrong and nobody knows which. Where they differ in the
+whatever each reported, since one of them is wrong and nobody knows which. Where they differ in the
 coverage, one of them has read the run wrong: no check passes then.
 """
 
@@ -57,19 +57,19 @@ def _agreed(one: CheckResult, other: CheckResult | None, names: tuple[str, str])
     if other is not None and one.as_json() == other.as_json():
         return one
     if other is None:
-        said = f"{names[0]} judged it and {names[1]} left it out"
+        difference = f"{names[0]} judged it and {names[1]} left it out"
     elif one.verdict is not other.verdict:
-        said = f"{names[0]} says {one.verdict.value}, {names[1]} {other.verdict.value}"
+        difference = f"{names[0]} says {one.verdict.value}, {names[1]} {other.verdict.value}"
     elif (one.violations, one.examined) != (other.violations, other.examined):
-        said = (
+        difference = (
             f"{names[0]} counts {one.violations} violations in {one.examined} rows, "
             f"{names[1]} {other.violations} in {other.examined}"
         )
     else:
-        said = f"{names[0]} and {names[1]} show other witnesses"
+        difference = f"{names[0]} and {names[1]} show other witnesses"
     return replace(
         one,
         promised=True,
         verdict=Outcome.UNKNOWN,
-        reason=f"the engines differ, which is a defect of the verifier: {said}",
+        reason=f"the engines differ, which is a defect of the verifier: {difference}",
     )

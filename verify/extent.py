@@ -51,16 +51,16 @@ def extent(
 ) -> Extent:
     """Compute the extent. Raises EngineError if the engine can't read a stage."""
     make_missing(engine, judged, COVERAGE, stages)
-    told: dict[str, Rows] = {name: engine.table(name) for name in COVERAGE}
+    rows: dict[str, Rows] = {name: engine.table(name) for name in COVERAGE}
     counts = judged.counts
     total = sum(_number(row["ops"]) for row in counts["op_counts"])
     unknown = sum(_number(row["ops"]) for row in counts["op_counts"] if row["type"] == "info")
     coverage: dict[str, object] = {
         "operations": _by_two(counts["op_counts"], "f", "type", "ops"),
         "faults": _by_two(counts["fault_counts"], "name", "effect", "faults"),
-        "operations_in_fault_windows": _number(told[_IN_WINDOWS][0]["ops"]),
+        "operations_in_fault_windows": _number(rows[_IN_WINDOWS][0]["ops"]),
         "queues_not_drained": sorted(
-            map(dict, told[_NOT_DRAINED]),
+            map(dict, rows[_NOT_DRAINED]),
             key=lambda row: (row["broker_group"], row["topic"], row["queue"]),
         ),
         "availability": [
@@ -71,9 +71,9 @@ def extent(
                 "t_from": row["t_from"],
                 "t_to": row["t_to"],
             }
-            for row in sorted(told[_AVAILABILITY], key=_longest_recovery_first)
+            for row in sorted(rows[_AVAILABILITY], key=_longest_recovery_first)
         ],
-        "before_faults": _before(told[_BEFORE]),
+        "before_faults": _before(rows[_BEFORE]),
         "info_share": unknown / total if total else 0.0,
     }
     return Extent(
@@ -104,7 +104,7 @@ def _by_two(rows: Rows, one: str, other: str, number: str) -> dict[str, dict[str
 
 
 def _before(rows: Rows) -> dict[str, object] | None:
-    """Return the sends before the first fault; None where there was none, or no load is told."""
+    """Return the sends before the first fault; None without a fault, or where no load is known."""
     if not rows or rows[0]["sends"] is None:
         return None
     row = rows[0]

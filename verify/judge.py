@@ -4,7 +4,7 @@ Place in the data path: `verify.run` passes it an empty engine; it loads the tab
 stages that the rules read, and queries rule by rule.
 
 Invariants: a stage is made once, before all that read it, and only if a rule that applies reads it
-or it is to be kept; if the engine can, the stage is dropped after its last reader; a rule that
+or it is to be retained; if the engine can, the stage is dropped after its last reader; a rule that
 can't be answered makes only itself unknown; the result of a rule depends on nothing but the run. If
 a trace does not reach all that the log committed, the rules that need that are not run.
 """
@@ -64,12 +64,12 @@ def judge_run(
     *,
     rules: Sequence[Rule],
     stages: Mapping[str, Stage],
-    say: Callable[[str], None],
-    keep: Collection[str] = (),
+    report: Callable[[str], None],
+    retain: Collection[str] = (),
 ) -> Judged:
     """Judge a run by every rule that applies, on `engine`, which must be empty.
 
-    `keep` names stages that are wanted afterwards, whether a rule reads them or not.
+    `retain` names stages that are wanted afterwards, whether a rule reads them or not.
 
     Raises:
         EngineError: the tables can't be loaded or counted.
@@ -93,8 +93,8 @@ def judge_run(
         rules=[rule for rule in rules if _is_about(rule, manifest)],
         not_about=[rule for rule in rules if rule.id in left_out_by_engine(manifest)],
         stages=stages,
-        say=say,
-        keep=keep,
+        report=report,
+        retain=retain,
     )
 
 
@@ -139,14 +139,14 @@ def _judge(
     rules: Sequence[Rule],
     not_about: Sequence[Rule],
     stages: Mapping[str, Stage],
-    say: Callable[[str], None],
-    keep: Collection[str],
+    report: Callable[[str], None],
+    retain: Collection[str],
 ) -> Judged:
     """Judge a run; `tables` has every table of the format, empty ones for those not `listed`.
 
     Only a run of our own system must list all tables of a rule; in others the rule is left out.
     """
-    say(f"{engine.name}: reading the tables")
+    report(f"{engine.name}: reading the tables")
     counts, headers, empty = _read(engine, tables, relations, rules, stages)
     applying = [
         rule
@@ -159,18 +159,20 @@ def _judge(
     made = set(TALLIES)
     broken: dict[str, str] = {}
     found: dict[str, Findings] = {}
-    steps = _steps(engine, runnable, stages, made, keep)
-    say(f"{engine.name}: making {sum(len(step.make) for step in steps)} stages, as they are needed")
+    steps = _steps(engine, runnable, stages, made, retain)
+    report(
+        f"{engine.name}: making {sum(len(step.make) for step in steps)} stages, as they are needed"
+    )
     if any(rule.reaches for rule in runnable):
         _make(engine, stages_behind([TRACE_REACH], stages), stages, made, broken)
     unreached = _unreached(engine, made, broken)
-    say(f"{engine.name}: running {len(runnable)} checks")
+    report(f"{engine.name}: running {len(runnable)} checks")
     for step in steps:
         _make(engine, step.make, stages, made, broken)
-        asked = _askable(step.ask, stages, unreached, found, broken)
-        _ask(engine, asked, found, broken)
+        queryable = _queryable(step.query, stages, unreached, found, broken)
+        _query(engine, queryable, found, broken)
         _drop(engine, step.drop, made)
-    told = [
+    judged = [
         _result(
             rule,
             headers[rule.id],
@@ -180,7 +182,7 @@ def _judge(
         )
         for rule in applying
     ]
-    results = [result for result in told if _is_listed(headers[result.id], result)]
+    results = [result for result in judged if _is_listed(headers[result.id], result)]
     shown = {result.id for result in results}
     return Judged(
         results=results,
@@ -196,7 +198,7 @@ def _is_listed(headers: Headers, result: CheckResult) -> bool:
     return headers.listed or result.verdict is Outcome.UNKNOWN
 
 
-def _askable(
+def _queryable(
     rules: Sequence[Rule],
     stages: Mapping[str, Stage],
     unreached: Sequence[Mapping[str, object]],
@@ -204,7 +206,7 @@ def _askable(
     broken: dict[str, str],
 ) -> list[Rule]:
     """Return the rules that can be run; record the result of each other in `found` or `broken`."""
-    asked: list[Rule] = []
+    queryable: list[Rule] = []
     for rule in rules:
         below = _stages_below(rule, stages) & set(broken)
         if rule.reaches and unreached:
@@ -212,11 +214,11 @@ def _askable(
         elif below:
             broken[rule.id] = broken[min(below)]
         else:
-            asked.append(rule)
-    return asked
+            queryable.append(rule)
+    return queryable
 
 
-def _ask(
+def _query(
     engine: Engine, rules: Sequence[Rule], found: dict[str, Findings], broken: dict[str, str]
 ) -> None:
     """Run the rules; record findings in `found`, and the reason of each failure in `broken`."""
@@ -232,15 +234,15 @@ def _steps(
     rules: Sequence[Rule],
     stages: Mapping[str, Stage],
     made: Collection[str],
-    keep: Collection[str],
+    retain: Collection[str],
 ) -> list[Step]:
     """Schedule rules and stages. An engine that drops no stages gets all of them in one step."""
     if isinstance(engine, Forgetful) and engine.forgets:
-        keep = {*keep, TRACE_REACH} if any(rule.reaches for rule in rules) else keep
-        return scheduled(rules, stages, made=made, keep=keep)
+        retain = {*retain, TRACE_REACH} if any(rule.reaches for rule in rules) else retain
+        return scheduled(rules, stages, made=made, retain=retain)
     read = [tables_of(rule.text, name=rule.id) & set(stages) for rule in rules]
-    wanted = stages_behind(set(keep).union(*read), stages)
-    return [Step(make=[name for name in wanted if name not in made], ask=rules)]
+    wanted = stages_behind(set(retain).union(*read), stages)
+    return [Step(make=[name for name in wanted if name not in made], query=rules)]
 
 
 def _drop(engine: Engine, names: Sequence[str], made: set[str]) -> None:

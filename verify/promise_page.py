@@ -24,7 +24,7 @@ from verify.verdict import PROMISES
 
 __all__ = ["promise_page"]
 
-_TOLD: Final = {
+_LOSS_WORDS: Final = {
     Loss.NONE: "all promised",
     Loss.STALE: "stale",
     Loss.SHOWN: "shown",
@@ -73,7 +73,7 @@ def _modes() -> Iterator[str]:
     yield f"|---|{'---|' * len(MODES)}"
     yield f"| nothing happened | {' | '.join('all promised' for _ in MODES)} |"
     for hazard in Hazard:
-        losses = " | ".join(_TOLD[mode.losses[hazard]] for mode in MODES)
+        losses = " | ".join(_LOSS_WORDS[mode.losses[hazard]] for mode in MODES)
         yield f"| {hazard.value} | {losses} |"
     yield ""
     yield (
@@ -96,7 +96,7 @@ def _losses() -> Iterator[str]:
         for promise in PROMISES:
             checks = withheld.get(promise, frozenset())
             cells.append("**none**" if checks == ALL else " ".join(sorted(checks, key=_order)))
-        yield f"| {_TOLD[loss]} | {loss.value} | {' | '.join(cells)} |"
+        yield f"| {_LOSS_WORDS[loss]} | {loss.value} | {' | '.join(cells)} |"
     yield ""
     yield (
         "A cell names the checks that are not promised; where it says **none**, nothing of the "

@@ -228,7 +228,7 @@ class _Happened:
         return [row for row in self._struck if kind in FAULTS[str(row["name"])]]
 
     def _next_master(self, group: str, after: int) -> str | None:
-        later = [said for said in self._masters[group] if said[0] > after]
+        later = [report for report in self._masters[group] if report[0] > after]
         return min(later)[1] if later else None
 
 

@@ -73,7 +73,7 @@ _VERDICT: Final = "verdict.json"
 _UNPROVEN: Final = (ManifestError, ExportError, JavaError, SessionError, TableError, HarnessError)
 _FAILED: Final = (EngineError, pa.ArrowException, OSError)
 
-Say: TypeAlias = Callable[[str], None]
+Report: TypeAlias = Callable[[str], None]
 
 
 def _silent(text: str) -> None:
@@ -104,17 +104,17 @@ def verify_run(
     engine: EngineChoice = "both",
     master: str | None = None,
     rules: Rules | None = None,
-    say: Say = _silent,
+    report: Report = _silent,
     on_first: Callable[[Verdict], None] | None = None,
     sessions: EarlySession | SharedSession | None = None,
 ) -> Verdict:
     """Judge `run`, write the verdict to its verdict.json, and return it.
 
     If a URI leads to no run directory, verdict.json is not written. `master`: any Spark master
-    whose workers see the run under the same path or URI; None: this machine. `say` is called with
-    each step as it begins; `on_first` with the verdict of the first of two engines, of which only
-    the failures are in verdict.json by then. `sessions` may have started Spark's session; a URI
-    does not use it.
+    whose workers see the run under the same path or URI; None: this machine. `report` is called
+    with each step as it begins; `on_first` with the verdict of the first of two engines, of which
+    only the failures are in verdict.json by then. `sessions` may have started Spark's session; a
+    URI does not use it.
 
     Raises:
         OSError: verdict.json can't be written.
@@ -125,27 +125,32 @@ def verify_run(
     if isinstance(run, RunUri):
         if engine != _SPARK:
             raise ValueError(f"{engine} judges no run that is named by a URI, spark does")
-        return _verify_uri(run, known, master, say)
+        return _verify_uri(run, known, master, report)
     files = LocalFiles(run)
 
     def judged() -> Verdict:
-        manifest = _sound_manifest(files, say)
+        manifest = _sound_manifest(files, report)
         # Tables for remote workers have to be in a folder that these workers see.
         is_local = master is None or master.startswith("local")
-        with with_exports(run, manifest, beside=None if is_local else run, say=say) as whole:
+        with with_exports(run, manifest, beside=None if is_local else run, report=report) as whole:
             work = _Work(
-                files=files, manifest=whole, rules=known, master=master, say=say, sessions=sessions
+                files=files,
+                manifest=whole,
+                rules=known,
+                master=master,
+                report=report,
+                sessions=sessions,
             )
             return _judged_by(engine, work, on_first)
 
-    return _kept(files, known, judged, told=(say, run / _VERDICT))
+    return _write_verdict(files, known, judged, report_to=(report, run / _VERDICT))
 
 
-def _verify_uri(uri: RunUri, rules: Rules, master: str | None, say: Say) -> Verdict:
+def _verify_uri(uri: RunUri, rules: Rules, master: str | None, report: Report) -> Verdict:
     """Judge a run that Spark's JVM reaches; if it can't be reached, write no verdict.json."""
     from verify.spark.hadoop_files import UnreachedError, hadoop_files  # noqa: PLC0415 - slow
 
-    say(f"starting Spark, which reaches {uri}")
+    report(f"starting Spark, which reaches {uri}")
     try:
         with (
             spark_session(master=master, rows=None) as session,
@@ -153,22 +158,28 @@ def _verify_uri(uri: RunUri, rules: Rules, master: str | None, say: Say) -> Verd
         ):
 
             def judged() -> Verdict:
-                manifest = _sound_manifest(files, say, refuse_unexported)
+                manifest = _sound_manifest(files, report, refuse_unexported)
                 fit_session(session, manifest.rows())
-                work = _Work(files=files, manifest=manifest, rules=rules, master=master, say=say)
+                work = _Work(
+                    files=files, manifest=manifest, rules=rules, master=master, report=report
+                )
                 return _judged_in(session, work)
 
-            return _kept(files, rules, judged, told=(say, uri.of(_VERDICT)))
+            return _write_verdict(files, rules, judged, report_to=(report, uri.of(_VERDICT)))
     except (JavaError, SessionError, UnreachedError) as error:
         return _nothing_proven(rules, f"the run can't be reached: {error}")
 
 
-def _kept(
-    files: RunFiles, rules: Rules, judged: Callable[[], Verdict], *, told: tuple[Say, object]
+def _write_verdict(
+    files: RunFiles,
+    rules: Rules,
+    judged: Callable[[], Verdict],
+    *,
+    report_to: tuple[Report, object],
 ) -> Verdict:
     """Write the verdict of `judged`, or why it failed, to verdict.json, and return it.
 
-    `told`: the function that reports the write, and the name by which it refers to the file.
+    `report_to`: the function that reports the write, and the name by which it refers to the file.
     """
     if files.is_folder(_VERDICT):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), _VERDICT)
@@ -179,8 +190,8 @@ def _kept(
     except _FAILED as error:
         verdict = _nothing_proven(rules, f"the verification itself failed: {_first_line(error)}")
     files.replace(_VERDICT, verdict.as_text())
-    say, place = told
-    say(f"done; {place} is written")
+    report, place = report_to
+    report(f"done; {place} is written")
     return verdict
 
 
@@ -192,7 +203,7 @@ class _Work:
     manifest: Manifest
     rules: Rules
     master: str | None
-    say: Say
+    report: Report
     sessions: EarlySession | SharedSession | None = None
 
 
@@ -204,7 +215,7 @@ def _judged_by(
         return first
     if first is not None:
         # Written now: Spark takes minutes on a large run, and may be interrupted. A kill must not
-        # leave a pass that nobody has confirmed, though two engines were asked.
+        # leave a pass that nobody has confirmed, though two engines were requested.
         awaited = f"{_SPARK} is to judge it too and has not yet"
         work.files.replace(_VERDICT, _unconfirmed(first, awaited).as_text())
         if on_first is not None:
@@ -231,7 +242,7 @@ def _by_duckdb(work: _Work) -> Verdict:
 
 def _by_spark(work: _Work) -> Verdict:
     rows = work.manifest.rows()
-    work.say(f"starting Spark for {rows:,} rows")
+    work.report(f"starting Spark for {rows:,} rows")
     opened = None if work.sessions is None else work.sessions.take(master=work.master, rows=rows)
     with spark_session(master=work.master, rows=rows, opened=opened) as session:
         return _judged_in(session, work)
@@ -256,15 +267,17 @@ def _verdict_of(engine: Engine, work: _Work) -> Verdict:
         manifest,
         rules=rules.rules,
         stages=rules.stages,
-        say=work.say,
-        keep=COVERAGE if mode is None else (*COVERAGE, *PROMISE_STAGES),
+        report=work.report,
+        retain=COVERAGE if mode is None else (*COVERAGE, *PROMISE_STAGES),
     )
-    told = extent(engine, judged, manifest, stages=rules.stages, listed=frozenset(manifest.tables))
-    given = None if mode is None else _given(mode, engine, judged, told, work)
-    return _verdict(judged, told, engine.name, given)
+    covered = extent(
+        engine, judged, manifest, stages=rules.stages, listed=frozenset(manifest.tables)
+    )
+    given = None if mode is None else _given(mode, engine, judged, covered, work)
+    return _verdict(judged, covered, engine.name, given)
 
 
-def _given(mode: Mode, engine: Engine, judged: Judged, told: Extent, work: _Work) -> Given:
+def _given(mode: Mode, engine: Engine, judged: Judged, covered: Extent, work: _Work) -> Given:
     """Return what the run's mode promises under what its faults did. Raises EngineError."""
     make_missing(engine, judged, PROMISE_STAGES, work.rules.stages)
     return promises_given(
@@ -278,12 +291,12 @@ def _given(mode: Mode, engine: Engine, judged: Judged, told: Extent, work: _Work
     )
 
 
-def _verdict(judged: Judged, told: Extent, engine: str, given: Given | None) -> Verdict:
+def _verdict(judged: Judged, covered: Extent, engine: str, given: Given | None) -> Verdict:
     checks = judged.results if given is None else given.marked(judged.results)
     return Verdict(
         checks=checks,
-        coverage=told.coverage,
-        not_shown=told.not_shown,
+        coverage=covered.coverage,
+        not_shown=covered.not_shown,
         engines=(engine,),
         mode=None if given is None else given.mode.name,
         lost=None if given is None else given.lost,
@@ -313,17 +326,17 @@ def _both(first: Verdict, second: Verdict) -> Verdict:
     )
 
 
-def _unconfirmed(first: Verdict, told: str) -> Verdict:
+def _unconfirmed(first: Verdict, why: str) -> Verdict:
     """Return the first engine's verdict, reduced to its failures: what of it needs no second."""
     return replace(
         first,
         checks=[
             result
             if result.verdict is Outcome.FAIL
-            else replace(result, verdict=Outcome.UNKNOWN, reason=result.reason or told)
+            else replace(result, verdict=Outcome.UNKNOWN, reason=result.reason or why)
             for result in first.checks
         ],
-        not_shown=[*first.not_shown, f"What a second engine would say: {told}."],
+        not_shown=[*first.not_shown, f"What a second engine would say: {why}."],
     )
 
 
@@ -339,12 +352,12 @@ def main(
     """Verify `run`, print the verdict on stdout, and return the exit code."""
     began = time.monotonic()
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         sys.stderr.write(f"ledgermq: {time.monotonic() - began:6.1f} s  {text}\n")
         sys.stderr.flush()
 
     def on_first(verdict: Verdict) -> None:
-        say(f"{verdict.engines[0]} says {verdict.outcome.value}; spark is asked too")
+        report(f"{verdict.engines[0]} says {verdict.outcome.value}; spark is asked too")
 
     try:
         verdict = verify_run(
@@ -352,7 +365,7 @@ def main(
             engine=engine,
             master=master,
             rules=rules,
-            say=say,
+            report=report,
             on_first=on_first,
             sessions=sessions,
         )
@@ -369,12 +382,12 @@ def main(
 
 
 def _sound_manifest(
-    files: RunFiles, say: Say, refuse: Callable[[Manifest], None] = lambda _: None
+    files: RunFiles, report: Report, refuse: Callable[[Manifest], None] = lambda _: None
 ) -> Manifest:
     """Load the manifest and compare the files with it; `refuse` may reject it before that."""
     manifest = load_manifest(files)
     refuse(manifest)
-    say("comparing the files with their digests")
+    report("comparing the files with their digests")
     reason = damage(files, manifest)
     if reason is not None:
         raise ManifestError(f"the run is damaged, so nothing is proven: {reason}")
@@ -408,8 +421,8 @@ def _summary(verdict: Verdict) -> list[str]:
     lines += [f"  {name} {word}" for name, word in verdict.promises.items()]
     reasons = {check.reason for check in verdict.checks}
     # A reason shared by every check is printed once, under "not shown".
-    told = verdict.checks if len(reasons) > 1 or None in reasons else []
-    for check in told:
+    shown = verdict.checks if len(reasons) > 1 or None in reasons else []
+    for check in shown:
         line = f"  {check.id:<4}{check.verdict.value:<8}{check.name}, {check.examined} examined"
         if check.violations:
             line += f", {check.violations} violations, the first: {json.dumps(check.witnesses[0])}"

@@ -74,7 +74,7 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
             manifest = load_manifest(files)
             if read & set(EXPORTED):
                 manifest = stack.enter_context(
-                    with_exports(run, manifest, beside=None, say=lambda text: None)
+                    with_exports(run, manifest, beside=None, report=lambda text: None)
                 )
             spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="ledgermq-sql-"))
             engine = DuckDBEngine(Path(spill))
@@ -95,7 +95,7 @@ def query_run(run: Path, query: str) -> list[dict[str, object]]:
                 manifest_tables(manifest, listed),
             )
             engine.make(needed)
-            return engine.ask(query)
+            return engine.query(query)
     except _UNANSWERED as error:
         raise QueryError(str(error)) from error
 

@@ -70,7 +70,7 @@ class CheckResult:
 
     def as_json(self) -> dict[str, object]:
         assert len(self.witnesses) <= WITNESSES_MAX
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "id": self.id,
             "name": self.name,
             "promise": self.promise,
@@ -80,7 +80,7 @@ class CheckResult:
             "violations": self.violations,
             "witnesses": [dict(witness) for witness in self.witnesses],
         }
-        return told if self.promised else told | {"promised": False}
+        return fields if self.promised else fields | {"promised": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class NotPromised:
     @property
     def sentence(self) -> str:
         what = f"{self.promise} is" if self.is_whole else f"of {self.promise} {_some(self.checks)}"
-        once = ", or ".join(f"{told} ({', '.join(by)})" for told, by in self.because.items())
+        once = ", or ".join(f"{hazard} ({', '.join(by)})" for hazard, by in self.because.items())
         broken = [f"{name} {count}" for name, count in self.violations.items()]
         if self.lost:
             word = "message" if self.lost == 1 else "messages"
@@ -113,7 +113,7 @@ class NotPromised:
             "promise": self.promise,
             "whole": self.is_whole,
             "checks": list(self.checks),
-            "because": {told: list(by) for told, by in self.because.items()},
+            "because": {hazard: list(by) for hazard, by in self.because.items()},
             "violations": dict(self.violations),
             "sentence": self.sentence,
         }
@@ -157,7 +157,7 @@ class Verdict:
         return outcome.value
 
     def as_json(self) -> dict[str, object]:
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "verdict": self.outcome.value,
             "promises": self.promises,
             "checks": [check.as_json() for check in self.checks],
@@ -166,10 +166,10 @@ class Verdict:
             "engines": list(self.engines),
         }
         if self.mode is not None:
-            told["mode"] = self.mode
-            told["acknowledged_lost"] = self.lost
-            told["not_promised"] = [each.as_json() for each in self.not_promised]
-        return told
+            fields["mode"] = self.mode
+            fields["acknowledged_lost"] = self.lost
+            fields["not_promised"] = [each.as_json() for each in self.not_promised]
+        return fields
 
     def as_text(self) -> str:
         """Return the content of verdict.json."""

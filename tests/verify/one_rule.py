@@ -24,7 +24,7 @@ def judged(rule_id: str, run: SyntheticRun, folder: Path, rules: Path = BUILT_IN
         load_manifest(LocalFiles(path)),
         rules=[rule for rule in read_rules(rules) if rule.id == rule_id],
         stages=read_stages(BUILT_IN_STAGES),
-        say=lambda text: None,
+        report=lambda text: None,
     )
 
 

@@ -34,9 +34,9 @@ class PayloadError(Exception):
     pass
 
 
-def log_rows(store: Store, told_index: int = 0) -> list[Row]:
+def log_rows(store: Store, traced_index: int = 0) -> list[Row]:
     """The table `log` of one replica."""
-    rows = list(_unjoined(store, told_index))
+    rows = list(_unjoined(store, traced_index))
     halves: dict[int, Row] = {}
     for row in rows:
         if row["kind"] == "half":
@@ -73,7 +73,7 @@ def _units(file: QueueFile) -> list[tuple[int, int, int]]:
     return list(UNIT.iter_unpack(content[: len(content) - len(content) % 20]))
 
 
-def _unjoined(store: Store, told_index: int) -> Iterator[Row]:
+def _unjoined(store: Store, traced_index: int) -> Iterator[Row]:
     units = {
         (file.topic, file.queue, file.first_offset + place): unit
         for file in store.queue_files
@@ -82,7 +82,7 @@ def _unjoined(store: Store, told_index: int) -> Iterator[Row]:
         if unit[1] > 0
     }
     checkpoint, base = store.checkpoint, store.base
-    commit_index = max(checkpoint.commit_index, told_index)
+    commit_index = max(checkpoint.commit_index, traced_index)
     last_index = 0 if base is None else base.index
     before: tuple[int, int | None, int | None] = (1, 0, 0)
     if base is not None:

@@ -53,7 +53,7 @@ def results(rule_id: str, run: SyntheticRun, folder: Path) -> list[CheckResult]:
         load_manifest(LocalFiles(path)),
         rules=[rule for rule in read_rules(BUILT_IN_RULES) if rule.id == rule_id],
         stages=read_stages(BUILT_IN_STAGES),
-        say=lambda text: None,
+        report=lambda text: None,
     ).results
 
 

@@ -39,7 +39,7 @@ def judged(engine: Engine, run: Path) -> Judged:
         load_manifest(LocalFiles(run)),
         rules=RULES,
         stages=read_stages(BUILT_IN_STAGES),
-        say=lambda text: None,
+        report=lambda text: None,
     )
 
 
@@ -160,19 +160,19 @@ def test_tables_that_stay_in_their_files_and_stages_that_are_dropped_are_judged_
         result.as_json() for result in planted.values()
     ]
     (listed, *_) = (planted_run / "raft").iterdir()
-    assert engine.ask(f"select count(*) as rows from read_parquet('{listed}')")
+    assert engine.query(f"select count(*) as rows from read_parquet('{listed}')")
     other = tmp_path / "other.parquet"
     other.write_bytes(listed.read_bytes())
     for file in (other, planted_run / "run.json"):
         with pytest.raises(EngineError, match="disabled"):
-            engine.ask(f"from read_text('{file}')")
+            engine.query(f"from read_text('{file}')")
     before = listed.read_bytes()
     for statement in (
         f"copy (select 1) to '{listed}' (format parquet, use_tmp_file false)",
         f"select 1; copy (select 1) to '{listed}' (format parquet, use_tmp_file false)",
     ):
         with pytest.raises(EngineError, match="not one SELECT"):
-            engine.ask(statement)
+            engine.query(statement)
     assert listed.read_bytes() == before
 
 

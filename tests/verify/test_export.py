@@ -62,11 +62,11 @@ def whole(rows: Iterable[dict[str, object]], name: str) -> list[dict[str, object
     return [{column: row.get(column) for column in TABLES[name].names} for row in rows]
 
 
-def assert_same(run: Path, told_index: int = 0) -> list[Store]:
+def assert_same(run: Path, traced_index: int = 0) -> list[Store]:
     found = stores(run, listed(run))
     for store in found:
-        wanted = whole(plain_reader.log_rows(store, told_index), "log")
-        assert rows_of(log_tables(store, told_index), "log") == wanted
+        wanted = whole(plain_reader.log_rows(store, traced_index), "log")
+        assert rows_of(log_tables(store, traced_index), "log") == wanted
         assert rows_of(unit_tables(store), "cq") == whole(plain_reader.unit_rows(store), "cq")
     return found
 
@@ -145,7 +145,7 @@ def test_trace_raises_what_is_committed(tmp_path: Path) -> None:
     write_stores(SyntheticRun(), tmp_path, clean=False)
     for node in ("n0", "n1", "n2"):
         (tmp_path / "nodes" / "broker-a" / node / "checkpoint").unlink()
-    found = assert_same(tmp_path, told_index=7)
+    found = assert_same(tmp_path, traced_index=7)
     rows = rows_of(log_tables(found[0], 7), "log")
     assert {row["committed"] for row in rows if int(str(row["index"])) <= 7} == {True}
     assert {row["committed"] for row in rows if int(str(row["index"])) > 7} == {False}
@@ -507,14 +507,14 @@ def test_run_without_tables_is_judged_by_ones_made_for_it(tmp_path: Path) -> Non
     run = stored_run(tmp_path)
     before = sorted(run.rglob("*"))
     manifest = load_manifest(LocalFiles(run))
-    with with_exports(run, manifest, beside=None, say=lambda text: None) as whole:
+    with with_exports(run, manifest, beside=None, report=lambda text: None) as whole:
         made = [Path(file.name) for name in ("log", "cq") for file in whole.tables[name]]
         assert all(path.is_file() for path in made)
         assert len(made) == 6
         engine = DuckDBEngine(tmp_path)
         rules, stages = read_rules(BUILT_IN_RULES), read_stages(BUILT_IN_STAGES)
         judged = judge_run(
-            engine, LocalFiles(run), whole, rules=rules, stages=stages, say=lambda text: None
+            engine, LocalFiles(run), whole, rules=rules, stages=stages, report=lambda text: None
         )
         engine.close()
     assert not any(path.exists() for path in made)

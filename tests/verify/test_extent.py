@@ -29,7 +29,7 @@ def test_it_tells_what_a_run_did_and_what_it_does_not_show(tmp_path: Path) -> No
         manifest,
         rules=read_rules(BUILT_IN_RULES),
         stages=stages,
-        say=lambda text: None,
+        report=lambda text: None,
     )
     told = extent(engine, judged, manifest, stages=stages, listed=frozenset(manifest.tables))
     coverage = told.coverage

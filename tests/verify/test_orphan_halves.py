@@ -36,7 +36,7 @@ def accused(folder: Path, live: Callable[[SyntheticRun], None], heal_ms: int | N
             load_manifest(LocalFiles(folder / "run")),
             rules=RULES,
             stages=read_stages(BUILT_IN_STAGES),
-            say=lambda text: None,
+            report=lambda text: None,
         ).results
     finally:
         engine.close()

@@ -37,7 +37,7 @@ def judged(run: SyntheticRun, folder: Path, *ids: str) -> Judged:
         load_manifest(LocalFiles(path)),
         rules=[rule for rule in RULES if not ids or rule.id in ids],
         stages=read_stages(BUILT_IN_STAGES),
-        say=lambda text: None,
+        report=lambda text: None,
     )
 
 

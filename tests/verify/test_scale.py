@@ -28,7 +28,7 @@ def judged(run: Path, spill: Path) -> dict[str, CheckResult]:
         manifest,
         rules=RULES,
         stages=stages,
-        say=lambda text: None,
+        report=lambda text: None,
     )
     return {result.id: result for result in told.results}
 

@@ -23,11 +23,11 @@ STAGES = read_stages(BUILT_IN_STAGES)
 
 
 def reads(text: str, there: set[str]) -> set[str]:
-    """The stages that a query reads, and what those that are not kept read in their turn."""
+    """The stages that a query reads, and what those that are not stored read in their turn."""
     found = set(tables_of(text, name="text") & set(STAGES))
     for name in list(found):
         assert name in there, name
-        if not STAGES[name].is_kept:
+        if not STAGES[name].is_stored:
             found |= reads(STAGES[name].text, there)
     return found
 
@@ -37,12 +37,12 @@ def reads(text: str, there: set[str]) -> set[str]:
 def test_a_stage_is_there_when_it_is_read(rules: Sequence[Rule], keep: Sequence[str]) -> None:
     there = set(TALLIES)
     asked: list[str] = []
-    for step in scheduled(rules, STAGES, made=TALLIES, keep=keep):
+    for step in scheduled(rules, STAGES, made=TALLIES, retain=keep):
         for name in step.make:
             assert name not in there
             reads(STAGES[name].text, there)
             there.add(name)
-        for rule in step.ask:
+        for rule in step.query:
             reads(rule.text, there)
             asked.append(rule.id)
         there -= set(step.drop)
@@ -52,7 +52,7 @@ def test_a_stage_is_there_when_it_is_read(rules: Sequence[Rule], keep: Sequence[
 
 def test_few_stages_are_held_at_a_time() -> None:
     held, most = 0, 0
-    for step in scheduled(RULES, STAGES, made=TALLIES, keep=()):
+    for step in scheduled(RULES, STAGES, made=TALLIES, retain=()):
         held += len(step.make)
         most = max(most, held)
         held -= len(step.drop)

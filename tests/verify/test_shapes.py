@@ -32,7 +32,7 @@ def test_a_large_table_is_read_where_it_lies(name, change, is_viewed, tmp_path: 
     file = LocalFiles(tmp_path).table_file(f"{name}/part.parquet")
     engine = DuckDBEngine(tmp_path / "spill", viewed_rows_min=1)
     engine.load({name: TableFiles(files=(file,), schema=schema)}, {})
-    views = engine.ask("select view_name from duckdb_views() where not internal")
+    views = engine.query("select view_name from duckdb_views() where not internal")
     rows = engine.table(name)
     engine.close()
     assert [view["view_name"] for view in views] == ([name] if is_viewed else [])

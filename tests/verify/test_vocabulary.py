@@ -66,7 +66,7 @@ LEGAL = {
 
 def judged(engine: Engine, run: Path) -> None:
     manifest = load_manifest(LocalFiles(run))
-    judge_run(engine, LocalFiles(run), manifest, rules=(), stages=STAGES, say=lambda text: None)
+    judge_run(engine, LocalFiles(run), manifest, rules=(), stages=STAGES, report=lambda text: None)
 
 
 @pytest.mark.parametrize("case", ERRORS)

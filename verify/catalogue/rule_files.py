@@ -51,7 +51,7 @@ _ENTRY: Final = re.compile(r"-- (?P<key>[a-z_]+):(?: (?P<text>.*))?")
 _MORE: Final = "--   "
 _REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "holds", "rule", "source"})
 _OPTIONAL: Final = frozenset({"wants", "applies", "engines", "listed", "reaches"})
-_NOT_KEPT: Final = "-- kept: no"
+_NOT_STORED: Final = "-- kept: no"
 _TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
 
@@ -62,11 +62,11 @@ class RuleFileError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A table that rules share. `text` is one query in Spark's SQL. If it is not to be kept,
-    storing its rows is not worth the memory: an engine may run the query again for each reader."""
+    """A table that rules share. `text` is one query in Spark's SQL. If it is not stored, its
+    rows are not worth the memory: an engine may run the query again for each reader."""
 
     name: str
-    is_kept: bool = True
+    is_stored: bool = True
     about: str
     text: str
     path: Path
@@ -132,12 +132,12 @@ def read_stages(*folders: Path) -> Mapping[str, Stage]:
         if path.stem in stages:
             raise RuleFileError(f"{path} has the name of {stages[path.stem].path}")
         header, text = _split(path)
-        is_kept = _NOT_KEPT not in header
-        about = " ".join(line.removeprefix("--").strip() for line in header if line != _NOT_KEPT)
+        is_stored = _NOT_STORED not in header
+        about = " ".join(line.removeprefix("--").strip() for line in header if line != _NOT_STORED)
         if not about:
             raise RuleFileError(f"{path} does not say what it holds")
         stages[path.stem] = Stage(
-            name=path.stem, about=about, text=text, path=path, is_kept=is_kept
+            name=path.stem, about=about, text=text, path=path, is_stored=is_stored
         )
     return stages
 

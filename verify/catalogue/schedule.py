@@ -4,7 +4,7 @@ Place in the data path: `verify.judge` uses it if the engine can drop stages; wh
 not depend on the order. Pure.
 
 Invariants: each rule is in one step; a stage is made in the first step that needs it, after all
-that it reads itself, and dropped after the last step that reads it; a stage to keep is never
+that it reads itself, and dropped after the last step that reads it; a stage to retain is never
 dropped.
 """
 
@@ -25,7 +25,7 @@ class Step:
     """Stages to make, in that order; rules to query; stages that no later step reads."""
 
     make: Sequence[str]
-    ask: Sequence[Rule]
+    query: Sequence[Rule]
     drop: Sequence[str] = ()
 
 
@@ -34,10 +34,10 @@ def scheduled(
     stages: Mapping[str, Stage],
     *,
     made: Collection[str],
-    keep: Collection[str],
+    retain: Collection[str],
 ) -> list[Step]:
     """Schedule one rule per step, always the one that needs the fewest further stages; then the
-    stages in `keep` that no rule needed.
+    stages in `retain` that no rule needed.
 
     Stages in `made` exist already and are left alone.
     """
@@ -49,7 +49,7 @@ def scheduled(
         ]
         for rule in rules
     }
-    kept = [name for name in stages_behind(keep, stages) if name not in made]
+    retained = [name for name in stages_behind(retain, stages) if name not in made]
     waiting = list(rules)
     held: list[str] = []
     there = set[str]()  # stages made so far
@@ -61,18 +61,18 @@ def scheduled(
         there.update(make)
         held.extend(make)
         to_be_made = {
-            name for below in (kept, *(reads[rule.id] for rule in waiting)) for name in below
+            name for below in (retained, *(reads[rule.id] for rule in waiting)) for name in below
         } - there
-        needed = {*keep, *_read_by(waiting), *_read_by(stages[name] for name in to_be_made)}
-        for name in reversed(held):  # a stage that is not kept reads others each time
-            if name in needed and not stages[name].is_kept:
+        needed = {*retain, *_read_by(waiting), *_read_by(stages[name] for name in to_be_made)}
+        for name in reversed(held):  # a stage that is not stored reads others each time
+            if name in needed and not stages[name].is_stored:
                 needed.update(_read_by([stages[name]]))
         drop = [name for name in held if name not in needed]
         held = [name for name in held if name in needed]
-        steps.append(Step(make=make, ask=[rule], drop=drop))
-    make = [name for name in kept if name not in there]
-    drop = [name for name in (*held, *make) if name not in keep]
-    return [*steps, Step(make=make, ask=(), drop=drop)]
+        steps.append(Step(make=make, query=[rule], drop=drop))
+    make = [name for name in retained if name not in there]
+    drop = [name for name in (*held, *make) if name not in retain]
+    return [*steps, Step(make=make, query=(), drop=drop)]
 
 
 def _read_by(queries: Iterable[Rule | Stage]) -> Iterator[str]:

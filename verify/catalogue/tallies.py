@@ -87,7 +87,7 @@ class Tallies:
         for name, table in {**tables, **relations}.items():
             self._connection.register(name, table)
         self.counts = counts
-        self._answers: dict[str, object] = {}  # many rules ask the same
+        self._answers: dict[str, object] = {}  # many rules have the same query
 
     def close(self) -> None:
         self._connection.close()
@@ -107,10 +107,10 @@ class Tallies:
 
     def _answer(self, rule: Rule, query: str) -> object:
         if query not in self._answers:
-            self._answers[query] = self._asked(rule, query)
+            self._answers[query] = self._run_query(rule, query)
         return self._answers[query]
 
-    def _asked(self, rule: Rule, query: str) -> object:
+    def _run_query(self, rule: Rule, query: str) -> object:
         try:
             answer = self._connection.execute(duckdb_text(query, name=rule.id)).fetchone()
         except duckdb.Error as error:

@@ -1,8 +1,8 @@
 """DuckDB, embedded: the engine that gives the first verdict, within seconds.
 
 Place in the data path: one of the two engines under `verify.judge`. Reads the Parquet files itself;
-each stage to be kept is a table in memory, which spills to a given folder. A large table of the run
-is a view of its files, and queries read only the columns that they need. If a column has to be
+each stage to be stored is a table in memory, which spills to a given folder. A large table of the
+run is a view of its files, and queries read only the columns that they need. If a column has to be
 cast, which may fail, the table is copied once instead. A query divides the rows that it scans by
 the 122,880, so that those of a small run take one thread each: several run at a time then.
 
@@ -33,7 +33,7 @@ from verify.engines.engine import (
     found_by,
 )
 from verify.engines.machine import memory_bytes
-from verify.engines.shapes import is_as_told, select_list
+from verify.engines.shapes import has_declared_types, select_list
 from verify.engines.side_by_side import find_side_by_side, make_side_by_side
 
 __all__ = ["DuckDBEngine"]
@@ -121,7 +121,7 @@ class DuckDBEngine:
 
     def _make(self, stage: Stage) -> None:
         text = duckdb_text(stage.text, name=stage.name)
-        kind = "table" if stage.is_kept else "view"
+        kind = "table" if stage.is_stored else "view"
         self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
         self._kinds[stage.name] = kind
 
@@ -144,7 +144,7 @@ class DuckDBEngine:
     def table(self, name: str) -> list[dict[str, object]]:
         return self._fetch(f'from "{name}"', name)
 
-    def ask(self, query: str) -> list[dict[str, object]]:
+    def query(self, text: str) -> list[dict[str, object]]:
         """Run a query in DuckDB's own SQL and return its rows.
 
         Raises:
@@ -152,12 +152,12 @@ class DuckDBEngine:
                 statement could write them too.
         """
         try:
-            statements = self._connection.extract_statements(query)
+            statements = self._connection.extract_statements(text)
         except duckdb.Error as error:
             raise EngineError(f"query: {_first_line(error)}") from error
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise EngineError("query: it is not one SELECT")
-        return self._fetch(query, "query")
+        return self._fetch(text, "query")
 
     def findings(self, rule: Rule) -> Findings:
         text = duckdb_text(rule.text, name=rule.id)
@@ -230,7 +230,7 @@ def _rows(table: TableFiles) -> int:
 def _is_viewable(table: TableFiles, rows_min: int) -> bool:
     if _rows(table) < max(rows_min, 1):
         return False
-    return all(is_as_told(path, table.schema) for path in _paths(table))
+    return all(has_declared_types(path, table.schema) for path in _paths(table))
 
 
 def _paths(table: TableFiles) -> list[Path]:

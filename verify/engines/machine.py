@@ -38,8 +38,8 @@ def _limits(root: Path) -> Iterator[int]:
         group = Path(path.lstrip("/"))
         for folder in (group, *group.parents):
             try:
-                told = (base / folder / name).read_text().strip()
+                limit = (base / folder / name).read_text().strip()
             except OSError:
                 continue  # a container sees its own group at the root, and no other
-            if told.isdecimal():  # else "max"
-                yield int(told)
+            if limit.isdecimal():  # else "max"
+                yield int(limit)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from verify.sources.format_tables import ADDED, TableError
 
-__all__ = ["is_as_told", "select_list"]
+__all__ = ["has_declared_types", "select_list"]
 
 
 _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
@@ -56,7 +56,7 @@ def select_list(path: Path | None, schema: pa.Schema) -> str:
     return ", ".join(columns)
 
 
-def is_as_told(path: Path, schema: pa.Schema) -> bool:
+def has_declared_types(path: Path, schema: pa.Schema) -> bool:
     """Return whether each column of `path` has exactly its type in `schema`: no cast can fail.
 
     A column that the format added later may be missing: it is read as null.
@@ -70,18 +70,18 @@ def is_as_told(path: Path, schema: pa.Schema) -> bool:
     )
 
 
-def _refuse_another_kind(file: str, path: str, found: pa.DataType, told: pa.DataType) -> None:
+def _refuse_another_kind(file: str, path: str, found: pa.DataType, declared: pa.DataType) -> None:
     if pa.types.is_dictionary(found):
         found = found.value_type  # Arrow's encoding, which Parquet does not distinguish
     if pa.types.is_null(found):
         return
-    if pa.types.is_list(told):
+    if pa.types.is_list(declared):
         if pa.types.is_list(found) or pa.types.is_large_list(found):
-            _refuse_another_kind(file, f"{path}[]", found.value_type, told.value_type)
+            _refuse_another_kind(file, f"{path}[]", found.value_type, declared.value_type)
             return
-    elif pa.types.is_struct(told):
+    elif pa.types.is_struct(declared):
         if pa.types.is_struct(found):
-            for field in told:
+            for field in declared:
                 place = found.get_field_index(field.name)
                 if place >= 0:
                     _refuse_another_kind(
@@ -90,12 +90,12 @@ def _refuse_another_kind(file: str, path: str, found: pa.DataType, told: pa.Data
                 elif field.name not in ADDED:
                     raise TableError(f"{file} lacks the column {path}.{field.name}")
             return
-    elif _family(found) == _family(told) != "":
+    elif _family(found) == _family(declared) != "":
         return
     # Parquet stores a list without any value as a list of some plain type.
     if path.endswith("[]") and _family(found) == "integer":
         return
-    raise TableError(f"{file} has the column {path} as {found}, the format says {told}")
+    raise TableError(f"{file} has the column {path} as {found}, the format says {declared}")
 
 
 def _family(kind: pa.DataType) -> str:

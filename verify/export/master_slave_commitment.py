@@ -1,6 +1,6 @@
 """How far the log of each replica is what its group's master has: the engines `async` and `sync`.
 
-Place in the data path: `verify.export.tables` asks it about all stores of a run, before each
+Place in the data path: `verify.export.tables` passes it all stores of a run, before each
 replica's process reads its own again and makes rows.
 
 These engines have no commit index: a master serves what it has appended, at once, whether a slave

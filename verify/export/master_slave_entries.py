@@ -191,7 +191,7 @@ class _Reader:
         """Return why the entry of ours at the present offset is not the one that belongs there."""
         if framed.chains is None:
             return "the head's topic or its chains can't be read"
-        before, told = framed.chains
+        before, stated = framed.chains
         data, offset = self._data, self._offset
         (
             size,
@@ -219,8 +219,8 @@ class _Reader:
             return "the CRC of the head's body is wrong"
         records = data[offset + size : offset + size + flag]
         chain = zlib.crc32(records, zlib.crc32(body, zlib.crc32(_SEED.pack(before, at, position))))
-        if chain != told:
-            return f"the chain with the entry is {chain:08X}, its head has {told:08X}"
+        if chain != stated:
+            return f"the chain with the entry is {chain:08X}, its head has {stated:08X}"
         if self._index not in {0, framed.index}:
             return f"the entry has index {framed.index}, {self._index} belongs there"
         if self._chain is not None and before != self._chain:
@@ -263,14 +263,14 @@ def _frame(data: memoryview, offset: int, position: int) -> _Framed | str:
     left = len(data) - offset
     if left < RECORD_SIZE_MIN:
         return f"a record is cut short after {left} bytes"
-    size, magic, _, _, flag, index, told, *_ = _HEAD.unpack_from(data, offset)
+    size, magic, _, _, flag, index, stated, *_ = _HEAD.unpack_from(data, offset)
     if magic not in {MAGIC_V1, MAGIC_V2}:
         return f"a record begins with magic {magic:08x}, which is none"
     # A file whose end is a hole was cut there: no room for a BLANK need be left in it.
     if not RECORD_SIZE_MIN <= size <= left:
         return f"a record of {size} bytes where the file has {left} left"
-    if told != position:
-        return f"the record says that it is that of position {told}"
+    if stated != position:
+        return f"the record says that it is that of position {stated}"
     trailer = bytes(data[offset + size - TRAILER_SIZE_BYTES : offset + size])
     has_topic = trailer.startswith(_TOPIC)
     if not has_topic and not trailer.startswith(_PROPERTIES, len(_TOPIC)):

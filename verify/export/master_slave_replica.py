@@ -5,7 +5,7 @@ writes the tables that it yields, one process per replica. Units are read as of 
 
 Invariants: rows come in the order of the log; a few megabytes of it are in memory at a time, plus
 the half messages. What can't be read becomes a row of kind `damaged` with the reason; so does a
-tail that the node itself had told to be durable, or applied at a clean stop, and that is missing.
+tail that the node itself had reported durable, or applied at a clean stop, and that is missing.
 
 Source: docs/FORMATS.md section 19; docs/RUN_FORMAT.md, table `log`.
 """
@@ -31,7 +31,7 @@ from verify.export.master_slave_entries import (
 from verify.export.messages.entries import Entries
 from verify.export.messages.log_rows import LogRows
 from verify.export.messages.mapped_file import mapped_file
-from verify.export.messages.record_fields import Payloads, kept_records, record_fields
+from verify.export.messages.record_fields import Payloads, record_fields, select_records
 from verify.export.messages.records import RecordStyle
 from verify.export.payloads import read_payloads
 from verify.export.store_files import Segment, Store
@@ -101,14 +101,16 @@ def _of_file(
     rows: LogRows, data: memoryview, position: int, read: MasterFile
 ) -> Iterator[pa.Table]:
     """Yield the rows of a file. Entries of ours and bare records are read apart, in their order."""
-    entries, told = read.entries, 0
+    entries, yielded = read.entries, 0
     changes = np.flatnonzero(np.diff(read.is_bare.astype(np.int8))) + 1
     edges = [0, *changes.tolist(), len(entries.index)]
     for first, end in pairwise(edges):
         part = entries.part(first, end)
         is_last = end == len(entries.index)
-        before = [item for item in read.damages[told:] if is_last or item[0] < int(part.order[-1])]
-        told += len(before)
+        before = [
+            item for item in read.damages[yielded:] if is_last or item[0] < int(part.order[-1])
+        ]
+        yielded += len(before)
         if first < end and read.is_bare[first]:
             yield from rows.of_file(data, position, part, before, _bare, style=RecordStyle.COPIED)
         else:
@@ -124,7 +126,7 @@ def _bare(data: memoryview, entries: Entries) -> Payloads:
     each = np.arange(len(entries.index), dtype=np.int64)
     records, sound = record_fields(data, each, entries.start, len(each))
     defects = dict.fromkeys(each[~sound].tolist(), _NOT_AS_DRAWN)
-    return Payloads(records=kept_records(records, sound), commands={}, defects=defects)
+    return Payloads(records=select_records(records, sound), commands={}, defects=defects)
 
 
 def _without_unknown_chains(table: pa.Table) -> pa.Table:

@@ -23,8 +23,8 @@ from verify.export.messages.entries import KIND_DATA, Entries
 from verify.export.messages.record_fields import (
     RECORD_SIZE_MIN,
     Payloads,
-    kept_records,
     record_fields,
+    select_records,
 )
 from verify.export.payload_defects import PayloadError, commands_of, payload_defect
 
@@ -47,8 +47,8 @@ def read_payloads(data: memoryview, entries: Entries, gap_size_bytes: int = 0) -
         defects[entry] = _defect(data, entries, gap_size_bytes, entry)
         commands.pop(entry, None)
     if defects:
-        kept = ~np.isin(records.entry, np.array(list(defects), dtype=np.int64))
-        records = kept_records(records, kept)
+        mask = ~np.isin(records.entry, np.array(list(defects), dtype=np.int64))
+        records = select_records(records, mask)
     return Payloads(records=records, commands=commands, defects=defects)
 
 

@@ -25,9 +25,9 @@ from verify.export.store_files import Store
 __all__ = ["log_tables", "unit_tables"]
 
 
-def log_tables(store: Store, told_index: int) -> Iterator[pa.Table]:
-    """Yield the rows of the store's log. `told_index`: the highest commit index in its trace."""
-    commit_index = max(store.checkpoint.commit_index, told_index)
+def log_tables(store: Store, traced_index: int) -> Iterator[pa.Table]:
+    """Yield the rows of the store's log. `traced_index`: the highest commit index in its trace."""
+    commit_index = max(store.checkpoint.commit_index, traced_index)
     rows = LogRows(
         store.broker_group,
         store.node,

@@ -22,7 +22,7 @@ __all__ = ["refuse_unexported", "with_exports"]
 
 @contextmanager
 def with_exports(
-    run: Path, manifest: Manifest, *, beside: Path | None, say: Callable[[str], None]
+    run: Path, manifest: Manifest, *, beside: Path | None, report: Callable[[str], None]
 ) -> Iterator[Manifest]:
     """Yield `manifest`, listing tables made from its stores where it lists none, by absolute names.
 
@@ -36,7 +36,7 @@ def with_exports(
     if not names:
         yield manifest
         return
-    say("reading the replicas' stores")
+    report("reading the replicas' stores")
     with tempfile.TemporaryDirectory(prefix="ledgermq-export-", dir=beside) as folder:
         written = export_tables(run, manifest, Path(folder), names)
         made = {

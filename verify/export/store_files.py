@@ -76,7 +76,7 @@ class Store:
     node: str
     checkpoint: Checkpoint
     base: Base | None  # None: no readable base file
-    durable_index: int = 0  # of a master or slave: the last entry that was told to be durable
+    durable_index: int = 0  # of a master or slave: the last entry that was reported durable
     segments: tuple[Segment, ...] = field(default=())
     queue_files: tuple[QueueFile, ...] = field(default=())
 

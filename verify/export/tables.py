@@ -40,7 +40,7 @@ from verify.sources.manifest import Manifest
 __all__ = ["EXPORTED", "ExportError", "Written", "export_tables"]
 
 EXPORTED: Final = ("log", "cq")
-_TOLD: Final = pa.schema(
+_TRACED: Final = pa.schema(
     [(name, TABLES["raft"].field(name).type) for name in ("broker_group", "node", "event", "index")]
 )
 _ROLES: Final = pa.schema(
@@ -76,18 +76,18 @@ class _Replica:
     """One of our own stores."""
 
     store: Store
-    told_index: int
+    traced_index: int
 
     def tables(self) -> Mapping[str, Callable[[], Iterator[pa.Table]]]:
         return {
-            "log": lambda: replica.log_tables(self.store, self.told_index),
+            "log": lambda: replica.log_tables(self.store, self.traced_index),
             "cq": lambda: replica.unit_tables(self.store),
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RocketmqReplica:
-    """A store of RocketMQ, and what its group tells of it."""
+    """A store of RocketMQ, and what its group shows of it."""
 
     store: RocketmqStore
     extent: Extent
@@ -172,10 +172,10 @@ def _replicas(run: Path, manifest: Manifest) -> Sequence[tuple[_AnyReplica, int]
             (_MasterSlaveReplica(store=store, commit_index=index), _log_size(store))
             for store, index in zip(ours, indexes, strict=True)
         ]
-    told = _told_indexes(traces)
+    traced = _traced_indexes(traces)
     return [
         (
-            _Replica(store=store, told_index=told.get((store.broker_group, store.node), 0)),
+            _Replica(store=store, traced_index=traced.get((store.broker_group, store.node), 0)),
             _log_size(store),
         )
         for store in stores(run, listed)
@@ -232,26 +232,26 @@ def _write(path: Path, name: str, tables: Iterator[pa.Table]) -> Written:
     return Written(path=path, rows=rows)
 
 
-def _told_indexes(files: Sequence[Path]) -> Mapping[tuple[str, str], int]:
+def _traced_indexes(files: Sequence[Path]) -> Mapping[tuple[str, str], int]:
     """Return the highest commit index in each node's trace."""
-    told: dict[tuple[str, str], int] = {}
-    for table in _columns_of(files, _TOLD):
+    traced: dict[tuple[str, str], int] = {}
+    for table in _columns_of(files, _TRACED):
         # A snapshot holds only committed entries, so an install shows a commit, too.
         commits = table.filter(pc.is_in(table["event"], pa.array(["commit", "install"])))
         highest = commits.group_by(["broker_group", "node"]).aggregate([("index", "max")])
         for row in highest.to_pylist():
             key = (row["broker_group"], row["node"])
-            told[key] = max(told.get(key, 0), row["index_max"] or 0)
-    return told
+            traced[key] = max(traced.get(key, 0), row["index_max"] or 0)
+    return traced
 
 
 def _masters(files: Sequence[Path]) -> Mapping[str, str]:
-    """Return the node of each group that was the last to say that it is the master."""
+    """Return the node of each group that was the last to report itself as the master."""
     last: dict[str, tuple[int, str]] = {}
     for table in _columns_of(files, _ROLES):
         for row in table.filter(pc.equal(table["role"], "leader")).to_pylist():
-            said = (row["t"], row["node"])
-            last[row["broker_group"]] = max(last.get(row["broker_group"], said), said)
+            report = (row["t"], row["node"])
+            last[row["broker_group"]] = max(last.get(row["broker_group"], report), report)
     return {group: node for group, (_, node) in last.items()}
 
 

@@ -1,7 +1,7 @@
 """The index page of a campaign: one HTML file on what its runs were, broke and cost.
 
 Place in the data path: `ledgermq chaos campaign` has it made of index.json whenever that is new; it
-reads that file and looks which reports are there, nothing else.
+reads that file and checks which reports are there, nothing else.
 
 Invariants: the page makes no network request and needs no script; every text is escaped, by the
 template or where it is drawn;
@@ -42,7 +42,7 @@ def build_campaign_page(folder: Path) -> Path:
 
     Raises OSError where a file can't be read or written, ValueError where index.json is torn.
     """
-    told = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("verify.report"),
         autoescape=True,
@@ -50,7 +50,7 @@ def build_campaign_page(folder: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    text = environment.get_template("campaign.html.j2").render(**_values(told, folder))
+    text = environment.get_template("campaign.html.j2").render(**_values(index, folder))
     page = folder / PAGE_FILE
     draft = page.with_name(f"{page.name}.{os.getpid()}.tmp")
     draft.write_text(text, encoding="utf-8")
@@ -58,25 +58,25 @@ def build_campaign_page(folder: Path) -> Path:
     return page
 
 
-def _values(told: Mapping[str, Any], folder: Path) -> dict[str, object]:
-    runs: Sequence[Mapping[str, Any]] = told["runs"]
+def _values(index: Mapping[str, Any], folder: Path) -> dict[str, object]:
+    runs: Sequence[Mapping[str, Any]] = index["runs"]
     failing = [run for run in runs if run["verdict"] == "fail"]
     unknown = [run for run in runs if run["verdict"] == "unknown"]
     others = [run for run in runs if run["verdict"] == "pass"]
-    verdict = told["verdict"]
+    verdict = index["verdict"]
     return {
-        "campaign": told["campaign"],
+        "campaign": index["campaign"],
         "verdict": verdict,
         "sentence": _SENTENCES[verdict],
-        "done": told["done"],
-        "planned": told["planned"],
-        "judging": told["judging"],
-        "cards": _cards(told),
-        "systems": told["systems"],
-        "heat_map": _heat_map(told),
+        "done": index["done"],
+        "planned": index["planned"],
+        "judging": index["judging"],
+        "cards": _cards(index),
+        "systems": index["systems"],
+        "heat_map": _heat_map(index),
         "matrices": [
-            ("Faults", "fault", _rows(told["faults"], told["systems"])),
-            ("Scenarios", "scenario", _rows(told["scenarios"], told["systems"])),
+            ("Faults", "fault", _rows(index["faults"], index["systems"])),
+            ("Scenarios", "scenario", _rows(index["scenarios"], index["systems"])),
         ],
         "failing": [_run(run, folder) for run in failing[:_ROWS_MAX]],
         "failing_left": max(0, len(failing) - _ROWS_MAX),
@@ -84,14 +84,14 @@ def _values(told: Mapping[str, Any], folder: Path) -> dict[str, object]:
         "unknown_left": max(0, len(unknown) - _ROWS_MAX),
         "passing": [_run(run, folder) for run in others[:_ROWS_MAX]],
         "passing_left": max(0, len(others) - _ROWS_MAX),
-        "minimised": [_minimised(each) for each in told["minimised"][:_ROWS_MAX]],
+        "minimised": [_minimised(each) for each in index["minimised"][:_ROWS_MAX]],
     }
 
 
-def _cards(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    verdicts, counts = told["verdicts"], told["counts"]
+def _cards(index: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    verdicts, counts = index["verdicts"], index["counts"]
     return [
-        (number(verdicts["pass"]), "runs passed", f"of {number(told['done'])}"),
+        (number(verdicts["pass"]), "runs passed", f"of {number(index['done'])}"),
         (number(verdicts["fail"]), "runs failed", f"{number(verdicts['unknown'])} unknown"),
         (number(counts["lost"]), "messages lost", "acknowledged, and not there"),
         (number(counts["doubled"]), "stored twice", "A2 and T4"),
@@ -100,16 +100,20 @@ def _cards(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "hidden or gone",
             f"{number(counts['hidden'])} unread, {number(counts['gone'])} read and gone or stale",
         ),
-        (number(told["judged_by_two"]), "runs judged by two", f"{_seconds(told['took_s'])} in all"),
+        (
+            number(index["judged_by_two"]),
+            "runs judged by two",
+            f"{_seconds(index['took_s'])} in all",
+        ),
     ]
 
 
-def _heat_map(told: Mapping[str, Any]) -> str | None:
+def _heat_map(index: Mapping[str, Any]) -> str | None:
     """Return the drawing; None where there is nothing to compare."""
-    if len(told["systems"]) < _SYSTEMS_COMPARED_MIN or not told["scenarios"]:
+    if len(index["systems"]) < _SYSTEMS_COMPARED_MIN or not index["scenarios"]:
         return None
-    systems = told["systems"][:_SYSTEMS_DRAWN_MAX]
-    return heat_map(told["scenarios"][:_SCENARIOS_DRAWN_MAX], systems)
+    systems = index["systems"][:_SYSTEMS_DRAWN_MAX]
+    return heat_map(index["scenarios"][:_SCENARIOS_DRAWN_MAX], systems)
 
 
 def _rows(matrix: Sequence[Mapping[str, Any]], systems: Sequence[str]) -> list[dict[str, Any]]:
@@ -149,8 +153,8 @@ def _cell(cell: Mapping[str, Any] | None) -> dict[str, Any] | None:
     effects = cell["effects"]
     if effects:
         words = {"taken": "taken", "not_taken": "not taken", "unknown": "effect unknown"}
-        told = [f"{words.get(name, name)} {number(count)}" for name, count in effects.items()]
-        lines.append(", ".join(told))
+        counted = [f"{words.get(name, name)} {number(count)}" for name, count in effects.items()]
+        lines.append(", ".join(counted))
     return {"verdict": cell["verdict"], "lines": lines}
 
 

@@ -221,7 +221,7 @@ def _rate_traces(activity: Activity) -> list[Figure]:
             name,
             x=activity.times_s,
             y=activity.rate(counts),
-            look=(color, dash),
+            style=(color, dash),
             axis="y",
             hover="%{y:.0f}/s",
         )
@@ -236,7 +236,7 @@ def _latency_traces(activity: Activity) -> list[Figure]:
             name,
             x=activity.times_s,
             y=activity.percentile_ms(share),
-            look=(color, dash),
+            style=(color, dash),
             axis="y2",
             hover="%{y:.3g} ms",
         )
@@ -252,12 +252,12 @@ def _line(
     *,
     x: Sequence[float],
     y: Sequence[float | None],
-    look: tuple[str, str],
+    style: tuple[str, str],
     axis: str,
     hover: str,
     shape: str = "linear",
 ) -> Figure:
-    color, dash = look
+    color, dash = style
     return {
         "type": "scatter",
         "mode": "lines",
@@ -274,13 +274,13 @@ def _line(
 
 def _role_traces(spans: Sequence[Span]) -> list[Figure]:
     """Draw a bar for each span, one trace per role; a gap is a node that was down."""
-    looks = (
+    styles = (
         ("follower", "#CBD2D9", "follower"),
         ("candidate", ORANGE, "candidate"),
         ("leader", BLUE, "leader"),
     )
     traces: list[Figure] = []
-    for role, color, name in looks:
+    for role, color, name in styles:
         chosen = [span for span in spans if span.role == role]
         if not chosen:
             continue
@@ -320,7 +320,7 @@ def _term_traces(replicas: Replicas) -> list[Figure]:
             _node(group, name),
             x=[float(time) for time in times],
             y=[float(terms[time]) for time in times],
-            look=(_LINES[place % len(_LINES)], _DASHES[place % len(_DASHES)]),
+            style=(_LINES[place % len(_LINES)], _DASHES[place % len(_DASHES)]),
             axis="y4",
             hover="term %{y:.0f}",
             shape="hv",

@@ -198,12 +198,12 @@ def _cards(reduced: Reduced) -> list[tuple[str, str, str]]:
 def _promises(
     verdict: Mapping[str, object], checks: Sequence[Mapping[str, object]]
 ) -> list[dict[str, object]]:
-    told = _members(verdict.get("promises"))
+    words = _members(verdict.get("promises"))
     rows: list[dict[str, object]] = []
-    for name in [*PROMISES, *(key for key in told if key not in PROMISES)]:
+    for name in [*PROMISES, *(key for key in words if key not in PROMISES)]:
         title, meaning = PROMISES.get(name, (name, ""))
-        given = told.get(name) != _NOT_PROMISED
-        word = _verdict_of(told.get(name)) if given else _NOT_PROMISED
+        given = words.get(name) != _NOT_PROMISED
+        word = _verdict_of(words.get(name)) if given else _NOT_PROMISED
         rows.append(
             {
                 "id": name,
@@ -229,7 +229,7 @@ def _not_promised(value: object) -> dict[str, object]:
         "id": name,
         "title": title,
         "what": clipped("all of it" if each.get("whole") is True else ", ".join(checks), _CELL_MAX),
-        "because": [clipped(f"{told}: {_cell(faults)}", _CELL_MAX) for told, faults in because],
+        "because": [clipped(f"{hazard}: {_cell(faults)}", _CELL_MAX) for hazard, faults in because],
         "found": [clipped(f"{check}: {_cell(count)}", _CELL_MAX) for check, count in violations],
     }
 

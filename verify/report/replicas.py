@@ -118,8 +118,8 @@ def read_replicas(batches: Iterable[pa.RecordBatch]) -> Replicas:
 
 
 def _note_changes(replicas: Replicas, table: pa.Table) -> None:
-    told = table.filter(pc.is_in(table["event"], value_set=pa.array(["role", "start"])))
-    for row in told.to_pylist():
+    events = table.filter(pc.is_in(table["event"], value_set=pa.array(["role", "start"])))
+    for row in events.to_pylist():
         if len(replicas.changes) >= _CHANGES_MAX:
             return
         replicas.changes.append(

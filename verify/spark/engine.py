@@ -3,8 +3,8 @@
 Place in the data path: one of the two engines under `verify.judge`. Rules and stages are in its own
 SQL and run unchanged.
 
-Invariants: a stage is kept once it is made (in memory, on disk if memory is short), and its plan is
-cut there, so that no rule plans it again. One without rows is replaced by a relation that the
+Invariants: a stage is stored once it is made (in memory, on disk if memory is short), and its plan
+is cut there, so that no rule plans it again. One without rows is replaced by a relation that the
 optimizer knows to be empty, so that what is joined to it is neither planned nor run: most suspects
 of a sound run are none.
 """
@@ -63,14 +63,14 @@ class SparkEngine:
                 frame = read_table(self._session, table.files, schema)
                 if any(file.footer().num_rows for file in table.files):
                     frame = self._parted(frame)
-                self._keep(name, frame)
+                self._register(name, frame)
         for name, relation in relations.items():
             schema = from_arrow_schema(relation.schema)
             with _failing(name):
                 # As Arrow it becomes rows of the plan itself. A list of Python's objects would be
-                # asked of a Python process anew by each query, and joined as if it were large.
+                # fetched from a Python process by each query, and joined as if it were large.
                 frame = self._session.createDataFrame(relation, schema)
-                self._keep(name, self._parted(frame) if relation.num_rows else frame)
+                self._register(name, self._parted(frame) if relation.num_rows else frame)
 
     def make(self, stages: Sequence[Stage]) -> None:
         for error in self.make_each(stages).values():
@@ -82,8 +82,8 @@ class SparkEngine:
 
     def _make(self, stage: Stage) -> None:
         with self._working_on(stage.name):
-            made = self._made(self._asked(stage.text, name=stage.name))
-        self._keep(stage.name, made)
+            made = self._made(self._planned(stage.text, name=stage.name))
+        self._register(stage.name, made)
 
     def table(self, name: str) -> list[dict[str, object]]:
         with _failing(name):
@@ -92,9 +92,9 @@ class SparkEngine:
 
     def findings(self, rule: Rule) -> Findings:
         with self._working_on(rule.id):
-            found = self._asked(rule.text, name=rule.id)
-            # Most rules find nothing. Whether there is a row is asked without the columns that only
-            # a witness needs, and without an order.
+            found = self._planned(rule.text, name=rule.id)
+            # Most rules find nothing. Whether there is a row is queried without the columns that
+            # only a witness needs, and without an order.
             if found.isEmpty():
                 return NOTHING_FOUND
             doubtful = "reason is not null" if "reason" in found.columns else "false"
@@ -126,7 +126,7 @@ class SparkEngine:
         """Run several rules at a time: half of a small rule's time is planning, on one thread."""
         return find_side_by_side(self.findings, rules, at_a_time=_RULES_AT_A_TIME)
 
-    def _asked(self, text: str, *, name: str) -> DataFrame:
+    def _planned(self, text: str, *, name: str) -> DataFrame:
         """Plan a query whose WITH tables that are read more than once are computed before.
 
         Spark would compute each as often as it is read: one rule scanned a trace 27 times.
@@ -134,10 +134,10 @@ class SparkEngine:
         query = divided(text, prefix=name)
         for table in query.shared:
             self._made(self._session.sql(table.text)).createOrReplaceTempView(table.name)
-        asked = self._session.sql(query.text)
-        for table in query.shared:  # `asked` refers to them from here on
+        planned = self._session.sql(query.text)
+        for table in query.shared:  # `planned` refers to them from here on
             self._session.catalog.dropTempView(table.name)
-        return asked
+        return planned
 
     @contextmanager
     def _working_on(self, name: str) -> Iterator[None]:
@@ -149,11 +149,11 @@ class SparkEngine:
             self._session.sparkContext._jsc.setCallSite(name)
             yield
 
-    def _made(self, asked: DataFrame) -> DataFrame:
-        """Compute `asked` once and cut its plan there. That it is empty, or its rows if they are
+    def _made(self, planned: DataFrame) -> DataFrame:
+        """Compute `planned` once and cut its plan there. That it is empty, or its rows if they are
         few, become part of the plans that read it."""
-        made = asked.localCheckpoint(eager=False)
-        # Asked of the rows themselves: as a query it would be one more plan for each table.
+        made = planned.localCheckpoint(eager=False)
+        # Taken from the rows themselves: as a query it would be one more plan for each table.
         computed = made._jdf.queryExecution().logical()
         rows = computed.rdd().take(_FEW_ROWS + 1)
         if len(rows) == 0:
@@ -182,7 +182,7 @@ class SparkEngine:
         queries run at a time instead."""
         return frame.coalesce(1) if self._is_single_task else frame
 
-    def _keep(self, name: str, frame: DataFrame) -> None:
+    def _register(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(name)
         self._views.append(name)
 

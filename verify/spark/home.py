@@ -52,8 +52,8 @@ _UNNEEDED: Final = (
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Return the parent of the installations' folders; it may not exist yet."""
-    told = environment.get("XDG_CACHE_HOME", "")
-    base = Path(told) if Path(told).is_absolute() else Path.home() / ".cache"
+    configured = environment.get("XDG_CACHE_HOME", "")
+    base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache"
     return base / "ledgermq"
 
 

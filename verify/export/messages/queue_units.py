@@ -34,7 +34,7 @@ UNIT_SIZE_BYTES: Final = 20
 _UNIT: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
 assert _UNIT.itemsize == UNIT_SIZE_BYTES
 FILE_UNITS: Final = 300_000
-_FILES_KEPT_MAX: Final = 64  # of 6 MB at most
+_FILES_CACHED_MAX: Final = 64  # of 6 MB at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Units:
     at a multiple of it are not part of a queue.
     """
 
-    __slots__ = ("_files", "_firsts", "_kept")
+    __slots__ = ("_cached", "_files", "_firsts")
 
     def __init__(self, files: Iterable[QueueFile], file_units: int | None = FILE_UNITS) -> None:
         self._files: dict[tuple[str, int], list[QueueFile]] = {}
@@ -84,7 +84,7 @@ class Units:
             name: np.array([file.first_offset for file in of_queue], dtype=np.int64)
             for name, of_queue in self._files.items()
         }
-        self._kept: OrderedDict[tuple[str, int, int], npt.NDArray[Any]] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, int, int], npt.NDArray[Any]] = OrderedDict()
 
     def are_owned(self, records: UnitOwner) -> npt.NDArray[np.bool_]:
         """Return for each record whether the unit at its queue offset has the record's fields."""
@@ -124,10 +124,10 @@ class Units:
 
     def _units(self, name: tuple[str, int], place: int) -> npt.NDArray[Any]:
         key = (*name, place)
-        units = self._kept.pop(key, None)
+        units = self._cached.pop(key, None)
         if units is None:
             units = units_of(self._files[name][place])
-        self._kept[key] = units
-        if len(self._kept) > _FILES_KEPT_MAX:
-            self._kept.popitem(last=False)
+        self._cached[key] = units
+        if len(self._cached) > _FILES_CACHED_MAX:
+            self._cached.popitem(last=False)
         return units

@@ -27,8 +27,8 @@ __all__ = [
     "RECORD_SIZE_MIN",
     "Payloads",
     "Records",
-    "kept_records",
     "record_fields",
+    "select_records",
 ]
 
 _Ints = npt.NDArray[np.int64]
@@ -172,12 +172,12 @@ def _is_text(
     return result
 
 
-def kept_records(records: Records, kept: npt.NDArray[np.bool_]) -> Records:
-    """Return those records of which `kept` is true."""
+def select_records(records: Records, mask: npt.NDArray[np.bool_]) -> Records:
+    """Return those records of which `mask` is true."""
     columns: dict[str, Any] = {}
     for name in Records.__dataclass_fields__:
         value = getattr(records, name)
         columns[name] = (
-            (value[0][kept], value[1][kept]) if isinstance(value, tuple) else value[kept]
+            (value[0][mask], value[1][mask]) if isinstance(value, tuple) else value[mask]
         )
     return Records(**columns)

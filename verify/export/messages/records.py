@@ -161,9 +161,9 @@ def _unit_values(
     if TIMER_TOPIC in topics and style is RecordStyle.LEDGERMQ:
         due = properties.values(b"TIMER_OUT_MS").to_pylist()
         for place in np.flatnonzero(code == topics.index(TIMER_TOPIC)).tolist():
-            told = due[place]
-            if told is not None and told.isdecimal() and int(told) < _INT64_MAX:
-                result[place] = int(told) + 1
+            digits = due[place]
+            if digits is not None and digits.isdecimal() and int(digits) < _INT64_MAX:
+                result[place] = int(digits) + 1
     return result
 
 
@@ -173,9 +173,9 @@ def _with_delays(
     """Put the time of delivery into the units of what waits in RocketMQ's schedule topic."""
     if SCHEDULE_TOPIC not in topics:
         return result
-    told = properties.values(b"DELAY").to_pylist()
+    delays = properties.values(b"DELAY").to_pylist()
     for place in np.flatnonzero(code == topics.index(SCHEDULE_TOPIC)).tolist():
-        level = told[place]
+        level = delays[place]
         if level is not None and level.isdecimal() and int(level[:9]) > 0:
             wait = _DELAYS_MS[min(int(level[:9]), len(_DELAYS_MS)) - 1]
             result[place] = records.stored_ms[place] + wait

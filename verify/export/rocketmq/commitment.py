@@ -106,7 +106,7 @@ def _survey_group(
     logs = [_log(store, divide, chain_from) for store in stores]
     if any(store.is_dledger for store in stores):
         committed = _committed_by_dledger(logs, members, divide)
-        known = [_told_index(log.store, divide) for log in logs]
+        known = [_reported_index(log.store, divide) for log in logs]
     elif any(store.epochs for store in stores):
         master = max(logs, key=_rank)
         committed = [log.shared_with(master, master.last_index) for log in logs]
@@ -151,16 +151,16 @@ def _log(store: RocketmqStore, divide: int, chain_from: int) -> _Log:
 
 
 def _committed_by_dledger(logs: Sequence[_Log], members: int, divide: int) -> Sequence[int]:
-    told = [_told_index(log.store, divide) for log in logs]
-    sources = [(log, min(index, log.last_index)) for log, index in zip(logs, told, strict=True)]
+    reported = [_reported_index(log.store, divide) for log in logs]
+    sources = [(log, min(index, log.last_index)) for log, index in zip(logs, reported, strict=True)]
     sources += _newest_of_a_majority(logs, members)
     return [
         max(own, *(log.shared_with(source, up_to) for source, up_to in sources))
-        for log, own in zip(logs, told, strict=True)
+        for log, own in zip(logs, reported, strict=True)
     ]
 
 
-def _told_index(store: RocketmqStore, divide: int) -> int:
+def _reported_index(store: RocketmqStore, divide: int) -> int:
     """Return what the store itself calls committed. An old plain CommitLog is; 0: nothing is."""
     if store.committed_index is None:
         return divide

@@ -47,11 +47,11 @@ def dledger_frame(data: memoryview, offset: int, position: int) -> Frame | Blank
         return UNWRITTEN
     if magic not in {_NORMAL, _NOOP} or not HEADER_SIZE_BYTES <= size <= len(data) - offset:
         return f"the entry has magic {magic} and size {size}"
-    _, _, index, term, told_position, _, _, _, body_size = _HEADER.unpack_from(data, offset)
+    _, _, index, term, stated_position, _, _, _, body_size = _HEADER.unpack_from(data, offset)
     if body_size + HEADER_SIZE_BYTES != size:
         return f"the entry of size {size} has a body of {body_size} bytes"
-    if told_position != position:
-        return f"the entry says that it is that of position {told_position}"
+    if stated_position != position:
+        return f"the entry says that it is that of position {stated_position}"
     if index < 0 or term < 0:
         return f"the entry has index {index} and term {term}"
     return Frame(

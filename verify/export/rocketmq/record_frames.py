@@ -86,11 +86,11 @@ def record_defect(data: memoryview, offset: int, end: int, position: int) -> str
     """
     if end - offset < RECORD_SIZE_MIN:
         return f"{end - offset} bytes are no record"
-    size, magic, crc, _, _, _, told_position, sys_flag, _ = _FIXED.unpack_from(data, offset)
+    size, magic, crc, _, _, _, stated_position, sys_flag, _ = _FIXED.unpack_from(data, offset)
     if magic not in {MAGIC_V1, MAGIC_V2} or not RECORD_SIZE_MIN <= size <= end - offset:
         return f"the record has magic {magic:08x} and size {size}"
-    if told_position != position:
-        return f"the record says that it is that of position {told_position}"
+    if stated_position != position:
+        return f"the record says that it is that of position {stated_position}"
     at = offset + 84
     at += _IPV6_MORE if sys_flag & _BORN_HOST_IPV6 else 0
     at += _IPV6_MORE if sys_flag & _STORE_HOST_IPV6 else 0

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from verify.export.messages.entries import KIND_DATA, Entries
 from verify.export.messages.log_rows import LogRows, unit_rows
 from verify.export.messages.mapped_file import mapped_file
-from verify.export.messages.record_fields import Payloads, kept_records, record_fields
+from verify.export.messages.record_fields import Payloads, record_fields, select_records
 from verify.export.messages.records import RecordStyle
 from verify.export.rocketmq.commitment import Extent
 from verify.export.rocketmq.log_files import NO_CHAIN, LogReader
@@ -93,7 +93,7 @@ def _payloads(data: memoryview, entries: Entries, file_position: int) -> Payload
     held = np.array(whole, dtype=np.int64)
     records, sound = record_fields(data, held, entries.start[held], len(entries.index))
     defects |= dict.fromkeys(held[~sound].tolist(), _NOT_AS_DRAWN)
-    return Payloads(records=kept_records(records, sound), commands={}, defects=defects)
+    return Payloads(records=select_records(records, sound), commands={}, defects=defects)
 
 
 def _without_chains(table: pa.Table) -> pa.Table:

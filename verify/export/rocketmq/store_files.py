@@ -99,8 +99,8 @@ def _store(group: str, node: str, files: Mapping[tuple[str, ...], Path]) -> Rock
                 if (position := position_of(name)) is not None:
                     dledger.append(LogFile(path=path, position=position, dledger=True))
             case (folder, "checkpoint") if _is_dledger(folder):
-                told = _committed_index(path)
-                committed.extend([] if told is None else [told])
+                found = _committed_index(path)
+                committed.extend([] if found is None else [found])
     return RocketmqStore(
         broker_group=group,
         node=node,
