@@ -1,6 +1,6 @@
 """LEDGERMQ_FAILPOINTS: what can be made to fail in this process, and what is.
 
-Place in the data path: none; asked by `ledgermq failpoints` and the laboratory. Body and answer are
+Place in the data path: none; sent by `ledgermq failpoints` and the laboratory. Body and answer are
 those of `broker.failpoints.orders`.
 
 Invariants: refused unless the process was started with `--failpoints`; without access control only

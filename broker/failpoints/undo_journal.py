@@ -1,4 +1,4 @@
-"""What no fsync covers yet, kept so that a power failure can take it back.
+"""What no fsync covers yet, saved so that a power failure can take it back.
 
 Place in the data path: `broker.failpoints.faulty_disk` notes every change of the store before it is
 made; `lose_unsynced` undoes what is left once the process was killed. Killing a process loses
@@ -148,9 +148,9 @@ class FileUndo:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._output = os.open(self._path(generation), flags, 0o644)
             self._generations.append(generation)
-        kept = b"" if old.count(0) == len(old) else old
-        head = _HEAD.pack(begins, offset, len(old), size_before, len(kept))
-        record = head + _CRC.pack(zlib.crc32(kept, zlib.crc32(head))) + kept
+        stored = b"" if old.count(0) == len(old) else old
+        head = _HEAD.pack(begins, offset, len(old), size_before, len(stored))
+        record = head + _CRC.pack(zlib.crc32(stored, zlib.crc32(head))) + stored
         self._size += len(record)
         while record:
             record = record[os.write(self._output, record) :]
@@ -208,21 +208,21 @@ class UndoJournal:
             return create()
 
     def removing(self, path: str, remove: Callable[[], None]) -> None:
-        """Note a removal, keeping the file. Raises FileNotFoundError as `remove` would."""
+        """Note a removal, saving the file. Raises FileNotFoundError as `remove` would."""
         with self._lock:
-            kept, inode = self._save(path)
-            self._note("remove", path, kept=kept, inode=inode)
+            saved, inode = self._save(path)
+            self._note("remove", path, saved=saved, inode=inode)
             remove()
 
     def renaming(self, source: str, target: str, rename: Callable[[], None]) -> None:
-        """Note a rename within a directory, keeping what it replaces. Raises as `rename` would."""
+        """Note a rename within a directory, saving what it replaces. Raises as `rename` would."""
         assert _parent(source) == _parent(target), "a rename between directories is not foreseen"
         with self._lock:
-            kept, replaced = "", 0
+            saved, replaced = "", 0
             if (self._store / target).exists():
-                kept, replaced = self._save(target)
+                saved, replaced = self._save(target)
             moved = (self._store / source).stat().st_ino
-            self._note("rename", source, target=target, kept=kept, inode=replaced, moved=moved)
+            self._note("rename", source, target=target, saved=saved, inode=replaced, moved=moved)
             rename()
 
     @contextmanager
@@ -258,10 +258,10 @@ class UndoJournal:
 
     def _save(self, path: str) -> tuple[str, int]:
         """Give a file another name, under which it outlives its own."""
-        kept = f"kept-{self._next}"
-        (self._directory / kept).unlink(missing_ok=True)
-        (self._directory / kept).hardlink_to(self._store / path)
-        return kept, (self._store / path).stat().st_ino
+        saved = f"kept-{self._next}"
+        (self._directory / saved).unlink(missing_ok=True)
+        (self._directory / saved).hardlink_to(self._store / path)
+        return saved, (self._store / path).stat().st_ino
 
     def _note(
         self,
@@ -269,7 +269,7 @@ class UndoJournal:
         path: str,
         *,
         target: str = "",
-        kept: str = "",
+        saved: str = "",
         inode: int = 0,
         moved: int = 0,
     ) -> None:
@@ -279,7 +279,7 @@ class UndoJournal:
             "directory": _parent(path),
             "path": path,
             "target": target,
-            "kept": kept,
+            "kept": saved,
             "inode": inode,
             "moved": moved,
         }
@@ -307,8 +307,8 @@ def lose_unsynced(store: Path, rng: random.Random | None = None) -> Lost:
         shutil.rmtree(directory)
         return lost
     names = _read_names(directory)
-    kept = 0 if rng is None else rng.randint(0, len(names))
-    for name in reversed(names[kept:]):
+    survived = 0 if rng is None else rng.randint(0, len(names))
+    for name in reversed(names[survived:]):
         if _undo_name(store, directory, name):
             lost.names.append(f"{name['kind']} {name['path']}")
     noted = {inode for inode, _ in _files_in(directory)}
@@ -316,10 +316,10 @@ def lose_unsynced(store: Path, rng: random.Random | None = None) -> Lost:
         if not path.is_file() or directory in path.parents or path.stat().st_ino not in noted:
             continue
         changes = _changes(directory, path.stat().st_ino)
-        kept = 0 if rng is None else rng.randint(0, len(changes))
-        if kept < len(changes):
-            _undo_changes(path, changes[kept:], rng)
-            lost.changes[str(path.relative_to(store))] = len(changes) - kept
+        survived = 0 if rng is None else rng.randint(0, len(changes))
+        if survived < len(changes):
+            _undo_changes(path, changes[survived:], rng)
+            lost.changes[str(path.relative_to(store))] = len(changes) - survived
     shutil.rmtree(directory)
     return lost
 
@@ -387,16 +387,16 @@ def _changes(directory: Path, inode: int) -> list[list[_Record]]:
         data = memoryview((directory / f"file-{inode}.{generation}").read_bytes())
         while len(data) >= _HEAD.size + _CRC.size:
             head = data[: _HEAD.size]
-            begins, offset, old_size, size_before, kept_size = _HEAD.unpack(head)
+            begins, offset, old_size, size_before, stored_size = _HEAD.unpack(head)
             (crc,) = _CRC.unpack(data[_HEAD.size : _HEAD.size + _CRC.size])
-            kept = data[_HEAD.size + _CRC.size :][:kept_size]
-            if len(kept) < kept_size or zlib.crc32(kept, zlib.crc32(head)) != crc:
+            stored = data[_HEAD.size + _CRC.size :][:stored_size]
+            if len(stored) < stored_size or zlib.crc32(stored, zlib.crc32(head)) != crc:
                 break
-            record = _Record(offset, bytes(kept) or bytes(old_size), size_before)
+            record = _Record(offset, bytes(stored) or bytes(old_size), size_before)
             if begins:
                 changes.append([])
             changes[-1].append(record)
-            data = data[_HEAD.size + _CRC.size + kept_size :]
+            data = data[_HEAD.size + _CRC.size + stored_size :]
     return changes
 
 

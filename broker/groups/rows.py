@@ -24,7 +24,7 @@ __all__ = ["ROWS"]
 _C: Final = RequestCode
 
 
-# Answered by the ready leader, whom a follower asks instead.
+# Answered by the ready leader, to whom a follower forwards it.
 _by_leader = partial(Row, leader=True, forwarded=Forwarded.FOR_OTHERS)
 
 ROWS: Final[tuple[Row, ...]] = (

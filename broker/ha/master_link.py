@@ -3,13 +3,13 @@
 Place in the data path: `broker.ha.engine` runs it on a slave, and applies what `on_received` says
 has come whole.
 
-RocketMQ's protocol names a position and nothing of what stands before it. So a slave asks for its
-own last entry again, and compares: the chain in it says that all before is the same. Where it
+RocketMQ's protocol names a position and nothing of what stands before it. So a slave requests its
+own last entry again, and compares: the chain in it shows that all before is the same. Where it
 differs, the slave goes back file by file, finds where the two logs part, cuts its own there, and
 raises StateDivergedError: its state holds what the master has not. The same happens where the
 master ends before the slave does. (A RocketMQ slave notices neither, if the lengths agree.) Where
 retention has let the master's log begin exactly at this one's end, the last entry is gone there:
-the slave asks for what follows its end, and the chain in the first entry is compared.
+the slave requests what follows its end, and the chain in the first entry is compared.
 
 Invariants: an entry is taken only behind bytes that were found equal on this connection, or where
 it names the chain that this log has; nothing is cut but what differs from the master's log, or lies
@@ -74,7 +74,7 @@ class MasterLink:
         self._begins_at_end = False  # the next comparison: what the master has begins there
         self._compares_by_chain = False  # until the first entry behind this log's end is taken
         self._has_room = True
-        self._told = ""  # the last warning, which is not repeated at every attempt
+        self._warned = ""  # the last warning, which is not repeated at every attempt
 
     @property
     def has_room(self) -> bool:
@@ -90,8 +90,8 @@ class MasterLink:
                 await self._follow(self._config.dial.get(address, address))
             except (_LinkError, FramingError, EOFError, TimeoutError, ConnectionError) as error:
                 text = f"the link to the master at {address} is down: {error!r}"
-                _log.log(logging.DEBUG if text == self._told else logging.WARNING, "%s", text)
-                self._told = text
+                _log.log(logging.DEBUG if text == self._warned else logging.WARNING, "%s", text)
+                self._warned = text
             self._on_connected(False)
             await asyncio.sleep(self._config.reconnect_ms / 1000)
 
@@ -220,7 +220,7 @@ class MasterLink:
             await self._cut(f"the master's log ends at {self._compared}", self._compared)
 
     async def _master_is_elsewhere(self, position: int) -> None:
-        """The master's heartbeat names another position than the one asked for."""
+        """The master's heartbeat names another position than the one requested."""
         log = self._log
         if position == log.end.position > self._compared:
             self._begins_at_end = True

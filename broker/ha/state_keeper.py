@@ -4,8 +4,8 @@ Place in the data path: `broker.ha.engine` reports each turn's last entry; the s
 there at once and written on a thread while entries go on being applied.
 
 Invariants: a snapshot counts once the log up to its end, the derived files and the snapshot itself
-are durable; the two newest are kept, and of the log what lies behind the older of them; one that is
-not of this log (it was cut below it) is removed and never restored.
+are durable; the two newest are retained, and of the log what lies behind the older of them; one
+that is not of this log (it was cut below it) is removed and never restored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raft.snapshots.state_digest import StateDigest
 
 __all__ = ["StateKeeper"]
 
-_KEPT_COUNT: Final = 2
+_RETAINED_COUNT: Final = 2
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class StateKeeper:
         self._interval_size_bytes = interval_size_bytes
         self._membership = membership
         self._on_written = on_written
-        self._kept: list[LogBase] = []  # ascending
+        self._retained: list[LogBase] = []  # ascending
         self._work = asyncio.Event()
         self._captured: tuple[LogBase, Snapshot] | None = None
         self._writing = False
@@ -61,12 +61,16 @@ class StateKeeper:
     @property
     def safe_position(self) -> int:
         """Return the position from which on the log must keep everything."""
-        return self._kept[-_KEPT_COUNT].position if len(self._kept) >= _KEPT_COUNT else 0
+        return (
+            self._retained[-_RETAINED_COUNT].position
+            if len(self._retained) >= _RETAINED_COUNT
+            else 0
+        )
 
     def newest_of_this_log(self) -> LogBase | None:
         """Return the end of the newest valid snapshot of this log; others are removed. Raises
         OSError. May run on a thread, before anything else here is called."""
-        self._kept = []
+        self._retained = []
         for index in self._files.indexes():
             try:
                 last = self._files.verified(index).last
@@ -74,11 +78,11 @@ class StateKeeper:
                 _log.error("a snapshot is damaged and not used: %s", error)
                 continue
             if self._log.holds(last):
-                self._kept.append(last)
+                self._retained.append(last)
             else:
                 _log.warning("the snapshot at %d is not of this log: it is removed", index)
                 self._files.remove(index)
-        return self._kept[-1] if self._kept else None
+        return self._retained[-1] if self._retained else None
 
     def restore(self, last: LogBase) -> None:
         """Restore the snapshot that ends with `last`. Raises OSError, CorruptLogError, ValueError.
@@ -89,12 +93,12 @@ class StateKeeper:
 
     def want(self) -> None:
         """Request a snapshot at the next turn, whatever the interval: the older of the two that are
-        kept holds back what the log may drop."""
+        retained holds back what the log may drop."""
         self._wanted = True
 
     def applied(self, place: LogBase) -> None:
         """Capture the state if the interval is over; all up to `place` was applied."""
-        begin = self._kept[-1].position if self._kept else 0
+        begin = self._retained[-1].position if self._retained else 0
         grown = place.position - begin
         if self._writing or not (grown >= self._interval_size_bytes or (self._wanted and grown)):
             return
@@ -116,23 +120,25 @@ class StateKeeper:
                 if digest is not None:
                     self._count(captured[0])
                     self._on_written(captured[0].index, digest)
-                    await asyncio.to_thread(self._files.retain, {one.index for one in self._kept})
+                    await asyncio.to_thread(
+                        self._files.retain, {one.index for one in self._retained}
+                    )
             self._writing = False
 
     def write_last(self, place: LogBase) -> None:
         """Write a snapshot at a clean stop; all up to `place` is applied and durable. Raises
         OSError."""
-        newest = self._kept[-1].index if self._kept else 0
+        newest = self._retained[-1].index if self._retained else 0
         if place.index <= max(newest, self._log.begin.index):
             return
         digest = self._write(place, self._state_machine.capture())
         if digest is not None:
             self._count(place)
-            self._files.retain({one.index for one in self._kept})
+            self._files.retain({one.index for one in self._retained})
             self._on_written(place.index, digest)
 
     def _count(self, place: LogBase) -> None:
-        self._kept = [*self._kept[1 - _KEPT_COUNT :], place]
+        self._retained = [*self._retained[1 - _RETAINED_COUNT :], place]
 
     def _write(self, place: LogBase, snapshot: Snapshot) -> int | None:
         """Write a snapshot on a thread; return the digest of its state, None where there was no

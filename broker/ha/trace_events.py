@@ -4,8 +4,8 @@ Place in the data path: `broker.ha.engine` notifies it of each step as it is tak
 
 The events are those of the Raft trace as far as there is such a thing here: start, role (leader is
 the master, for as long as this process lives), append, apply, truncate where the log was cut to the
-master's, state. Terms are 1, there are no votes: nobody is elected. The master tells a commit where
-it begins to serve an entry, which is when it appends it; a slave knows of none.
+master's, state. Terms are 1, there are no votes: nobody is elected. The master reports a commit
+where it begins to serve an entry, which is when it appends it; a slave knows of none.
 
 Invariant: all that was recorded is with the operating system before an answer or a push that
 depends on it leaves, unless a full disk holds it back.

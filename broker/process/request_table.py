@@ -52,7 +52,7 @@ SERVED: Final[tuple[Row, ...]] = (
 )
 ROW_OF: Final[Mapping[int, Row]] = {int(row.code): row for row in SERVED}
 OPERATORS: Final = frozenset(row.code for row in SERVED if row.by_operators)
-"""What operators' tools and the members of a group ask, and clients at work do not."""
+"""What operators' tools and the members of a group request, and clients at work do not."""
 
 
 def dispatch_of(processors: Processors) -> dict[int, Callable[[Request], None]]:

@@ -52,7 +52,7 @@ class Rounds:
         idle: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run `act` every `interval_ms`, first one interval from now; `name` is for `stalls`.
-        `idle`, asked behind each run, returns whether the next may wait for IDLE_MS."""
+        `idle`, called behind each run, returns whether the next may wait for IDLE_MS."""
         ready_ms = self._monotonic_ms() + interval_ms
         self._acts.append(_Act(interval_ms, name, act, idle, ready_ms, ready_ms))
 

@@ -124,9 +124,9 @@ class Broker:
             files_max=max(1, min(FILES_MAX, open_files_max() // 8)),
         )
         state = BrokerState(config.limits, system_topics(config.cluster, config.group))
-        # What is applied is kept for the index where it is framed as the Raft log's.
-        is_kept = config.message_index_enable and not config.is_master_slave
-        applied = AppliedEntries() if is_kept else None
+        # What is applied is retained for the index where it is framed as the Raft log's.
+        is_retained = config.message_index_enable and not config.is_master_slave
+        applied = AppliedEntries() if is_retained else None
         self._machine = BrokerStateMachine(
             state,
             self._queues,

@@ -1,6 +1,6 @@
 """Consumer offsets that a slave takes while its master is away.
 
-Place in the data path: consumers that go on at a slave commit there, and ask there after a
+Place in the data path: consumers that go on at a slave commit there, and query there after a
 rebalance. Nothing of it enters the log, which is the master's alone.
 
 Invariants: it is kept in memory only, and forgotten once the master is back, as RocketMQ's slave

@@ -5,11 +5,11 @@ held (`broker.request.long_polling`) if its flags ask for that.
 
 Only committed messages have units, and what is committed never changes, so a follower may answer
 with what it has. What depends on where the queue *ends* (an offset that is out of range), and where
-a reset sends the group, is only said by a leader that has just proved itself (ReadIndex): a wrong
-word there would rewind or skip a consumer (promise G6). A replica that does not lead yet, or knows
-of entries that it has not applied, first applies them: a reset of the group's offset may be among
-them. It can't wait for entries that it does not know of: such a pull shows what was true a moment
-ago.
+a reset sends the group, is only reported by a leader that has just proved itself (ReadIndex): a
+wrong word there would rewind or skip a consumer (promise G6). A replica that does not lead yet, or
+knows of entries that it has not applied, first applies them: a reset of the group's offset may be
+among them. It can't wait for entries that it does not know of: such a pull shows what was true a
+moment ago.
 
 Rules: order of checks, store results and codes as in RocketMQ's PullMessageProcessor and
 DefaultMessageStore.getMessage.
@@ -71,7 +71,7 @@ class _Pull:
     size_max: int
     suspend_ms: int
     filter: MessageFilter
-    told: PullMessageRequestHeader | None  # of one whose filter heartbeats tell
+    header: PullMessageRequestHeader | None  # None: the filter is the pull's own
     held_until_ms: int = 0  # 0: it was not held yet
 
 
@@ -168,7 +168,7 @@ class PullProcessor:
             size_max=size_max if 0 < size_max < config.pull_size_max else config.pull_size_max,
             suspend_ms=max(0, min(suspend_ms, _SUSPEND_MS_MAX)),
             filter=self._filter(header),
-            told=None if header.sys_flag & PULL_SUBSCRIPTION else header,
+            header=None if header.sys_flag & PULL_SUBSCRIPTION else header,
         )
 
     def _readable(self, group: str, topic_name: str) -> Topic:
@@ -378,7 +378,7 @@ class PullProcessor:
 
     def _hold(self, pull: _Pull) -> bool:
         """Hold the pull; False where too many are held, or it retains too much."""
-        texts = pull.told and (pull.told.subscription or "", pull.told.expression_type or "")
+        texts = pull.header and (pull.header.subscription or "", pull.header.expression_type or "")
         if not pull.request.shrink(pull.group, *(texts or ())):
             return False
         self._note_progress(pull, pull.offset)
@@ -409,8 +409,8 @@ class PullProcessor:
             return
         try:
             self._readable(pull.group, pull.topic)
-            if pull.told is not None:
-                pull.filter = self._filter(pull.told)
+            if pull.header is not None:
+                pull.filter = self._filter(pull.header)
         except RefusedError as refused:
             pull.request.refuse(refused)
             return
@@ -418,8 +418,8 @@ class PullProcessor:
 
     async def _out_of_range(self, pull: _Pull, *, may_hold: bool) -> None:
         """Answer with where the queue really begins or ends, if this is the leader. Else hold what
-        may come; whoever asks for anything else has to ask the leader: it would go on asking here,
-        for what never comes."""
+        may come; whoever wants anything else has to pull from the leader: it would go on pulling
+        here, for what never comes."""
         replica = self._replica
         if self._slave_reads.is_slave:
             await self._not_here(pull, may_hold=may_hold)

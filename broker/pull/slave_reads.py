@@ -1,6 +1,6 @@
 """Which broker a pull's answer sends its consumer to, where a configured master has slaves.
 
-Place in the data path: `broker.pull.pull` asks it for each answer. A consumer that is further
+Place in the data path: `broker.pull.pull` queries it for each answer. A consumer that is further
 behind than what counts as in memory would make the master read its disk: it is sent to a slave
 (`slave_read_enable`, on the engines `async` and `sync`), and back once it has caught up.
 

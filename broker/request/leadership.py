@@ -1,6 +1,6 @@
 """What this node may do as its group's leader, and what it holds only while it is.
 
-Place in the data path: whoever proposes asks `require_leader` first, and hands its proposal to
+Place in the data path: whoever proposes calls `require_leader` first, and hands its proposal to
 `proposer`. "Does this node lead" has one answer, `ready`, which `broker.process.server` keeps by
 the log's notices; `wait_for_read_point` has the other voters confirm it.
 

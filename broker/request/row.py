@@ -48,9 +48,9 @@ class Row:
     `handler` is a path from `Processors`. It is called with the request, or, where there is a
     `header`, with that header and the request; where `leader` is set, only while this node leads
     and may propose. `answer` names header fields of the answer, `body` says what bodies are, where
-    any. `needs`: what whoever asks must be allowed to. `forwarded`: whether a follower asks its
-    leader instead. `by_clients`: clients at work ask it, though it needs no permission; all else of
-    that kind is asked by operators, for whom connections are reserved."""
+    any. `needs`: what whoever sends it must be allowed to. `forwarded`: whether a follower forwards
+    it to its leader. `by_clients`: clients at work send it, though it needs no permission; all else
+    of that kind is sent by operators, for whom connections are reserved."""
 
     code: RequestCode
     handler: str

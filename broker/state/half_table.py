@@ -116,7 +116,7 @@ class _Rows:
     def copy(self) -> _Rows:
         """Return the undecided rows alone; it takes some milliseconds for a million."""
         rows = _Rows()
-        kept = self.is_undecided
+        retained = self.is_undecided
         if self.undecided_count == len(self):
             rows.queue_offsets = self.queue_offsets[:]
             rows._positions = self._positions[:]
@@ -124,11 +124,11 @@ class _Rows:
             rows._stored_ms = self._stored_ms[:]
             rows._checks = self._checks[:]
         else:
-            rows.queue_offsets = array("Q", compress(self.queue_offsets, kept))
-            rows._positions = array("Q", compress(self._positions, kept))
-            rows._sizes = array("I", compress(self._sizes, kept))
-            rows._stored_ms = array("Q", compress(self._stored_ms, kept))
-            rows._checks = array("I", compress(self._checks, kept))
+            rows.queue_offsets = array("Q", compress(self.queue_offsets, retained))
+            rows._positions = array("Q", compress(self._positions, retained))
+            rows._sizes = array("I", compress(self._sizes, retained))
+            rows._stored_ms = array("Q", compress(self._stored_ms, retained))
+            rows._checks = array("I", compress(self._checks, retained))
         rows.is_undecided = bytearray(b"\1") * self.undecided_count
         rows.undecided_count = self.undecided_count
         return rows

@@ -144,7 +144,7 @@ class HaLife:
             base=log.begin,
             log=tuple(one.after for one in log.entries_behind(log.begin)),
             claimed=log.end,
-            snapshots=frozenset(place.index for place in self._keeper._kept),
+            snapshots=frozenset(place.index for place in self._keeper._retained),
             cutting_to=None,
         )
 
@@ -175,7 +175,7 @@ class HaLife:
         if log.begin.index > restored:
             raise BrokenPromiseError(f"the log begins behind {log.begin}, restored {restored}")
         kept = {index for index in promise.snapshots if index <= least.index}
-        missing = kept - {place.index for place in self._keeper._kept}
+        missing = kept - {place.index for place in self._keeper._retained}
         if missing:
             raise BrokenPromiseError(f"the snapshots {missing} are gone, or not used")
         self._compare_tail(log)
