@@ -1,6 +1,6 @@
 """The pull of a queue that is in progress: it can be given up, and is still heard when it is.
 
-Place in the data path: `client.consume.queue_consumer` asks each of its pulls through it.
+Place in the data path: `client.consume.queue_consumer` sends each of its pulls through it.
 
 A broker may have answered a pull that was given up: with the reset of the group's offset, it would
 take the next pull for that of a member who has heard of it, and forget the reset. So late answers
@@ -45,7 +45,7 @@ class PullInProgress:
         self._given_up: asyncio.Future[None] | None = None
         self._late: list[asyncio.Task[RemotingCommand]] = []
 
-    async def ask(
+    async def wait_for(
         self, offset: int, request: Coroutine[Any, Any, RemotingCommand]
     ) -> RemotingCommand:
         """Return the answer of `request`, a pull from `offset`. Raises what `request` raises, and
@@ -69,7 +69,7 @@ class PullInProgress:
         raise TimeoutError
 
     def give_up(self) -> None:
-        """Abandon the pull in progress, if there is one: `ask` raises TimeoutError."""
+        """Abandon the pull in progress, if there is one: `wait_for` raises TimeoutError."""
         if self._given_up is not None and not self._given_up.done():
             self._given_up.set_result(None)
 

@@ -11,7 +11,7 @@ Invariants:
 - After `release` nothing of the queue is delivered or committed any more.
 - With locks nothing is delivered or committed unless the queue's lock is known to be held: else the
   committed offset may belong to another member, who is ahead or started behind.
-- A broker that reports the position as too high is asked again before it is believed: it may be a
+- A broker that reports the position as too high is queried again before it is believed: it may be a
   replica that has not caught up, and going back would deliver messages twice.
 
 Source: RocketMQ DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
@@ -352,7 +352,7 @@ class QueueConsumer:
             subscription=self._subscription,
             namespace=self._instance.namespace,
         )
-        return await self._pulling.ask(
+        return await self._pulling.wait_for(
             offset,
             request_once(
                 self._instance,
@@ -397,7 +397,7 @@ class QueueConsumer:
                 await self._correct(process, result)
 
     async def _correct(self, process: ProcessQueue, result: PullResult) -> None:
-        # A replica that lags reports a lower end than the leader's: ask again before going back.
+        # A replica that lags reports a lower end than the leader's: query again before going back.
         if result.next_begin_offset < process.next_offset and self._doubts < _POSITION_DOUBTS_MAX:
             self._doubts += 1
             await asyncio.sleep(_POSITION_DOUBT_WAIT_MS / 1000)

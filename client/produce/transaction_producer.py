@@ -102,8 +102,8 @@ class EndResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfMessage:
-    """A stored half message, and where. `offset` is its place in the half topic; `asked_by` the
-    table address of the broker that asked about it, None of a half that this client sent."""
+    """A stored half message, and where. `offset` is its place in the half topic; `checked_by` the
+    table address of the broker that checks it back, None of a half that this client sent."""
 
     topic: str
     broker_name: str
@@ -112,7 +112,7 @@ class HalfMessage:
     offset: int
     commit_log_offset: int
     status: SendStatus
-    asked_by: str | None = None
+    checked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class TransactionProducer(Producer):
             if as_oneway or decision is Decision.UNKNOWN:
                 await self._end_oneway(half, decision, from_check)
                 result = EndResult(outcome=EndOutcome.INFO)
-            elif (address := self._asker(half)) is not None:
+            elif (address := self._checking_node(half)) is not None:
                 self.instance.check_running()
                 command = self._end_command(half, decision, from_check)
                 await request_once(self.instance, half.broker_name, address, command, limit_ms)
@@ -358,11 +358,11 @@ class TransactionProducer(Producer):
 
     # Internals.
 
-    def _asker(self, half: HalfMessage) -> str | None:
+    def _checking_node(self, half: HalfMessage) -> str | None:
         """Return the node that a check's answer goes to; None for the group's leader. A master of
-        RocketMQ asks seconds before the route names it; its own clients answer whoever asked."""
+        RocketMQ checks seconds before the route names it; its own clients answer whoever checks."""
         leader = self.instance.routes.leader(half.broker_name)
-        return half.asked_by if leader is not None and leader.goes_by_route else None
+        return half.checked_by if leader is not None and leader.goes_by_route else None
 
     def _end_policy(self, broker_name: str, timeout_ms: int) -> RetryPolicy:
         leader = self.instance.routes.leader(broker_name)
@@ -409,7 +409,7 @@ class TransactionProducer(Producer):
     async def _end_oneway(self, half: HalfMessage, decision: Decision, from_check: bool) -> None:
         self.instance.check_running()
         leader = self.instance.routes.leader(half.broker_name)
-        address = self._asker(half) or (None if leader is None else leader.address)
+        address = self._checking_node(half) or (None if leader is None else leader.address)
         if address is None:
             raise NoRouteError(f"no node of broker group {half.broker_name} is known")
         command = self._end_command(half, decision, from_check)
@@ -443,7 +443,7 @@ class TransactionProducer(Producer):
             offset=header.tran_state_table_offset,
             commit_log_offset=header.commit_log_offset,
             status=SendStatus.SEND_OK,
-            asked_by=address,
+            checked_by=address,
         )
         try:
             self._checks.put_nowait((message, half))

@@ -27,7 +27,7 @@ class Pulls:
         return await answer
 
     async def begin(self, offset: int) -> asyncio.Task[RemotingCommand]:
-        task = asyncio.ensure_future(self.pulling.ask(offset, self.request()))
+        task = asyncio.ensure_future(self.pulling.wait_for(offset, self.request()))
         await turns(3)
         return task
 

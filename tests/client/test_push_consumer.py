@@ -475,5 +475,5 @@ async def test_a_leader_that_moves_while_a_wait_ends_disturbs_nobody():
         raise AssertionError("unreachable")
 
     with pytest.raises(TimeoutError):
-        await consumer._pulling.ask(0, answer())
+        await consumer._pulling.wait_for(0, answer())
     consumer._pulling.stop()
