@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chaos.workload.actor import Actor
-from chaos.workload.context import Slot, WorkContext
+from chaos.workload.context import ROUTE_POLL_MS, Slot, WorkContext
 from chaos.workload.member_observer import MemberObserver
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
@@ -36,7 +36,9 @@ SUSPEND_MS: Final = 2_000
 ANSWER_SLACK_MS: Final = 1_500
 COMMIT_INTERVAL_MS: Final = 1_000
 REBALANCE_INTERVAL_MS: Final = 1_000  # RocketMQ's is 20 s; runs are short
-REBALANCE_MS_MAX: Final = 4_000  # how long two members may hold a queue: A22's limit
+# How long two members may hold a queue, A22's limit: a broker that is back knows a member once that
+# has polled routes again and seen it there, and until then others take the member for gone.
+REBALANCE_MS_MAX: Final = ROUTE_POLL_MS + REBALANCE_INTERVAL_MS + 500
 REDELIVERY_MS: Final = 500
 CRASH_SHARE: Final = 0.5
 RESTART_PAUSE_S: Final = 0.5

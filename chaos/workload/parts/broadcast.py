@@ -39,6 +39,7 @@ from chaos.workload.parts.push_members import (
     rows_of,
 )
 from chaos.workload.parts.redeliveries import Redeliveries, hold_counts, hold_overdue
+from chaos.workload.push_reader import REBALANCE_MS_MAX
 from client.connection.heartbeat import MessageModel
 from client.connection.instance import InstanceSettings
 from client.consume.listener import ConsumeStatus
@@ -50,7 +51,6 @@ __all__ = ["SPEC"]
 
 NAME: Final = "broadcast"
 GROUP: Final = f"{NAME}-consumers"
-REBALANCE_MS: Final = 4_000
 PROGRESS_MS: Final = 6_000  # the file is written every second, on a disk that may be busy
 CRASH_SHARE: Final = 0.5
 ANEW_SHARE: Final = 0.3  # of the restarts
@@ -104,7 +104,7 @@ class BroadcastPart(FedPart):
                 "kind": "broadcast",
                 "at_least_once": True,
                 "ordered": False,
-                "rebalance_ms": REBALANCE_MS,
+                "rebalance_ms": REBALANCE_MS_MAX,
                 "progress_ms": PROGRESS_MS,
                 "topics": [NAME],
             }

@@ -35,6 +35,7 @@ from chaos.workload.parts.push_members import (
     rows_of,
 )
 from chaos.workload.parts.sql_readers import SqlReaders
+from chaos.workload.push_reader import REBALANCE_MS_MAX
 from client.connection.heartbeat import ExpressionType
 from client.consume.listener import ConsumeStatus
 from client.message import DeliveredMessage
@@ -42,7 +43,6 @@ from client.message import DeliveredMessage
 __all__ = ["SPEC"]
 
 NAME: Final = "filters"
-REBALANCE_MS: Final = 4_000
 CRASH_SHARE: Final = 0.5
 BATCH_MAX: Final = 4
 SQL_SENDER: Final = f"{NAME}-sql-sender"
@@ -172,7 +172,7 @@ def _manifest(tags: Sequence[str]) -> Mapping[str, object]:
         "kind": "cluster",
         "at_least_once": False,
         "ordered": False,
-        "rebalance_ms": REBALANCE_MS,
+        "rebalance_ms": REBALANCE_MS_MAX,
         "topics": [NAME],
         "tags": list(tags),
     }

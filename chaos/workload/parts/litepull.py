@@ -33,6 +33,7 @@ from chaos.workload.parts.feed import Feed
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.push_members import COMMON_SETTINGS, Deliveries, rows_of
+from chaos.workload.push_reader import REBALANCE_MS_MAX
 from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
 from client.blocking.sync_clients import SyncLitePullConsumer
 from client.consume.listener import PushConsumerSettings
@@ -45,7 +46,6 @@ __all__ = ["SPEC"]
 NAME: Final = "litepull"
 GROUP: Final = f"{NAME}-consumers"
 CRASH_SHARE: Final = 0.5
-REBALANCE_MS: Final = 5_000
 RESTART_PAUSE_S: Final = 0.5
 POLL_MS: Final = 500
 POLL_BATCH_MAX: Final = 8
@@ -86,7 +86,7 @@ class LitePullPart(FedPart):
                 "kind": "cluster",
                 "at_least_once": True,
                 "ordered": False,
-                "rebalance_ms": REBALANCE_MS,
+                "rebalance_ms": REBALANCE_MS_MAX,
                 "topics": [NAME],
             }
         }

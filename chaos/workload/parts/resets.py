@@ -38,6 +38,7 @@ from chaos.workload.parts.push_members import (
     rows_of,
 )
 from chaos.workload.parts.stuck_queues import StuckQueues
+from chaos.workload.push_reader import REBALANCE_MS_MAX
 from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
 from client.administer.admin import Admin, AdminSettings
 from client.blocking.sync_clients import SyncAdmin
@@ -50,7 +51,6 @@ __all__ = ["SPEC"]
 NAME: Final = "resets"
 GROUP: Final = f"{NAME}-consumers"
 CRASH_SHARE: Final = 0.5
-REBALANCE_MS: Final = 4_000
 BATCH_MAX: Final = 8
 TIMEOUT_MS: Final = 3_000
 BACK_MS_MAX: Final = 5_000
@@ -94,7 +94,7 @@ class ResetsPart(FedPart):
                 "kind": "cluster",
                 "at_least_once": False,
                 "ordered": False,
-                "rebalance_ms": REBALANCE_MS,
+                "rebalance_ms": REBALANCE_MS_MAX,
                 "topics": [NAME],
             },
             **self._stuck.consumer_groups(),

@@ -35,6 +35,7 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
+from chaos.workload.push_reader import REBALANCE_MS_MAX
 from client.connection.send_codec import CompressionType
 from client.consume.listener import ConsumeStatus
 from client.message import DeliveredMessage
@@ -48,7 +49,6 @@ READER_GROUP: Final = f"{NAME}-dead-letters"
 DELAY_LEVEL: Final = 1  # the broker's choice begins with ten seconds, and runs are short
 DELAY_MS: Final = 1_000  # of that level
 CRASH_SHARE: Final = 0.5
-REBALANCE_MS: Final = 4_000
 # A refused message is stored again, or here, within its timeout, once the listener has ended.
 LAST_REFUSAL_MS: Final = 4_000 + CONSUME_TIMEOUT_MS
 
@@ -90,7 +90,7 @@ class RetriesPart(FedPart):
             GROUP: common
             | {
                 "topics": [NAME],
-                "rebalance_ms": REBALANCE_MS,
+                "rebalance_ms": REBALANCE_MS_MAX,
                 "retries_max": int(self._section.retries_max),
                 "retry_delay_ms": DELAY_MS,
             },

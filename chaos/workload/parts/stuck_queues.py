@@ -32,6 +32,7 @@ from chaos.workload.parts.push_members import (
     make_member,
     rows_of,
 )
+from chaos.workload.push_reader import REBALANCE_MS_MAX
 from client.administer.admin import Admin, AdminSettings
 from client.consume.listener import ConsumeStatus
 from client.errors import ClientError
@@ -46,7 +47,6 @@ POLL_S: Final = 0.5
 BATCH_MAX: Final = 2
 TIMEOUT_MS: Final = 3_000
 CRASH_SHARE: Final = 0.5
-REBALANCE_MS: Final = 4_000
 
 
 class StuckQueues:
@@ -79,7 +79,7 @@ class StuckQueues:
                 "kind": "cluster",
                 "at_least_once": False,
                 "ordered": False,
-                "rebalance_ms": REBALANCE_MS,
+                "rebalance_ms": REBALANCE_MS_MAX,
                 "topics": [self._topic],
             }
         }
