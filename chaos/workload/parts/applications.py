@@ -98,7 +98,6 @@ class ApplicationsPart:
                 "polls": lambda bench: PollingMember(bench).run(),
                 "found": lambda bench: FoundPlaces(bench).run(),
                 "senders": lambda bench: BusySenders(bench).run(),
-                "answers": lambda bench: LostAnswers(bench).run(),
                 "files": lambda bench: OffsetFiles(bench).run(),
                 "keys": lambda bench: KeyLookups(bench).run(),
                 "names": lambda bench: NamesOfOthers(bench).run(),
@@ -116,7 +115,8 @@ class ApplicationsPart:
                 "gone": lambda _: gone.come_back(),
                 "overtaken": lambda _: overtaken.come_back(),
             }
-            if not is_cut:  # what waits, or is held by a pop, keeps the log from there on
+            if not is_cut:  # what waits, is held by a pop, or is undecided keeps the log
+                drills["answers"] = lambda bench: LostAnswers(bench).run()
                 drills["popped"] = lambda bench: PoppedOn(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
