@@ -135,19 +135,12 @@ class ProcessTable:
 
     def find(self, name: str) -> RunningProcess | None:
         """Return the process of that name where it is alive; reap it where it is our dead child."""
-        child = self._children.get(name)
-        if child is not None:
-            child.poll()  # reaped; another command may have started one of that name since
-        try:
-            record = json.loads(self._pid_file(name).read_text())
-            process = RunningProcess(
-                name=name, pid=int(record["pid"]), start_ticks=int(record["start_ticks"])
-            )
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise ProcessError(f"pid file of {name} is damaged: {error!r}") from error
-        return process if process.alive else None
+        process = self._read_pid_file(name)
+        alive = process is not None and process.alive
+        # Reaped behind the question, so that a child that was seen dead is not left a zombie.
+        # Another command may have started one of that name since.
+        self.exit_code(name)
+        return process if alive else None
 
     def state(self, name: str) -> str:
         """Return the state letter of proc(5) ("S" sleeping, "T" stopped...), or "gone"."""
@@ -207,6 +200,17 @@ class ProcessTable:
             if not waiting or time.monotonic() >= deadline:
                 return waiting
             time.sleep(STOP_POLL_S)
+
+    def _read_pid_file(self, name: str) -> RunningProcess | None:
+        try:
+            record = json.loads(self._pid_file(name).read_text())
+            return RunningProcess(
+                name=name, pid=int(record["pid"]), start_ticks=int(record["start_ticks"])
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProcessError(f"pid file of {name} is damaged: {error!r}") from error
 
     def _pid_file(self, name: str) -> Path:
         return self._root / "pids" / f"{name}.json"
