@@ -32,7 +32,7 @@ from chaos.sim.groups.wall_clocks import WallClocks
 from chaos.sim.ha.ha_machine import HaMachine
 from chaos.sim.ha.log_book import LogBook
 from chaos.sim.ha.nemesis import HaNemesis, make_longest_master
-from chaos.sim.ha.programs import Consumer, HaDesk, Sender
+from chaos.sim.ha.programs import Consumer, EndReader, HaDesk, Sender
 from chaos.sim.ha.slave_connections import SlaveConnections
 from chaos.sim.machine.current_process import enter, leave
 from chaos.sim.machine.disk import Survival
@@ -48,6 +48,7 @@ SETTLE_MS: Final = 60_000
 """Time until slaves follow, and have all: a silent connection is noticed after 20 s."""
 SERVE_MS: Final = 20_000
 """Time to a SEND_OK then: clients' attempts, registrations, a connection given up."""
+_TAIL_MS: Final = 40  # so long before an fsync at the interval, with luck
 _COPIES_MAX: Final = 3
 _REGISTRATION_INTERVAL_MS: Final = 5_000
 _HA_PORT: Final = 10915
@@ -126,11 +127,13 @@ class HaCluster(SeedRun):
             book=self.book,
             counts=self.counts,
             name_servers=(f"{server}:9876",),
+            addresses=tuple(f"{ip}:10911" for ip in hosts.values()),
             judge=self._judge,
             now_us=lambda: self.scheduler.now_us,
         )
         programs = [Sender(self.desk, f"P{at}").run for at in range(options.producer_count)]
         programs += [Consumer(self.desk, f"C{at}").run for at in range(options.consumer_count)]
+        programs.append(EndReader(self.desk).run)
         clients = [
             Machine(site, f"c{at}", f"10.0.3.{at + 1}", run) for at, run in enumerate(programs)
         ]
@@ -236,6 +239,8 @@ class HaCluster(SeedRun):
         begun_us = self.scheduler.now_us
         self._await("no send is told SEND_OK", SERVE_MS, self._is_served(begun_us))
         self.counts["serve_ms"] += (self.scheduler.now_us - begun_us) // 1000
+        if options.loses_tail_at_end:
+            self._lose_tail()
         desk.is_judged_calm = True
         self._run_until(self.scheduler.now_us + options.quiet_ms * 1000)
         if not self._is_linked():
@@ -246,6 +251,21 @@ class HaCluster(SeedRun):
         self._await("the logs do not become alike", SETTLE_MS, self._is_alike)
         self._check_bytes()
         self._check_replicas()
+
+    def _lose_tail(self) -> None:
+        """Let the clients rest, the master lose what it has not fsynced, and its slaves, which may
+        be ahead of it, take its log for theirs before anything is written over what they have."""
+        desk = self.desk
+        desk.is_resting = True
+        self._run_until(self.scheduler.now_us + _TAIL_MS * 1000)
+        for broker in self.brokers:
+            if broker.alive and broker.name == self.book.master:
+                broker.crash(power=True, survival=Survival.NONE)
+                self.on_death(broker)
+        self._await("a log is not opened", SERVE_MS, self._are_open)
+        self._await("the logs do not become alike without sends", SETTLE_MS, self._is_alike)
+        self._await("a slave does not follow", SETTLE_MS, self._is_linked)
+        desk.is_resting = False
 
     def _check_bytes(self) -> None:
         """Check that the nodes have the same bytes, from where all of them have any."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,7 +28,9 @@ from chaos.sim.ha.log_book import Answer, Entry, LogBook, Message, Opened
 from chaos.sim.ha.slave_connections import Connected, SlaveConnections
 from chaos.sim.ha.turn_mix import TurnMix
 from chaos.sim.machine.violation import Violation
-from raft.messages import LogBase, NodeId
+from raft.log.durable_mark import DurableMark, Mark
+from raft.log.log_format import CorruptLogError
+from raft.messages import Index, LogBase, NodeId
 from raft.replicated_log import LogFullError, NotLeaderError, ProposalResult, Slot
 from raft.storage import write_fully
 from remoting.records.message import decode_record
@@ -108,6 +111,7 @@ class HaMachine(BrokerMachine):
         self._turn_mix_rate = turn_mix_rate
         self._mix: TurnMix | None = None  # of this life
         self._resumed_us = 0
+        self._rotten: tuple[str, bytes] | None = None  # the path of a damaged file, and what it was
         self.mixes = True  # whether entries of others stand beside the broker's own
 
     # --- the log, from outside -----------------------------------------------------------------
@@ -165,7 +169,7 @@ class HaMachine(BrokerMachine):
     async def _run_once(self, broker: Broker) -> None:
         log = broker.log
         assert isinstance(log, HaLog)
-        start, propose = log.start, log.propose
+        start, propose, read_index = log.start, log.propose, log.read_index
 
         async def watched_start() -> None:
             self._opened_log = None
@@ -184,6 +188,13 @@ class HaMachine(BrokerMachine):
         def watched_propose(fill: Callable[[Slot], bytes]) -> asyncio.Future[ProposalResult]:
             return self._proposed(propose, fill)
 
+        async def watched_read_index() -> Index:
+            index = await read_index()
+            with self._judged():
+                self._book.on_read_point(self.name, follows=self.is_linked)
+            return index
+
+        log.read_index = watched_read_index  # type: ignore[method-assign]
         log.start = watched_start  # type: ignore[method-assign]
         log.propose = watched_propose  # type: ignore[method-assign]
         await super()._run_once(broker)
@@ -198,6 +209,11 @@ class HaMachine(BrokerMachine):
 
     def _note_opened(self, engine: HaLog) -> None:
         assert engine._store is not None
+        if self._rotten is not None:
+            with self._judged():
+                raise Violation(
+                    "H1", f"{self.name} opens its log, and {self._rotten[0]} is damaged"
+                )
         self._opened_log = log = engine._store.log
         truncate, drop_before = log.truncate, log.drop_before
 
@@ -309,6 +325,7 @@ class HaMachine(BrokerMachine):
         """Lose the disk of this dead node, with what is derived from its log."""
         assert not self.alive
         shutil.rmtree(self.config.store, ignore_errors=True)
+        self._rotten = None
         self.new_disk()
         self._book.on_wiped(self.name)
 
@@ -333,6 +350,35 @@ class HaMachine(BrokerMachine):
                     disk.sync_directory(folder)
             disk.sync_directory("ha")
             disk.sync_directory("")
+
+    def rot(self, rng: random.Random) -> str:
+        """Damage one byte of this dead node's log, in the last file, below the durable mark; say
+        which, or that there was none."""
+        assert not self.alive
+        with self.disk.of_operator(), self.disk.unwatched():
+            mark = DurableMark(self.disk, f"{_FOLDER}.durable").peek()
+        end = mark.cut.position if isinstance(mark, Mark) else 0
+        begin = end - end % self.config.segment_size_bytes_max
+        path = f"{_FOLDER}/{begin:020d}"
+        if self._rotten is not None or end == begin or path not in self.disk.paths():
+            return "nowhere"
+        content = self.disk.content(path)
+        at = rng.randrange(end - begin)
+        spoilt = bytearray(content)
+        spoilt[at] ^= 1 << rng.randrange(8)
+        self._rotten = path, content
+        self.disk.spoil(path, bytes(spoilt))
+        self.counts["logs_damaged"] += 1
+        return f"{path} at {at} of {end - begin}"
+
+    def on_exit(self, error: BaseException | None) -> None:
+        if self._rotten is None or not isinstance(error, CorruptLogError):
+            super().on_exit(error)
+            return
+        self.counts["damaged_logs_refused"] += 1
+        self.disk.spoil(*self._rotten)
+        self._rotten = None
+        super().on_exit(None)
 
     # --- death ---------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ What it holds, by the promises of the engines (docs/decisions/0028):
 - H4: a status that tells of a timeout comes when its time is over, and no answer comes later than
   that; an entry without messages waits for no slave; what waits for nothing is answered at once;
   SLAVE_NOT_AVAILABLE is said where too few slaves are connected, and not where enough follow;
-- H5: what a consumer reads stands, or stood, at that place of a master's log.
+- H5: what a consumer reads stands, or stood, at that place of a master's log; where a queue ends,
+  nodes say that had all before, and no slave while it follows its master.
 
 It knows nothing of files, framing, marks, connections or snapshots.
 """
@@ -426,6 +427,19 @@ class LogBook:
             raise Violation(
                 "H5", f"a pull of {queue[0]}/{queue[1]} from {offset} finds {found}, then {to}"
             )
+
+    def on_end_told(self, queue: QueueKey, end: int) -> None:
+        """Some node has said where the queue ends."""
+        if end and (*queue, end - 1) not in self._values_at:
+            raise Violation("H5", f"{queue[0]}/{queue[1]} ends at {end}, where it never has been")
+
+    def on_read_point(self, node: NodeId, *, follows: bool) -> None:
+        """The node answers what a master knows; `follows`: its master is there."""
+        if node == self.master:
+            return
+        if follows:
+            raise Violation("H5", f"{node} answers for {self.master}, which it follows")
+        self.counts["ends_told_by_slaves"] += 1
 
     def on_bad_status_when_calm(self, status: str) -> None:
         """A send that began in the calm end was told this, not SEND_OK."""

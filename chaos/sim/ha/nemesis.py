@@ -1,4 +1,5 @@
-"""The faults of a master and its slaves: those of whole groups, lost disks, and another master.
+"""The faults of a master and its slaves: those of whole groups, lost and damaged disks, and
+another master.
 
 Place in the data path: as `chaos.sim.groups.nemesis`, whose faults it inherits; "the leader" is the
 master, as long as it lives.
@@ -10,6 +11,7 @@ its slaves': they keep theirs and don't follow, until a person makes one of them
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,12 +20,16 @@ from chaos.sim.groups.nemesis import GroupNemesis
 from chaos.sim.ha.ha_machine import HaMachine
 from chaos.sim.ha.log_book import LogBook
 from chaos.sim.ha.programs import HaDesk
-from chaos.sim.machine.disk import Survival
+from chaos.sim.machine.disk import DiskFault, Survival
 
 __all__ = ["HaNemesis", "make_longest_master"]
 
 _REST_US = 25_000_000  # a slave cuts its log after two heartbeats of 5 s without anything new
 _ANSWERED_WITHIN_US = 150_000  # so long before an fsync at the interval, with luck
+_SYNC_FAILS = DiskFault(operation="sync", error=errno.EIO)
+_STARTS_WITHIN_US = 20_000_000
+_LOOK_US = 20_000
+_STARTED_FOR_US = 400_000  # less than it takes to write much over what the start has believed
 
 
 def make_longest_master(nodes: Sequence[HaMachine], book: LogBook) -> HaMachine | None:
@@ -106,3 +112,50 @@ class HaNemesis(GroupNemesis):
             if self.running and node.alive and node.name == self._book.master:
                 node.crash(power=True, survival=Survival.NONE)
                 self.on_death(node)
+
+    def _living(self) -> HaMachine | None:
+        alive = [node for node in self._machines if node.alive]
+        return self._rng.choice(alive) if alive else None
+
+    def _rot_at_rest(self) -> str | None:
+        """Kill a node, and damage a byte of its log's last file, below the durable mark: its next
+        start has to refuse it. The byte is put right then."""
+        node = self._living()
+        if node is None:
+            return None
+        node.crash(power=False, survival=node.draw_survival())
+        rotten = node.rot(self._rng)
+        self.on_death(node)
+        return f"{node.name} {rotten}"
+
+    def _fail_sync_and_power(self) -> str | None:
+        """Let an fsync of a node fail, which ends it, and the power soon after its next start: what
+        the fsync was to write is in the page cache alone until then."""
+        node = self._living()
+        if node is None:
+            return None
+        node.disk.fault, node.disk.fault_after = _SYNC_FAILS, 0
+        until_us = self._scheduler.now_us + _STARTS_WITHIN_US
+        self._scheduler.after(
+            _LOOK_US, partial(self._fail_power_of, node, node.incarnation, until_us)
+        )
+        return node.name
+
+    def _fail_power_of(self, node: HaMachine, incarnation: int, until_us: int) -> None:
+        """Let the power of the node fail once a later life of it has opened its log."""
+        if not self.running or self._scheduler.now_us > until_us:
+            return
+        if not (node.alive and node.incarnation > incarnation and node.end):
+            again = partial(self._fail_power_of, node, incarnation, until_us)
+            self._scheduler.after(_LOOK_US, again)
+            return
+        self._scheduler.after(
+            int(self._rng.random() * _STARTED_FOR_US),
+            partial(self._fail_power_now, node, node.incarnation),
+        )
+
+    def _fail_power_now(self, node: HaMachine, incarnation: int) -> None:
+        if self.running and node.alive and node.incarnation == incarnation:
+            self._counts["power_failures_behind_failed_syncs"] += 1
+            node.crash(power=True, survival=Survival.NONE)
+            self.on_death(node)

@@ -1,4 +1,5 @@
-"""Clients of a master and its slaves: producers that tell the book what they were told, consumers.
+"""Clients of a master and its slaves: producers that tell the book what they were told, consumers,
+and one that asks every node where queues end.
 
 Place in the data path: `cluster` runs one per client machine, with the product's own client.
 """
@@ -16,13 +17,17 @@ from chaos.sim.groups.models.stored import value_of
 from chaos.sim.ha.log_book import LogBook
 from chaos.sim.machine.virtual_host import current
 from chaos.sim.seed.ha_options import HaOptions
+from client.administer.admin import Admin, AdminSettings
 from client.connection.retry import RetryPolicy
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
 from client.errors import ClientError
 from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.produce.producer import Producer, ProducerSettings
+from remoting.errors import RemotingError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 
-__all__ = ["TOPIC", "Consumer", "HaDesk", "Sender"]
+__all__ = ["TOPIC", "Consumer", "EndReader", "HaDesk", "Sender"]
 
 TOPIC: Final = "T"
 _WORKERS: Final = 3
@@ -34,6 +39,8 @@ _PAUSE_S: Final = 0.1
 _SUSPEND_MS: Final = 2_000
 _PULL_TIMEOUT_MS: Final = 3_000
 _COMMIT_RATE: Final = 0.2
+_END_TIMEOUT_MS: Final = 1_000
+_END_PACE: Final = 2  # so many times rarer than sends
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +52,8 @@ class HaDesk:
     book: LogBook
     counts: dict[str, int]
     name_servers: tuple[str, ...]
+    addresses: tuple[str, ...]
+    """Of all nodes."""
     judge: Callable[[Callable[[], None]], None]
     now_us: Callable[[], int]
     is_judged_calm: bool = False  # whether a first send must end in SEND_OK now
@@ -188,3 +197,35 @@ class Consumer:
         found, to = [message.queue_offset for message in result.messages], result.next_begin_offset
         desk.judge(partial(desk.book.on_pulled, place, offset, found, to))
         return to
+
+
+class EndReader:
+    """Asks whichever node where queues end, as clients do that take it for the master."""
+
+    def __init__(self, desk: HaDesk) -> None:
+        self._desk = desk
+
+    async def run(self) -> None:
+        desk, rng = self._desk, current().rng
+        admin = Admin(desk.name_servers, settings=AdminSettings(timeout_ms=_END_TIMEOUT_MS))
+        await admin.start()
+        while True:
+            interval_s = _END_PACE * desk.options.send_interval_ms / 1000
+            await asyncio.sleep(rng.expovariate(1) * interval_s)
+            if desk.queues and not desk.is_resting:
+                queue = desk.queues[rng.choice(sorted(desk.queues))]
+                await self._ask(admin, rng.choice(desk.addresses), queue)
+
+    async def _ask(self, admin: Admin, address: str, queue: MessageQueue) -> None:
+        desk = self._desk
+        desk.counts["ends_asked"] += 1
+        fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
+        command = RemotingCommand(code=RequestCode.GET_MAX_OFFSET, ext_fields=fields)
+        try:
+            answer = await admin.instance.rpc.request(address, command, _END_TIMEOUT_MS)
+        except RemotingError:
+            return
+        if answer.code == 0:
+            desk.counts["ends_told"] += 1
+            end = int(answer.ext_fields["offset"])
+            desk.judge(partial(desk.book.on_end_told, (queue.topic, queue.queue_id), end))

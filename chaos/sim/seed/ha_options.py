@@ -55,7 +55,11 @@ _OF_MASTERS: dict[str, tuple[float, float]] = {
     "change_master": (0.5, 0.5),
     "lose_tail_at_rest": (0.8, 0.5),
 }
-HA_FAULTS: dict[str, tuple[float, float]] = {**_COMMON, **_OF_MASTERS}
+_OF_DISKS: dict[str, tuple[float, float]] = {
+    "rot_at_rest": (0.7, 0.6),
+    "fail_sync_and_power": (0.7, 0.6),
+}
+HA_FAULTS: dict[str, tuple[float, float]] = {**_COMMON, **_OF_MASTERS, **_OF_DISKS}
 """Weight with which each fault is drawn into a seed, and its highest rate per 10 units of time."""
 
 HA_CALMABLE = (
@@ -69,6 +73,8 @@ HA_CALMABLE = (
 """Permanent faults, as far as drawn, which can be switched off while shrinking."""
 
 _MASTERS_CHANGE_RATE: Final = 0.25  # share of seeds in which a master may be lost or changed
+_DISKS_LIE_RATE: Final = 0.3  # share of seeds in which a disk loses what it has, or had claimed
+_TAIL_LOST_RATE: Final = 0.3
 _FOCUSED_EVERY: Final = 3  # of so many seeds, one has few kinds of faults, each often
 
 
@@ -99,6 +105,9 @@ class HaOptions(SeedOptions):
     slaves are given its new one."""
     is_of_one_size: bool
     """Whether all bodies are of `body_size_max`, so that entries replace others of their size."""
+    loses_tail_at_end: bool
+    """Whether the master loses at the end what it has not fsynced, with nothing written behind it
+    until its slaves, which are ahead of it then, have its log again."""
     quiet_ms: int
     """How long the group is left alone at the end."""
 
@@ -121,7 +130,7 @@ def draw_ha_options(seed: int, node_count: int) -> HaOptions:
         seed=seed,
         node_count=node_count,
         fault_time_us=int(unit_ms * 1000 * rng.uniform(20, 40)),
-        fault_rates=_with_masters(_draw_rates(rng, seed), seed),
+        fault_rates=_with_rare_faults(_draw_rates(rng, seed), seed),
         heartbeat_ms=unit_ms // 4,
         election_timeout_ms_min=unit_ms,
         election_timeout_ms_max=2 * unit_ms,
@@ -154,6 +163,7 @@ def draw_ha_options(seed: int, node_count: int) -> HaOptions:
         turn_mix_rate=rng.choice((0.0, 0.1, 0.4)),
         is_of_one_size=rng.random() < 0.4,
         makes_slave_master=rng.random() < 0.6,
+        loses_tail_at_end=random.Random(f"ha end/{seed}").random() < _TAIL_LOST_RATE,
     )
 
 
@@ -175,17 +185,24 @@ def _draw_rates(rng: random.Random, seed: int) -> dict[str, float]:
     return {name: rate * min(1.0, total_max / total) for name, rate in rates.items()}
 
 
-def _with_masters(rates: dict[str, float], seed: int) -> dict[str, float]:
-    """Add, in a share of the seeds, what happens to masters alone, often enough to happen once."""
-    rng = random.Random(f"ha masters/{seed}")
-    if not rates or rng.random() >= _MASTERS_CHANGE_RATE:
+def _with_rare_faults(rates: dict[str, float], seed: int) -> dict[str, float]:
+    """Add what happens to masters alone, or to disks alone, each in a share of the seeds, often
+    enough to happen once."""
+    if not rates:
         return rates
-    added = {
-        name: rate_max * rng.uniform(0.4, 1.0)
-        for name, (weight, rate_max) in _OF_MASTERS.items()
-        if rng.random() < weight
-    }
-    return {**rates, **added}
+    found = dict(rates)
+    for key, share, faults in (
+        ("ha masters", _MASTERS_CHANGE_RATE, _OF_MASTERS),
+        ("ha disks", _DISKS_LIE_RATE, _OF_DISKS),
+    ):
+        rng = random.Random(f"{key}/{seed}")
+        if rng.random() < share:
+            found |= {
+                name: rate_max * rng.uniform(0.4, 1.0)
+                for name, (weight, rate_max) in faults.items()
+                if rng.random() < weight
+            }
+    return found
 
 
 def ha_schedule(options: HaOptions) -> Schedule:

@@ -18,7 +18,7 @@ def record(topic: str, queue_offset: int, position: int, body: bytes) -> bytes:
             properties=b"TAGS\x01a\x02",
             queue_offset=queue_offset,
             physical_offset=position,
-            born_timestamp_ms=STORED_MS,
+            born_timestamp_ms=STORED_MS - 7_000,
             store_timestamp_ms=STORED_MS,
         )
     )

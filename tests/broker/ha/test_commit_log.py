@@ -23,7 +23,7 @@ from raft.log.disk import OsDisk
 from raft.log.log_format import CorruptLogError
 from raft.messages import LogBase
 from remoting.records.message import decode_record
-from tests.broker.ha.payloads import payload_at, record, slot
+from tests.broker.ha.payloads import STORED_MS, payload_at, record, slot
 from tests.raft.forgetful_disk import ForgetfulDisk
 
 FILE_SIZE = 2_000
@@ -98,6 +98,14 @@ def test_a_record_of_rocketmq_is_an_entry_of_its_own() -> None:
     assert UNIT.unpack(run.units) == (100, len(data), 97)
     assert framed.size == len(data)
     assert framed.position + len(framed.payload) == 100 + len(data)
+
+
+def test_a_delayed_record_of_rocketmq_waits_from_when_it_was_stored() -> None:
+    data = record("SCHEDULE_TOPIC_XXXX", 0, 0, b"late")
+    payload = parse(data, START, file_left=FILE_SIZE).payload
+    assert payload is not None
+    (run,) = decode_payload(payload).runs
+    assert UNIT.unpack(run.units) == (0, len(data), STORED_MS + 1_000)
 
 
 def test_a_record_that_has_no_place_in_a_queue_is_refused() -> None:
