@@ -37,6 +37,7 @@ from chaos.workload.parts.app_progress import FailedCommits
 from chaos.workload.parts.app_refusals import RefusedMessages
 from chaos.workload.parts.app_room import HeldMessages
 from chaos.workload.parts.app_senders import BusySenders
+from chaos.workload.parts.app_sent_back import UnansweredSendsBack
 from chaos.workload.parts.app_sent_on import SentOn
 from chaos.workload.parts.app_servers import ToldNameServers
 from chaos.workload.parts.app_starts import StartedGroups
@@ -57,7 +58,7 @@ DRILLS: Final = (
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
-    "locks",
+    *("locks", "sent-back"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -117,6 +118,7 @@ class ApplicationsPart:
             }
             if not is_cut:  # what waits, is held by a pop, or is undecided keeps the log
                 drills["answers"] = lambda bench: LostAnswers(bench).run()
+                drills["sent-back"] = lambda bench: UnansweredSendsBack(bench).run()
                 drills["popped"] = lambda bench: PoppedOn(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
