@@ -18,7 +18,7 @@ from typing import Final
 from campaigns.interop.rocketmq import Rocketmq
 from campaigns.interop.targets import started
 from campaigns.interop.toolchain import Toolchain
-from chaos.workload.talks.recorded import Told, told_by, write_talks
+from chaos.workload.talks.recorded import Answers, answers_of, write_talks
 from chaos.workload.talks.talk import Talk
 from remoting.connections.rpc import RemotingClient
 from remoting.protocol.command import RemotingCommand
@@ -30,10 +30,10 @@ TIMEOUT_MS: Final = 10_000
 TOPIC_PREFIX: Final = "RMQ_SYS_"
 
 
-async def hold_talks(address: str, seeds: Iterable[int]) -> dict[int, Told]:
+async def hold_talks(address: str, seeds: Iterable[int]) -> dict[int, Answers]:
     """Hold the talks with the broker at `address`; return what it told, by seed. Raises
     RemotingError."""
-    talks: dict[int, Told] = {}
+    talks: dict[int, Answers] = {}
     own = secrets.token_hex(3)  # a broker may have held them before
     for seed in seeds:
         rpc = RemotingClient()  # a connection is one client's
@@ -46,7 +46,7 @@ async def hold_talks(address: str, seeds: Iterable[int]) -> dict[int, Told]:
                 seed, f"{own}-{seed}", ask, broker_name="broker-a", topic_prefix=TOPIC_PREFIX
             )
             steps = await talk.hold()
-            talks[seed] = told_by(talk.desk, steps)
+            talks[seed] = answers_of(talk.desk, steps)
         finally:
             await rpc.close()
     return talks

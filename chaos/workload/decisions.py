@@ -51,7 +51,7 @@ __all__ = [
 END_RETRIES_MAX: Final = 1
 RACE_S: Final = 0.008  # how long before the next check is due a decision may be sent
 CHECKS_WAITED: Final = 3  # intervals, behind the timeout, after which no check is awaited any more
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 ACKED_MAX: Final = 64  # decisions that are remembered, to be repeated
 REPEAT_S: Final = 0.7  # mean time between repeated decisions
 MISTAKEN_SHARE: Final = 0.05  # of decisions come behind one that is about another message
@@ -95,7 +95,7 @@ class DecisionSender:
         self._acked = acked
         self._twins = itertools.count()
 
-    async def tell(
+    async def decide(
         self, half: HalfMessage, tx: str, decision: Decision, queue: MessageQueue
     ) -> None:
         """Send the decision, once more where its outcome is unknown, now and then the contrary.
@@ -239,7 +239,7 @@ class LateDecisions:
         async with asyncio.TaskGroup() as tasks:
             while not self._stop.is_set() or not self._added.empty():
                 try:
-                    async with asyncio.timeout(_LOOK_S):
+                    async with asyncio.timeout(_POLL_S):
                         half, tx, decision, queue = await self._added.get()
                 except TimeoutError:
                     continue
@@ -263,7 +263,7 @@ class LateDecisions:
             end += asyncio.get_running_loop().time()
             while not checked.is_set() and not self._stop.is_set():
                 left_s = end - asyncio.get_running_loop().time()
-                if left_s <= 0 or await sleep_until_set(checked, min(_LOOK_S, left_s)):
+                if left_s <= 0 or await sleep_until_set(checked, min(_POLL_S, left_s)):
                     break
             if checked.is_set():
                 wait_s = interval_s - self._rng.uniform(0, RACE_S)
@@ -272,7 +272,7 @@ class LateDecisions:
             self._database.decided(tx)
         await DecisionSender(
             self._context, self._producer, actor, rng=self._rng, acked=self._acked
-        ).tell(half, tx, decision, queue)
+        ).decide(half, tx, decision, queue)
 
 
 class RepeatedDecisions:

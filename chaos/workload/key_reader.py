@@ -130,7 +130,7 @@ class KeyReader:
                 if question is not None:
                     is_there = self._rng.random() >= UNKNOWN_SHARE
                     key = question.key if is_there else f"{question.key}-no-such"
-                    await self._ask(tool, actor, question, key)
+                    await self._query_once(tool, actor, question, key)
             await self._sweep(tool, actor)
 
     async def _sweep(self, tool: PullConsumer, actor: Actor) -> None:
@@ -138,10 +138,14 @@ class KeyReader:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + SWEEP_S
         for question in self._known.of_batches:
-            if loop.time() >= end_s or not await self._ask(tool, actor, question, question.key):
+            if loop.time() >= end_s or not await self._query_once(
+                tool, actor, question, question.key
+            ):
                 return
 
-    async def _ask(self, tool: PullConsumer, actor: Actor, question: _Question, key: str) -> bool:
+    async def _query_once(
+        self, tool: PullConsumer, actor: Actor, question: _Question, key: str
+    ) -> bool:
         """Query as one operation; return whether it was answered."""
         with actor.operation(
             "query", broker_group=question.broker_group, topic=question.topic, key=key

@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["LoopLag"]
 
 TICK_S: Final = 0.1
-KEPT_MAX: Final = 2_000
+RETAINED_MAX: Final = 2_000
 WORTH_S: Final = 0.005  # less is not remembered
 
 
@@ -24,7 +24,7 @@ class LoopLag:
     """Ticks, and how late each was."""
 
     def __init__(self) -> None:
-        self._late: deque[tuple[float, float]] = deque(maxlen=KEPT_MAX)
+        self._late: deque[tuple[float, float]] = deque(maxlen=RETAINED_MAX)
         self._ticked_s: float | None = None
 
     async def watch(self, end: asyncio.Event) -> None:

@@ -93,7 +93,7 @@ async def read_max_offset(consumer: PullConsumer, actor: Actor, queue: MessageQu
 
 
 async def read_min_offset(consumer: PullConsumer, queue: MessageQueue) -> int | None:
-    """Return the first offset kept; None without an answer. Not an operation of the run format."""
+    """Return the first retained offset; None without an answer. No operation of the run format."""
     try:
         return await consumer.min_offset(queue)
     except ClientError:

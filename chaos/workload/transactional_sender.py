@@ -117,7 +117,7 @@ class CheckLog(TransactionObserver):
         handle = self._open.pop(id(half))
         error = None if result.error is None else error_text(result.error)
         self._history.complete(
-            handle, _told(decision, result), decision=decision.value, error=error
+            handle, _check_outcome(decision, result), decision=decision.value, error=error
         )
         self.last_ns = self._history.now_ns()
 
@@ -378,18 +378,18 @@ class _Process:
                 continue
             luck = self._rng.random()
             commit_share = self._settings.commit_share
-            told = luck < commit_share + self._settings.rollback_share
+            is_decided = luck < commit_share + self._settings.rollback_share
             wanted = Decision.COMMIT if luck < commit_share else Decision.ROLLBACK
-            if not told:
+            if not is_decided:
                 wanted = self._rng.choice((Decision.COMMIT, Decision.ROLLBACK))
                 self._database.answer_unknown_first(tx, self._rng.randint(0, UNKNOWN_ANSWERS_MAX))
             await self._crash.reach(CrashPoint.BEFORE_LOCAL)  # no row: the check rolls back
             decision = self._run_local(tx, wanted)
             await self._crash.reach(CrashPoint.AFTER_LOCAL)  # a row, but no decision sent
-            if told and self._rng.random() < LATE_SHARE:
+            if is_decided and self._rng.random() < LATE_SHARE:
                 self._late.add(half, tx, decision, queue)
-            elif told:
-                await self._decisions.tell(half, tx, decision, queue)
+            elif is_decided:
+                await self._decisions.decide(half, tx, decision, queue)
             elif self._rng.random() < SEND_UNKNOWN_SHARE:
                 timeout_ms = self._settings.send_timeout_ms
                 await self._decisions.send(half, tx, Decision.UNKNOWN, queue, timeout_ms)
@@ -461,7 +461,7 @@ class _Process:
             return decision
 
 
-def _told(decision: Decision, result: EndResult) -> Outcome:
+def _check_outcome(decision: Decision, result: EndResult) -> Outcome:
     """Return the outcome of a check: `ok` where its answer left, whatever the broker made of it."""
     if result.outcome is EndOutcome.OK:
         return "ok"

@@ -115,11 +115,11 @@ class WholeTransactions:
                 half_step.complete("info", status=result.send.status.value)
                 return
             assert result.end is not None
-            told = result.end
+            end_result = result.end
             decides[0].complete(
-                OUTCOMES[told.outcome],
-                error=None if told.error is None else error_text(told.error),
-                node=None if told.address is None else self._context.node(told.address),
+                OUTCOMES[end_result.outcome],
+                error=None if end_result.error is None else error_text(end_result.error),
+                node=None if end_result.address is None else self._context.node(end_result.address),
             )
 
     def _execute(self, tx: str) -> Decision:

@@ -52,10 +52,10 @@ async def _ask(
 ) -> dict[str, Any]:
     """Ask for what has to be answered with code 0; return the row, and what was raised."""
 
-    async def ask_leader(*_: object, **__: object) -> tuple[RemotingCommand, str]:
+    async def request_leader(*_: object, **__: object) -> tuple[RemotingCommand, str]:
         return answer(), "127.0.0.1:1"
 
-    monkeypatch.setattr(drill_module, "ask_leader", ask_leader)
+    monkeypatch.setattr(drill_module, "request_leader", request_leader)
     ends = asyncio.Event()
     if ended:
         ends.set()
@@ -73,7 +73,9 @@ async def _ask(
         )
         fields: Mapping[str, object] = drill.place(consumerGroup="g")
         try:
-            await drill.ask("a lock", RequestCode.LOCK_BATCH_MQ, fields, expected="0", changes=True)
+            await drill.request(
+                "a lock", RequestCode.LOCK_BATCH_MQ, fields, expected="0", changes=True
+            )
         except (Unsure, EndedError) as error:
             raised = type(error).__name__
     rows = list(ops_of(tmp_path / "history"))

@@ -27,7 +27,7 @@ from chaos.workload.parts.account_model import (
 )
 from chaos.workload.parts.accounts import change_command
 from chaos.workload.parts.catalogue import PARTS
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.routes import members_text
 from client.connection.instance import ClientInstance
 from client.errors import BrokerBusyError, UnansweredError
@@ -179,7 +179,7 @@ async def _ask(*codes: int | None, timeout_ms: int = 5_000) -> tuple[int, list[i
     rpc = _Rpc(*codes)
     instance.rpc = rpc  # type: ignore[assignment]
     instance.routes.learn_group("broker-a", {0: "127.0.0.1:2"})
-    answer, _ = await ask_leader(
+    answer, _ = await request_leader(
         instance, "broker-a", lambda: RemotingCommand(code=17), timeout_ms=timeout_ms
     )
     return answer.code, rpc.codes

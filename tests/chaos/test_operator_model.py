@@ -98,8 +98,8 @@ async def test_every_setting_of_a_request_has_its_outcome(tmp_path: Path) -> Non
         assert await record.change(values, done, how="x") == "ok"
         assert await record.change(values, refused, how="x") == "fail"
         assert await record.change(values, unanswered, how="x") == "info"
-        assert await record.ask(["a", "b"], shown, how="y", when=NOW) == {"a": "1", "b": ABSENT}
-        assert await record.ask(["a"], unsure, how="y") == {}
+        assert await record.query(["a", "b"], shown, how="y", when=NOW) == {"a": "1", "b": ABSENT}
+        assert await record.query(["a"], unsure, how="y") == {}
     rows = [
         (row["f"], row["type"], row["key"], row.get("status"), row.get("node"))
         for row in ops_of(tmp_path / "history")

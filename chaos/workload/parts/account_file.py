@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.parts.account_model import READERS, TOPIC
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.part_sender import PartSender
 from chaos.workload.parts.settings_record import NotSureError, SettingsRecord
 from client.message import MessageQueue
@@ -166,7 +166,7 @@ class AccountFile:
                 rights[_pulls(name)] |= account.may_pull()
             await self._change(path, text.encode(), rights)
             for name in names:
-                await self._ask(name)
+                await self._probe(name)
         _replace(path, first)
 
     async def _change(self, path: Path, text: bytes, rights: Mapping[str, bool]) -> None:
@@ -178,14 +178,14 @@ class AccountFile:
         await self._record.change(values, send, how="file of accounts")
         await asyncio.sleep(READ_S)
 
-    async def _ask(self, name: str) -> None:
+    async def _probe(self, name: str) -> None:
         """Have it send, and pull by the same connections."""
         sender, queue = self._sender(name), self._rng.choice(self._queues)
         async with sender:
-            await self._ask_send(name, sender, queue)
-            await self._ask_pull(name, sender, queue)
+            await self._probe_send(name, sender, queue)
+            await self._probe_pull(name, sender, queue)
 
-    async def _ask_send(self, name: str, sender: Producer, queue: MessageQueue) -> None:
+    async def _probe_send(self, name: str, sender: Producer, queue: MessageQueue) -> None:
         async def send() -> tuple[Mapping[str, str], str]:
             part = PartSender(
                 self._context, sender, root=sender.instance.client_id, ref=name, rng=self._rng
@@ -195,11 +195,11 @@ class AccountFile:
                 raise NotSureError("the send ended otherwise")
             return {_sends(name): _word(acked)}, queue.broker_name
 
-        await self._record.ask([_sends(name)], send, how="send", broker_group=queue.broker_name)
+        await self._record.query([_sends(name)], send, how="send", broker_group=queue.broker_name)
 
-    async def _ask_pull(self, name: str, sender: Producer, queue: MessageQueue) -> None:
+    async def _probe_pull(self, name: str, sender: Producer, queue: MessageQueue) -> None:
         async def send() -> tuple[Mapping[str, str], str]:
-            answer, _ = await ask_leader(
+            answer, _ = await request_leader(
                 sender.instance,
                 queue.broker_name,
                 lambda: pull_command(queue.topic, READERS),
@@ -209,7 +209,7 @@ class AccountFile:
             may = answer.code != ResponseCode.NO_PERMISSION
             return {_pulls(name): _word(may)}, queue.broker_name
 
-        await self._record.ask([_pulls(name)], send, how="pull", broker_group=queue.broker_name)
+        await self._record.query([_pulls(name)], send, how="pull", broker_group=queue.broker_name)
 
     def _sender(self, name: str) -> Producer:
         signer = None if name == UNSIGNED else Signer(name, _RIGHT)

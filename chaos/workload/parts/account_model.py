@@ -123,7 +123,7 @@ _RESOURCES: Final = (
 SOURCES: Final = ((), _HALVES, _HALVES, (*_HALVES[1:], *_ELSEWHERE, _HALVES[0]), _ELSEWHERE)
 _ACTIONS: Final = (("Pub",), ("Pub", "Sub"), ("Sub", "Pub", "Update"), ("All",), ("Sub",))
 _WITH_PUB: Final = _ACTIONS[:4]
-_MENDED_SHARE: Final = 0.5  # of the changes of a disabled user, or of one with another password
+_REPAIRED_SHARE: Final = 0.5  # of the changes of a disabled user, or of one with another password
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +189,9 @@ def next_change(state: UserState, rng: random.Random) -> Account:
     giving it back. What is changed of a user who can't send anyway must not give it back either."""
     if not state.exists:
         return _of_user(state, Change.CREATE)
-    if not state.enabled and rng.random() < _MENDED_SHARE:
+    if not state.enabled and rng.random() < _REPAIRED_SHARE:
         return _of_user(state, Change.ENABLE)
-    if not state.signs_right and rng.random() < _MENDED_SHARE:
+    if not state.signs_right and rng.random() < _REPAIRED_SHARE:
         return _of_user(state, Change.PASSWORD_BACK)
     if not state.enabled and state.signs_right:
         return _of_user(state, Change.PASSWORD)

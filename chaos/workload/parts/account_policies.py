@@ -37,7 +37,7 @@ from chaos.workload.parts.account_model import (
     UserState,
     shown_text,
 )
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from client.connection.instance import ClientInstance
 from client.errors import ClientError
 from client.produce.producer import Producer, ProducerSettings
@@ -225,7 +225,7 @@ class OverlappingPolicies:
                 await self._show(name, states[name])
                 for _ in range(QUESTIONS):
                     asker = self._rng.choice((name, name, *names))
-                    await self._ask(asker, states[asker], clients[asker])
+                    await self._request(asker, states[asker], clients[asker])
         for name in names:
             await self._change(_C.AUTH_DELETE_USER, None, username=name)
 
@@ -265,7 +265,7 @@ class OverlappingPolicies:
     async def _show(self, user: str, state: UserState) -> None:
         """Hold which entries the leader shows. Raises ClientError."""
         command = _command(_C.AUTH_GET_ACL, {"subject": f"User:{user}"})
-        answer, _ = await ask_leader(
+        answer, _ = await request_leader(
             self._instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS
         )
         self._expectations.hold(
@@ -276,11 +276,11 @@ class OverlappingPolicies:
             calm_since=self._began_ns,
         )
 
-    async def _ask(self, user: str, state: UserState, instance: ClientInstance) -> None:
-        """Have a user ask once, and hold whether it was refused. Raises ClientError."""
+    async def _request(self, user: str, state: UserState, instance: ClientInstance) -> None:
+        """Have a user send a request, and hold whether it was refused. Raises ClientError."""
         drawn = [draw_question(self._rng) for _ in range(DRAWN)]
         question = max(drawn, key=lambda each: each.matches(state))
-        answer, _ = await ask_leader(
+        answer, _ = await request_leader(
             instance,
             self._group,
             lambda: dataclasses.replace(question.command),
@@ -311,7 +311,7 @@ class OverlappingPolicies:
         """Have the leader carry a change out. Raises ClientError."""
         data = b"" if body is None else json.dumps(body).encode()
         command = RemotingCommand(code=code, ext_fields=fields, body=data)
-        await ask_leader(self._instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS)
+        await request_leader(self._instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS)
 
 
 def _shown(entry: Entry) -> dict[str, object]:

@@ -41,7 +41,7 @@ from chaos.workload.parts.account_model import (
 from chaos.workload.parts.account_policies import OverlappingPolicies
 from chaos.workload.parts.account_rights import requests_of
 from chaos.workload.parts.drill import records_of
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.part_sender import PartSender
 from chaos.workload.parts.settings_record import SettingsRecord
@@ -59,7 +59,7 @@ TOOLS: Final = "account-tools"
 TIMEOUT_MS: Final = 3_000
 CALM_S: Final = 2.5  # behind the load: what is asked within two seconds of a fault is not judged
 FILTERED_SHARE: Final = 0.5  # of the questions for all users have an end of the user's name
-ASKED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
+QUERIED_BEFORE_SHARE: Final = 0.3  # of the changes, behind a question for what was so until then
 _RIGHT: Final = "the-right-one"
 _WRONG: Final = "another-one"
 _TRIED: Final = PULL_ANSWERS | {
@@ -150,7 +150,7 @@ class _Accounts:
         stop: asyncio.Event,
         drained: asyncio.Event,
     ) -> None:
-        """Keep one user at work until `stop`, and its successors; ask for the last one at the end,
+        """Keep one user at work until `stop`, and its successors; query the last one at the end,
         behind whatever restarts there were."""
         group = self._groups[number % len(self._groups)]
         turn = 0
@@ -173,7 +173,7 @@ class _Accounts:
                         self._users_ended.set()
                     await drained.wait()
                     if known:
-                        await user.ask_again(instance)
+                        await user.query_again(instance)
                 given_up.set()
             turn += 1
 
@@ -200,17 +200,17 @@ class _User:
         whether it is."""
         known = True
         while known and not stop.is_set():
-            if self._rng.random() < ASKED_BEFORE_SHARE:
-                await self.ask_again(instance)
+            if self._rng.random() < QUERIED_BEFORE_SHARE:
+                await self.query_again(instance)
             known = await self._change_once(instance)
             # A user that may not send yet is of little use: most of its time it may.
             wait_s = mean_s if self._state.may_send else mean_s / 2
             await sleep_until_set(stop, self._rng.expovariate(1 / wait_s))
         return known
 
-    async def ask_again(self, instance: ClientInstance) -> None:
-        """Ask for what the last change has made of the user, which may be long ago."""
-        await self._ask(instance)
+    async def query_again(self, instance: ClientInstance) -> None:
+        """Query what the last change has made of the user, which may be long ago."""
+        await self._query(instance)
         await self._try_rights(instance)
 
     async def send(
@@ -241,7 +241,7 @@ class _User:
             self._own = None
 
     async def _change_once(self, instance: ClientInstance) -> bool:
-        """Make one change, and ask for the user; return whether its outcome is known."""
+        """Make one change, and query the user; return whether its outcome is known."""
         account = next_change(self._state, self._rng)
         after = account.after
         with self._admin.operation(
@@ -275,11 +275,11 @@ class _User:
             )
         if outcome == "ok":
             self._state = after
-            await self.ask_again(instance)
+            await self.query_again(instance)
         return outcome != "info"
 
-    async def _ask(self, instance: ClientInstance) -> None:
-        """Ask for the user and its permissions, alone or among those of all users."""
+    async def _query(self, instance: ClientInstance) -> None:
+        """Query the user and its permissions, alone or among those of all users."""
         among_all = self._rng.random() < 0.5
         for what in ("user", "acl"):
             key = self._key(what)
@@ -302,7 +302,7 @@ class _User:
                 text = shown_text(answer.body, self._name, what)
                 return {} if text is None else {key: text}, address
 
-            await self._record.ask([key], send, how=code.name.lower(), broker_group=self._group)
+            await self._record.query([key], send, how=code.name.lower(), broker_group=self._group)
 
     async def _try_rights(self, instance: ClientInstance) -> None:
         """Have the user itself ask for what each of its rights is needed for."""
@@ -318,18 +318,18 @@ class _User:
             async def send(
                 key: str = key, command: RemotingCommand = command
             ) -> tuple[Mapping[str, str], str]:
-                answer, address = await ask_leader(
+                answer, address = await request_leader(
                     own, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=_TRIED
                 )
                 return {key: "no" if answer.code == _REFUSED else "yes"}, address
 
             how = f"{RequestCode(command.code).name.lower()} {sorted(command.ext_fields)}"
-            await self._record.ask([key], send, how=how, broker_group=self._group)
+            await self._record.query([key], send, how=how, broker_group=self._group)
 
     async def _find_message(self, instance: ClientInstance) -> int | None:
         """Return where a message of the topic stands in the log; None: there is none as yet."""
         try:
-            answer, _ = await ask_leader(
+            answer, _ = await request_leader(
                 instance,
                 self._group,
                 lambda: pull_command(TOPIC, READERS),
@@ -346,7 +346,7 @@ class _User:
     async def _at_leader(
         self, instance: ClientInstance, command: RemotingCommand
     ) -> tuple[RemotingCommand, str]:
-        return await ask_leader(instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS)
+        return await request_leader(instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS)
 
 
 def change_command(user: str, account: Account) -> RemotingCommand:

@@ -28,7 +28,7 @@ from chaos.links.base import Link, both_ways
 from chaos.workload.context import Slot
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.drill import UNLISTED
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.part import PartKit
 from client.administer.admin import Admin, AdminSettings
 from client.connection.heartbeat import ConsumeFrom
@@ -221,18 +221,18 @@ class Bench:
         await self.admin.create_topic(self.topic, queues=queues, broker_names=[self.broker_group])
         return [MessageQueue(self.topic, self.broker_group, number) for number in range(queues)]
 
-    async def ask(
+    async def request(
         self, code: RequestCode, fields: Mapping[str, str], body: bytes = b""
     ) -> RemotingCommand:
-        """Ask the broker group's leader, whatever it answers. Raises ClientError."""
-        return await self.ask_as_it_is(
+        """Send the broker group's leader a request, whatever it answers. Raises ClientError."""
+        return await self.request_verbatim(
             RemotingCommand(code=code, ext_fields=dict(fields), body=body)
         )
 
-    async def ask_as_it_is(self, command: RemotingCommand) -> RemotingCommand:
-        """Ask what the command says, as `ask` does. Raises ClientError."""
+    async def request_verbatim(self, command: RemotingCommand) -> RemotingCommand:
+        """Send the command as it is, as `request` does. Raises ClientError."""
         code, fields, body = command.code, command.ext_fields, command.body
-        answer, _ = await ask_leader(
+        answer, _ = await request_leader(
             self.admin.instance,
             self.broker_group,
             lambda: RemotingCommand(code=code, ext_fields=dict(fields), body=body),
@@ -274,7 +274,7 @@ class Bench:
 
     @staticmethod
     async def pause() -> None:
-        """Wait a moment, between two looks at what is to change."""
+        """Wait a moment, between two polls of what is to change."""
         await asyncio.sleep(POLL_S)
 
     # Expectations ------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class Bench:
         expected: object,
         within_s: float,
     ) -> None:
-        """Ask until the answer is what is expected, and hold what it is at last."""
+        """Poll until the answer is what is expected, and hold what it is at last."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s * self.patience
         while (shown := await probe()) != expected and loop.time() < end_s:

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from chaos.workload.parts.app_bench import TIMEOUT_MS, Bench
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer
@@ -94,9 +94,9 @@ class FirstSends:
             if not queues:
                 continue
             result = await next_one.send(self._message(topic))
-            await self._look(topic, {*queues, result.queue})
+            await self._check_topic(topic, {*queues, result.queue})
 
-    async def _look(self, topic: str, queues: set[MessageQueue]) -> None:
+    async def _check_topic(self, topic: str, queues: set[MessageQueue]) -> None:
         """Hold what the topic is, and what stands in it."""
         bench = self._bench
         groups = sorted({queue.broker_name for queue in queues})
@@ -132,7 +132,7 @@ class FirstSends:
         return (await self._bench.reader.pull(queue, 0, PULLED)).messages
 
     async def _config(self, topic: str, group: str) -> str:
-        answer, _ = await ask_leader(
+        answer, _ = await request_leader(
             self._bench.admin.instance,
             group,
             lambda: RemotingCommand(code=RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic}),

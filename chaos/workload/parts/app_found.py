@@ -148,12 +148,12 @@ class FoundPlaces:
                 known = known if wanted is None else wanted
                 await bench.comes(
                     what,
-                    partial(self._pull_and_look, group, queue, wanted),
+                    partial(self._pull_and_fetch_offset, group, queue, wanted),
                     expected=known,
                     within_s=COMMITTED_S,
                 )
 
-    async def _pull_and_look(
+    async def _pull_and_fetch_offset(
         self, group: PullConsumer, queue: MessageQueue, wanted: int | None
     ) -> int | None:
         """Pull once, held or not, and return the group's offset. Raises ClientError."""

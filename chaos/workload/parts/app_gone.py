@@ -51,7 +51,7 @@ class _Application:
         self.strange = 0  # checks of halves that are not the group's
         self._rng = rng
         self._decisions: dict[bytes, list[Decision]] = {}  # on each check; the last one stays
-        self._asked: Counter[bytes] = Counter()
+        self._checks: Counter[bytes] = Counter()
 
     def draw(self, body: bytes) -> None:
         """Draw what becomes of a half that is about to be sent."""
@@ -62,8 +62,8 @@ class _Application:
         self._decisions[body] = decisions
 
     def left(self, times: int) -> int:
-        """Return how many halves nobody has been asked for so many times, which take so many."""
-        return sum(self._asked[body] < times <= len(self._decisions[body]) for body in self.owed)
+        """Return how many halves have not been checked so many times, which take so many."""
+        return sum(self._checks[body] < times <= len(self._decisions[body]) for body in self.owed)
 
     async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
         """Leave it to a check."""
@@ -78,8 +78,8 @@ class _Application:
             return Decision.UNKNOWN
         if body not in self.owed:  # nobody has told the application that it is stored
             decisions[:] = [Decision.ROLLBACK]
-        decision = decisions[min(self._asked[body], len(decisions) - 1)]
-        self._asked[body] += 1
+        decision = decisions[min(self._checks[body], len(decisions) - 1)]
+        self._checks[body] += 1
         if decision is Decision.COMMIT:
             self.committed.add(body)
         return decision

@@ -251,13 +251,13 @@ class LateLocks:
             {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
             for queue in self._queues
         ]
-        asked = {
+        lock_request = {
             "consumerGroup": f"{self._bench.name}-consumers",
             "clientId": f"{self._bench.name}-{_STRANGER}",
             "mqSet": wanted,
         }
-        answer = await self._bench.ask(
-            RequestCode.LOCK_BATCH_MQ, {}, body=json.dumps(asked).encode()
+        answer = await self._bench.request(
+            RequestCode.LOCK_BATCH_MQ, {}, body=json.dumps(lock_request).encode()
         )
         locked = json.loads(answer.body).get("lockOKMQSet", []) if answer.code == 0 else []
         self._bench.hold(

@@ -76,9 +76,9 @@ class LostConnections:
                 await self._lose_producer()
                 await self._lose_responder()
                 await self._lose_popper()
-            await self._ask_at_once()
+            await self._request_at_once()
             await self._lose_held_pop()
-            await self._lose_asked()
+            await self._lose_checked()
 
     # The producer --------------------------------------------------------------------------------
 
@@ -92,9 +92,9 @@ class LostConnections:
             RequestCode.GET_PRODUCER_CONNECTION_LIST, "producerGroup", producer.group
         )
         bench.drop_connections(producer.instance)
-        await self._ask(producer, "of a client that had lost its connections")
+        await self._request(producer, "of a client that had lost its connections")
 
-    async def _ask(self, producer: TransactionProducer, whose: str) -> None:
+    async def _request(self, producer: TransactionProducer, whose: str) -> None:
         """Request once, and hold that it gets its own reply. Raises ClientError."""
         message = self._bench.message()
         try:
@@ -104,17 +104,17 @@ class LostConnections:
             answered = "no reply"
         self._bench.hold(f"request {whose}", expected="its reply", answered=answered)
 
-    async def _ask_at_once(self) -> None:
+    async def _request_at_once(self) -> None:
         """Have two clients of a process request at one time, several times each."""
         await asyncio.gather(
             *(
-                self._ask(producer, "of one of several clients")
+                self._request(producer, "of one of several clients")
                 for producer in (self._producer, self._twin)
                 for _ in range(AT_ONCE)
             )
         )
 
-    async def _lose_asked(self) -> None:
+    async def _lose_checked(self) -> None:
         """Lose the connections behind a half: a broker asks for it over a new one."""
         bench, settings = self._bench, self._bench.kit.context.scenario.transactions
         check_s = (settings.timeout_ms + 2 * settings.check_interval_ms) / 1000
@@ -134,7 +134,7 @@ class LostConnections:
         return Decision.UNKNOWN
 
     async def check_local(self, message: DeliveredMessage) -> Decision:
-        """Note that a broker asks, and roll back."""
+        """Count a check-back, and roll back."""
         self._checked.add(message.uniq_key)
         return Decision.ROLLBACK
 
@@ -235,7 +235,7 @@ class LostConnections:
         shown: list[str] = []
         owner = self._producer if field == "producerGroup" else self._responder
         while owner.client_id not in shown and loop.time() < end_s:
-            answer = await self._bench.ask(code, {field: group})
+            answer = await self._bench.request(code, {field: group})
             rows = (
                 json.loads(answer.body or b"{}").get("connectionSet", ()) if not answer.code else ()
             )

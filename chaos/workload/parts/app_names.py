@@ -168,7 +168,7 @@ class NamesOfOthers:
         consumers = (self._push, self._poll, self._pop)
 
         async def groups() -> list[str]:
-            body = await self._ask(
+            body = await self._query(
                 RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": self._wire_topic}
             )
             return sorted(body.get("groupList", ()))
@@ -183,7 +183,7 @@ class NamesOfOthers:
             retries = [] if group == self._pop else [f"{RETRY}{self._wire(group)}"]
 
             async def subscribed(group: str = group) -> list[str]:
-                body = await self._ask(
+                body = await self._query(
                     RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": self._wire(group)}
                 )
                 return sorted(body.get("subscriptionTable", {}))
@@ -196,7 +196,7 @@ class NamesOfOthers:
             )
 
         async def producing() -> list[str]:
-            body = await self._ask(
+            body = await self._query(
                 RequestCode.GET_PRODUCER_CONNECTION_LIST,
                 {"producerGroup": self._wire(self._produce)},
             )
@@ -215,7 +215,7 @@ class NamesOfOthers:
 
         async def shown() -> tuple[list[str], list[str]]:
             fields = {"consumerGroup": self._wire(self._push), "clientId": client_id}
-            body = await self._ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+            body = await self._query(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
             subscribed = {str(each.get("topic")) for each in body.get("subscriptionSet", ())}
             owned = {parse_queue_name(key).topic for key in body.get("mqTable", {})}
             return sorted(subscribed), sorted(owned - {retry})
@@ -227,9 +227,9 @@ class NamesOfOthers:
             within_s=KNOWN_S,
         )
 
-    async def _ask(self, code: RequestCode, fields: Mapping[str, str]) -> dict[str, Any]:
+    async def _query(self, code: RequestCode, fields: Mapping[str, str]) -> dict[str, Any]:
         """Return the fields of an answer's body; none where it was refused. Raises ClientError."""
-        answer = await self._bench.ask(code, fields)
+        answer = await self._bench.request(code, fields)
         if answer.code or not answer.body:
             return {}
         try:

@@ -128,10 +128,10 @@ class _Pushed:
             answered=self._held(begun) > BOUND,
             is_calm=False,
         )
-        is_told_later = False
+        is_notified_later = False
         if is_full and begun:
-            is_told_later = bench.rng.random() < 0.5
-            first = await self._reset(begun, end, is_told_later)
+            is_notified_later = bench.rng.random() < 0.5
+            first = await self._reset(begun, end, is_notified_later)
         self.may_go_on.set()
         await bench.becomes(
             f"what a member holds that has consumed all, by {name}",
@@ -141,7 +141,7 @@ class _Pushed:
         )
         given, self._given = self._given, []
         expected = list(range(first, end))
-        if is_told_later:  # until it has room to pull, it goes on with what it holds
+        if is_notified_later:  # until it has room to pull, it goes on with what it holds
             head = given[: max(0, len(given) - len(expected))]
             held = list(range(begun, begun + BOUND + PULLED))
             given = given[len(head) :] if head == held[: len(head)] else given
@@ -151,11 +151,11 @@ class _Pushed:
             answered=given,
         )
 
-    async def _reset(self, begun: int, end: int, is_told_later: bool) -> int:
+    async def _reset(self, begun: int, end: int, is_notified_later: bool) -> int:
         """Reset the group's place, which is `begun`; return where it is then."""
         bench, rng = self._bench, self._bench.rng
         offset = rng.choice((rng.randrange(begun), rng.randrange(begun + 1, end), end))
-        if is_told_later:
+        if is_notified_later:
             await bench.admin.reset_queue(self._group, self._queue, offset=offset)
             return offset
         await self._consumer.reset({self._queue: offset})

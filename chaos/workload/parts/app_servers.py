@@ -9,7 +9,7 @@ none, and made anew.
 
 Invariants: a change waits for the registration that is under way and for its own, and is answered
 without them only after a second; that it took so long says nothing where a commit and a route take
-long as well, as on a machine that is busy; a name server is asked until it shows what was
+long as well, as on a machine that is busy; a name server is polled until it shows what was
 acknowledged; nothing is deleted while a name server is slow, since what was sent to it before may
 arrive behind the deletion: no name server is slowed where other parts delete there.
 
@@ -38,7 +38,7 @@ from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
-__all__ = ["ToldNameServers"]
+__all__ = ["UpdatedNameServers"]
 
 ROUNDS: Final = 6
 TOPICS: Final = 4  # of a round
@@ -68,8 +68,8 @@ class _Topic:
         return wire_name(self.namespace, self.name) if self.namespace else self.name
 
 
-class ToldNameServers:
-    """Topics of one broker group, and all name servers, asked one by one."""
+class UpdatedNameServers:
+    """Topics of one broker group, and all name servers, queried one by one."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -160,7 +160,7 @@ class ToldNameServers:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         command = create_topic_command(topic.wire, queues=queues, perm=perm)
-        answer = await self._bench.ask(RequestCode(command.code), command.ext_fields)
+        answer = await self._bench.request(RequestCode(command.code), command.ext_fields)
         self._bench.hold(f"change of {topic.wire}", expected=0, answered=answer.code)
         return loop.time() - began_s
 

@@ -5,7 +5,7 @@ they are. What every other drill expects its author has thought of; this one exp
 does, also where nobody has thought of it.
 
 Invariants: a talk is judged where there was no fault since it began; only the first answer that is
-otherwise is told, with what was to come, since what follows may come of it.
+otherwise is reported, with what was to come, since what follows may come of it.
 
 Source: RocketMQ 5.3.3, recorded by `campaigns.interop.record_talks`.
 """
@@ -16,7 +16,7 @@ from typing import Final
 
 from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.drill import UNLISTED
-from chaos.workload.talks.recorded import Told, recorded_talks, told_by
+from chaos.workload.talks.recorded import Answers, answers_of, recorded_talks
 from chaos.workload.talks.talk import Talk
 from remoting.protocol.command import RemotingCommand
 
@@ -37,19 +37,19 @@ class RecordedTalks:
         for seed in self._bench.rng.sample(sorted(talks), TALKS):
             await self._hold(seed, talks[seed])
 
-    async def _hold(self, seed: int, expected: Told) -> None:
+    async def _hold(self, seed: int, expected: Answers) -> None:
         bench = self._bench
         talk = Talk(
             seed,
             f"{bench.name}-{seed}",
-            self._ask,
+            self._request,
             broker_name=bench.broker_group,
             topic_prefix=UNLISTED,
         )
-        told = told_by(talk.desk, await talk.hold())
-        for at in sorted({*expected, *told}):
+        answers = answers_of(talk.desk, await talk.hold())
+        for at in sorted({*expected, *answers}):
             about, shown = expected.get(at, ("nothing", ""))
-            answered_about, answered = told.get(at, ("nothing", ""))
+            answered_about, answered = answers.get(at, ("nothing", ""))
             is_otherwise = (about, shown) != (answered_about, answered)
             bench.hold(
                 f"{about} in talk {seed}, question {at}, as RocketMQ answers",
@@ -59,8 +59,8 @@ class RecordedTalks:
             if is_otherwise:
                 return
 
-    async def _ask(self, command: RemotingCommand) -> RemotingCommand:
-        return await self._bench.ask_as_it_is(command)
+    async def _request(self, command: RemotingCommand) -> RemotingCommand:
+        return await self._bench.request_verbatim(command)
 
 
 def _text(about: str, shown: str) -> str:

@@ -41,7 +41,7 @@ DELAY_TYPE: Final = 3
 RAISED: Final = 2  # RocketMQ's code of a listener that raised; 4: one that asks for it later
 CODES: Final = {"consumed": 0, "raises": RAISED, "fails": 4}  # by tag
 CONSUMED_S: Final = 6.0
-ASKED: Final = 24  # ids and keys by which traces are looked for
+QUERIES_MAX: Final = 24  # ids and keys by which traces are looked for
 COUNT_MAX: Final = 32
 NAME_SIZE: Final = 80
 _STATES: Final = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE"}
@@ -215,7 +215,7 @@ class FullTraces:
         """Look for traces by ids, and by keys, of what they tell of. Raises ClientError."""
         bench = self._bench
         names = sorted(self._places.keys() - {"", "null"})
-        for name in bench.rng.sample(names, min(ASKED, len(names))):
+        for name in bench.rng.sample(names, min(QUERIES_MAX, len(names))):
             expected = sorted(self._places[name])
             if len(expected) > COUNT_MAX:
                 continue

@@ -39,7 +39,7 @@ from chaos.workload.parts.app_room import HeldMessages
 from chaos.workload.parts.app_senders import BusySenders
 from chaos.workload.parts.app_sent_back import UnansweredSendsBack
 from chaos.workload.parts.app_sent_on import SentOn
-from chaos.workload.parts.app_servers import ToldNameServers
+from chaos.workload.parts.app_servers import UpdatedNameServers
 from chaos.workload.parts.app_starts import StartedGroups
 from chaos.workload.parts.app_statuses import UnsafeSends
 from chaos.workload.parts.app_suspended import SuspendedMember
@@ -109,7 +109,7 @@ class ApplicationsPart:
                 "starts": lambda bench: StartedGroups(bench).run(),
                 "first-sends": lambda bench: FirstSends(bench).run(),
                 "locks": lambda bench: LateLocks(bench).run(),
-                "servers": lambda bench: ToldNameServers(bench).run(),
+                "servers": lambda bench: UpdatedNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),

@@ -126,7 +126,7 @@ class AssignmentsPart:
             for group in (PULLS, POPS):
                 rng = random.Random(self._kit.rng.getrandbits(64))
                 tasks.create_task(_Members(self._kit, group, rng).run(stop))
-            tasks.create_task(self._ask(stop))
+            tasks.create_task(self._query(stop))
 
     async def idle(self) -> None:
         await self._idle.wait()
@@ -137,7 +137,7 @@ class AssignmentsPart:
     def has_read(self) -> bool:
         return True
 
-    async def _ask(self, stop: asyncio.Event) -> None:
+    async def _query(self, stop: asyncio.Event) -> None:
         slot = self._kit.slots[TOOL_SLOT]
         client = slot.next_client()
         self._began_ns = time.monotonic_ns()
@@ -156,7 +156,7 @@ class AssignmentsPart:
                     for broker, strategy in itertools.product(
                         self._brokers, ("AVG", "AVG_BY_CIRCLE")
                     ):
-                        await self._ask_all(tool.instance, client, group, broker, strategy)
+                        await self._query_all(tool.instance, client, group, broker, strategy)
         self._idle.set()
 
     async def _share_pops(self, instance: ClientInstance) -> bool:
@@ -169,15 +169,15 @@ class AssignmentsPart:
         }
         try:
             for broker in self._brokers:
-                await _asked(instance, broker, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
+                await _request(instance, broker, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
         except ClientError:
             return False
         return True
 
-    async def _ask_all(
+    async def _query_all(
         self, instance: ClientInstance, client: str, group: str, broker: str, strategy: str
     ) -> None:
-        """Ask for all members' queues, and record that where all answers are of one state."""
+        """Query all members' queues, and record that where all answers are of one state."""
         began = time.monotonic_ns()
         try:
             found = await _round(instance, group, broker, strategy)
@@ -224,7 +224,7 @@ class AssignmentsPart:
 
 
 async def _round(instance: ClientInstance, group: str, broker: str, strategy: str) -> _Round | None:
-    """Ask for the queues of all members, twice; None where the answers may be of different states:
+    """Query the queues of all members, twice; None where the answers may be of different states:
     a broker asks name servers for each, of which one that has just begun knows fewer queues.
 
     Raises ClientError.
@@ -244,13 +244,13 @@ async def _round(instance: ClientInstance, group: str, broker: str, strategy: st
 async def _members_of(instance: ClientInstance, group: str, broker: str) -> tuple[list[str], str]:
     """Return the members that the broker knows, and the node that says so."""
     fields = {"consumerGroup": group}
-    answer, node = await _asked(
+    answer, node = await _request(
         instance, broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields
     )
     return sorted(answer["consumerIdList"]), node
 
 
-async def _asked(
+async def _request(
     instance: ClientInstance,
     broker: str,
     code: RequestCode,
@@ -258,7 +258,7 @@ async def _asked(
     fields: Mapping[str, str] | None = None,
     body: Mapping[str, object] | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Ask the leader; return the answer's body, and who answered. Raises ClientError."""
+    """Query the leader; return the answer's body, and who answered. Raises ClientError."""
     answer, address = await call_group(
         instance,
         broker,
@@ -307,7 +307,7 @@ async def _assignments(
             "strategyName": strategy,
             "messageModel": "CLUSTERING",
         }
-        rows, address = await _asked(instance, broker, RequestCode.QUERY_ASSIGNMENT, body=body)
+        rows, address = await _request(instance, broker, RequestCode.QUERY_ASSIGNMENT, body=body)
         if address != node or rows.get("messageQueueAssignments") is None:
             return None
         found.append(

@@ -23,12 +23,12 @@ from typing import Final
 from chaos.scenario.part_sections import CallsSection
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.calls_admin import AdminCalls
-from chaos.workload.parts.calls_asked import AskedMember
 from chaos.workload.parts.calls_blocking import hold_blocking_calls
 from chaos.workload.parts.calls_members import GROUP, START_GROUPS, MovingMembers, StartingGroup
 from chaos.workload.parts.calls_pairs import GROUP as PAIR_GROUP
 from chaos.workload.parts.calls_pairs import Pair
 from chaos.workload.parts.calls_popper import Popper
+from chaos.workload.parts.calls_queried import QueriedMember
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
 from chaos.workload.parts.calls_traces import TracesDrill
@@ -83,7 +83,7 @@ class CallsPart:
             )
             for group in START_GROUPS
         ]
-        self._asked = AskedMember(kit, kit.slots[f"{NAME}-asked"], self._sent, topic=NAME)
+        self._queried = QueriedMember(kit, kit.slots[f"{NAME}-asked"], self._sent, topic=NAME)
         self._popper = Popper(kit, kit.slots[f"{NAME}-popper"], self._sent, topic=NAME)
         self._pair = Pair(kit, [kit.slots[name] for name in PAIR], topic=NAME)
         self._admin = AdminCalls(
@@ -104,7 +104,7 @@ class CallsPart:
                 group: {**common, "at_least_once": group.endswith("first")}
                 for group in START_GROUPS
             },
-            **self._asked.consumer_groups(),
+            **self._queried.consumer_groups(),
             **self._pair.consumer_groups(),
             **self._popper.consumer_groups(),
         }
@@ -119,7 +119,7 @@ class CallsPart:
             tasks.create_task(self._admin.run(stop))
             for members in self._members:
                 tasks.create_task(members.members.run(stop, drained))
-            tasks.create_task(self._asked.run(stop, drained))
+            tasks.create_task(self._queried.run(stop, drained))
             tasks.create_task(self._pair.run(stop, drained))
             tasks.create_task(self._popper.run(drained))
             for starting in self._starts:
@@ -176,7 +176,7 @@ class CallsPart:
         return True
 
     def has_read(self) -> bool:
-        missing = self._asked.missing() | self._popper.missing()
+        missing = self._queried.missing() | self._popper.missing()
         missing = missing.union(*(each.missing() for each in self._starts))
         return self._owed.is_empty and self._pair.owed.is_empty and not missing
 

@@ -1,7 +1,7 @@
 """The administrator client's calls, beside the producers and members of the part `calls`.
 
 Place in the data path: `client.administer.admin`, directly or through the blocking client; what it
-made is asked for by its own calls and by raw requests, and what it shows is held against what was
+made is queried by its own calls and by raw requests, and what it shows is held against what was
 made and sent.
 
 Invariants: topics and groups are the part's own; a topic or group is given up once the outcome of a
@@ -27,7 +27,7 @@ from chaos.workload.messages import wall_ms
 from chaos.workload.namespaces import wire_name
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.calls_sender import GROUP, Sent
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_registrations import CLUSTER
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.part import PartKit
@@ -156,10 +156,10 @@ class AdminCalls:
     async def _config(
         self, broker_group: str, code: RequestCode, **fields: str
     ) -> Mapping[str, object]:
-        """Ask a broker group's leader for what was made, by its name on the wire."""
+        """Query a broker group's leader for what was made, by its name on the wire."""
         named = {key: wire_name(self._slot.namespace, name) for key, name in fields.items()}
         command = RemotingCommand(code=code, ext_fields=named)
-        answer, _ = await ask_leader(
+        answer, _ = await request_leader(
             self._admins[0].instance, broker_group, lambda: command, timeout_ms=TIMEOUT_MS
         )
         config: Mapping[str, object] = json.loads(answer.body)
@@ -212,14 +212,14 @@ class AdminCalls:
         """Reset the group to the queue's beginning or end, forced or not. Raises ClientError."""
         rng, since_ns = self._rng, time.monotonic_ns()
         to_end, is_force = rng.random() < 0.6, rng.random() < 0.4
-        told = await self._admin.reset_offsets(
+        offsets = await self._admin.reset_offsets(
             group,
             queue.topic,
             -1 if to_end else 0,
             is_force=is_force,
             broker_names=[queue.broker_name],
         )
-        shown = told.get(queue)
+        shown = offsets.get(queue)
         if not to_end:
             expected, answered = "0", str(shown)
         elif is_force:
@@ -293,7 +293,7 @@ class AdminCalls:
         )
 
     async def _show_runtime(self, name: str, address: str) -> None:
-        """Ask a broker about its process; hold how its figures go together. Raises ClientError."""
+        """Query a broker's process; hold how its figures go together. Raises ClientError."""
         requests = OperatorRequests(self._admins[0].instance)
         command = RemotingCommand(code=RequestCode.GET_BROKER_RUNTIME_INFO)
         body = await requests.json_at(address, command)

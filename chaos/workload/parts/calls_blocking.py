@@ -97,10 +97,10 @@ async def _hold_call(
     begun = loop.take()
     answer = None if begun is None else await begun
     returned = answer if result is begun else result
-    is_told = inspect.signature(getattr(kind, name)).return_annotation not in {None, "None"}
+    is_answered = inspect.signature(getattr(kind, name)).return_annotation not in {None, "None"}
     expectations.hold(
         f"what {kind.__name__}.{name} passes on",
-        expected=f"{_text(name, signature, args, named)}: {_ANSWER if is_told else 'nothing'}",
+        expected=f"{_text(name, signature, args, named)}: {_ANSWER if is_answered else 'nothing'}",
         answered=f"{recorder.called}: {_ANSWER if returned == _ANSWER else 'nothing'}",
     )
 

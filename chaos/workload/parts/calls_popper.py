@@ -156,7 +156,7 @@ class Popper:
 
 
 def _is_strange(popped: PoppedMessage, kind: ExpressionType) -> bool:
-    """Return whether nobody asked for the message. One with a tag of the same hash comes again to
+    """Return whether nobody requested the message. One with a tag of the same hash comes again to
     the whole group, for retries are not filtered, where its acknowledgement has failed; by its tags
     the client leaves it out then, and not by SQL92."""
     message = popped.message

@@ -200,11 +200,11 @@ class CallsSender:
         message = self._message()
         chosen: list[MessageQueue] = []
 
-        def select(queues: Sequence[MessageQueue], asked: Message) -> MessageQueue:
+        def select(queues: Sequence[MessageQueue], given: Message) -> MessageQueue:
             self._expectations.hold(
-                "message given to a selector", expected=message.uniq_key, answered=asked.uniq_key
+                "message given to a selector", expected=message.uniq_key, answered=given.uniq_key
             )
-            number = zlib.crc32(str(asked.uniq_key).encode()) % len(queues)
+            number = zlib.crc32(str(given.uniq_key).encode()) % len(queues)
             chosen.append(sorted(queues)[number])
             return chosen[-1]
 

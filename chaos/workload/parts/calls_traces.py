@@ -61,12 +61,12 @@ class TracesDrill:
             elif trace["kind"] == "SubBefore":
                 begun.add(trace.get("msg_id", ""))
             elif trace["kind"] == "SubAfter":
-                told = trace.get("code"), trace.get("success")
-                taken.setdefault(trace.get("msg_id", ""), set()).add(told[0] == "0")
+                outcome = trace.get("code"), trace.get("success")
+                taken.setdefault(trace.get("msg_id", ""), set()).add(outcome[0] == "0")
                 self._expectations.hold(
                     "return code in a trace of a delivery, and success",
-                    expected=("0", "true") if told[0] == "0" else ("4", "false"),
-                    answered=told,
+                    expected=("0", "true") if outcome[0] == "0" else ("4", "false"),
+                    answered=outcome,
                 )
         # Traces of a client may be lost with a broker; not those of all its sends.
         enough = len(self._sent) >= 10

@@ -190,14 +190,14 @@ class _Deletions:
         """Delete the topic and make it again until `stop`; it is there when this returns."""
         rng = self._child()
         while not await sleep_until_set(stop, rng.expovariate(1 / self._section.life_s)):
-            await starts.ask()
+            await starts.query()
             starts.forget()
             # Not even `stop` leaves a deletion half done.
             if await admin.delete(drained):
                 await sleep_until_set(stop, rng.expovariate(1) * self._section.gone_s)
             if await admin.create(drained) and admin.is_sure:
                 await starts.topic_made()
-        await starts.ask()
+        await starts.query()
         self._changing.discard(admin.topic)
 
     async def _send(

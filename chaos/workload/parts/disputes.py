@@ -99,7 +99,7 @@ class _Disputes:
 
 
 class _User:
-    """The two clients: a process writes at one node, another asks the others."""
+    """The two clients: a process writes at one node, another queries the others."""
 
     def __init__(self, kit: PartKit, instance: ClientInstance, client: str) -> None:
         context = kit.context
@@ -124,12 +124,12 @@ class _User:
         await asyncio.sleep(0.001)  # equal times prove no order
         for place in older:
             if was_sent:
-                await self._ask(place, queue, "max_offset", RequestCode.GET_MAX_OFFSET, {})
+                await self._query(place, queue, "max_offset", RequestCode.GET_MAX_OFFSET, {})
                 await self._search(place, queue)
             if was_committed:
                 fields = {"consumerGroup": GROUP, "setZeroIfNotFound": "false"}
                 code = RequestCode.QUERY_CONSUMER_OFFSET
-                await self._ask(place, queue, "fetch_offset", code, fields)
+                await self._query(place, queue, "fetch_offset", code, fields)
         await self._search(newest, queue)
 
     async def _search(self, place: _Node, queue: MessageQueue) -> None:
@@ -137,7 +137,7 @@ class _User:
         at_ms = wall_ms()
         fields = {"timestamp": str(at_ms), "boundaryType": "UPPER"}
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        await self._ask(place, queue, "search", code, fields, at_ms=at_ms)
+        await self._query(place, queue, "search", code, fields, at_ms=at_ms)
 
     async def _send(self, place: _Node, queue: MessageQueue) -> bool:
         """Send a message to a node; return whether it acknowledged it."""
@@ -202,7 +202,7 @@ class _User:
             operation.complete("ok")
         return True
 
-    async def _ask(
+    async def _query(
         self,
         place: _Node,
         queue: MessageQueue,
@@ -212,7 +212,7 @@ class _User:
         *,
         at_ms: int | None = None,
     ) -> None:
-        """Ask a node a question that an offset answers; `at_ms`: the time of a search."""
+        """Send a node a query that an offset answers; `at_ms`: the time of a search."""
         command = RemotingCommand(code=code, ext_fields={**_of_queue(queue), **fields})
         with self._reads.operation(
             f,

@@ -1,14 +1,14 @@
-"""A drill: questions to a broker group's leader, asked one after the other by one client, of which
-each has one right answer, known before it is asked.
+"""A drill: requests to a broker group's leader, sent one after the other by one client, of which
+each has one right answer, known before it is sent.
 
 Place in the data path: `drills` runs drills in a queue that nobody else writes to; each kind of
 drill (`drill_pops`, `drill_queues`, `drill_owners`) has a model of what a broker should answer,
 which shares no code with any broker. Requests are raw, so that nothing is between the answer and
 the history.
 
-Invariants: one row per question (`ask`): what was asked, what is expected, what was answered. What
+Invariants: one row per `request`: what was requested, what is expected, what was answered. What
 changes something and ends without an answer makes the model unsure: the drill ends, and the next
-one begins anew. So does one that was answered otherwise than expected, which is told once.
+one begins anew. So does one that was answered otherwise than expected, which is reported once.
 
 Source: docs/RUN_FORMAT.md (ask; M12).
 """
@@ -25,7 +25,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.messages import PROPERTY_VALUE, row_of_message, wall_ms
 from chaos.workload.pace import sleep_until_set
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_in_a_row, ask_leader
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, pipeline_requests, request_leader
 from client.connection.instance import ClientInstance
 from client.errors import BrokerRefusedError, ClientError
 from client.message import Message, MessageQueue
@@ -69,7 +69,7 @@ class Unsure(Exception):
 
 
 class EndedError(Exception):
-    """No more is to be asked."""
+    """No more is to be requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +101,10 @@ class _Answers:
 
 
 class Drill:
-    """What every drill has: a client, an actor, a queue, and what stands there. What is asked twice
+    """What every drill has: a client, an actor, a queue, and what stands there. What is sent twice
     at one time goes through another client's connection as well.
 
-    `queue_count`: queues of the topic at the broker group. `ends`: set when no more is to be asked.
+    `queue_count`: queues of the topic at the broker group. `ends`: set when no request may follow.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Drill:
         self.node: str | None = None  # who answered last
 
     def beside(self, name: str) -> Drill:
-        """Return a drill that may ask while this one waits. `name` is unique in this one."""
+        """Return a drill that may work while this one waits. `name` is unique in this one."""
         return Drill(
             self._context,
             self._instances,
@@ -147,7 +147,7 @@ class Drill:
         """The queue's end: the offset of its next message."""
         return len(self.stored)
 
-    async def ask(
+    async def request(
         self,
         what: str,
         code: RequestCode,
@@ -164,7 +164,7 @@ class Drill:
         from_other: bool = False,
         via: ClientInstance | None = None,
     ) -> RemotingCommand | None:
-        """Ask once; return the answer, None where there was none.
+        """Send one request; return the answer, None where there was none.
 
         `show`: what the history has of the answer, to be held against `expected`; its code alone
         where there is none. `is_calm`: a leader that was deposed and has not heard of it may answer
@@ -178,7 +178,7 @@ class Drill:
         """
         if self.ends.is_set():
             raise EndedError
-        asked = {name: str(value) for name, value in fields.items()}
+        ext_fields = {name: str(value) for name, value in fields.items()}
         with self._actor.operation(
             "ask",
             broker_group=self.queue.broker_name,
@@ -189,10 +189,10 @@ class Drill:
             decision=CALM if is_calm else None,
         ) as operation:
             try:
-                answer, address = await ask_leader(
+                answer, address = await request_leader(
                     via or self._instances[from_other],
                     self.queue.broker_name,
-                    lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
+                    lambda: RemotingCommand(code=code, ext_fields=ext_fields, body=body),
                     timeout_ms=TIMEOUT_MS,
                     accept=_Answers(may_be, _UNSERVED if is_own else frozenset()),
                 )
@@ -218,22 +218,22 @@ class Drill:
     async def call(
         self, code: RequestCode, fields: Mapping[str, object], *, body: bytes = b""
     ) -> tuple[RemotingCommand, str | None]:
-        """Ask without a row in the history, beside other requests over the same connection; return
-        the answer and whose it is. What follows from it, `record` holds. Raises ClientError."""
-        asked = {name: str(value) for name, value in fields.items()}
-        answer, address = await ask_leader(
+        """Request without a row in the history, beside others over the same connection; return the
+        answer and whose it is. What follows from it, `record` holds. Raises ClientError."""
+        ext_fields = {name: str(value) for name, value in fields.items()}
+        answer, address = await request_leader(
             self._instances[0],
             self.queue.broker_name,
-            lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
+            lambda: RemotingCommand(code=code, ext_fields=ext_fields, body=body),
             timeout_ms=TIMEOUT_MS,
             accept=_Answers(),
         )
         return answer, self._context.node(address)
 
     async def find(self, topic: str, uniq_key: str, found: Sequence[str]) -> None:
-        """Ask for the messages of a topic under a UNIQ_KEY: `found`, each as "offset:value".
+        """Query the messages of a topic under a UNIQ_KEY: `found`, each as "offset:value".
         Raises Unsure, EndedError."""
-        await self.ask(
+        await self.request(
             f"all of {topic} under its {uniq_key}",
             RequestCode.QUERY_MESSAGE,
             {
@@ -307,7 +307,7 @@ class Drill:
             ref=DRILLS,
         ) as operation:
             try:
-                answer, address = await ask_leader(
+                answer, address = await request_leader(
                     self._instances[0], group, lambda: command, timeout_ms=TIMEOUT_MS
                 )
             except ClientError as error:
@@ -346,7 +346,7 @@ class Drill:
         if answered != expected:
             raise Unsure
 
-    async def ask_twice(
+    async def request_twice(
         self,
         what: str,
         code: RequestCode,
@@ -355,7 +355,7 @@ class Drill:
         expected: Sequence[str],
         show: Show | None = None,
     ) -> list[RemotingCommand]:
-        """Ask two requests at one time through two connections, both of which change something;
+        """Send two requests at one time through two connections, both of which change something;
         return their answers, which may be the expected ones in either order. Raises Unsure,
         EndedError."""
         if self.ends.is_set():
@@ -370,14 +370,14 @@ class Drill:
         ) as operation:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    asked = [
+                    in_flight = [
                         tasks.create_task(self._one_of_two(instance, code, fields, body))
                         for instance, (fields, body) in zip(self._instances, requests, strict=True)
                     ]
             except* ClientError as errors:
                 operation.complete("info", error=str(errors.exceptions[0])[:ERROR_SIZE_MAX])
                 raise Unsure from errors
-            answers = [each.result() for each in asked]
+            answers = [each.result() for each in in_flight]
             answered = _in_any_order([(show or code_of)(answer) for answer in answers])
             operation.complete("ok", status=answered)
         if answered != _in_any_order(expected):
@@ -391,17 +391,17 @@ class Drill:
         fields: Mapping[str, object],
         body: bytes,
     ) -> RemotingCommand:
-        asked = {name: str(value) for name, value in fields.items()}
-        answer, _ = await ask_leader(
+        ext_fields = {name: str(value) for name, value in fields.items()}
+        answer, _ = await request_leader(
             instance,
             self.queue.broker_name,
-            lambda: RemotingCommand(code=code, ext_fields=asked, body=body),
+            lambda: RemotingCommand(code=code, ext_fields=ext_fields, body=body),
             timeout_ms=TIMEOUT_MS,
             accept=_Answers(),
         )
         return answer
 
-    async def ask_behind(
+    async def request_behind(
         self,
         what: str,
         ahead: Sequence[RemotingCommand],
@@ -411,7 +411,7 @@ class Drill:
         show: Show,
         is_calm: bool,
     ) -> None:
-        """Ask right behind other requests, over the same connection and before any is answered.
+        """Send a request right behind others, over the same connection and before any is answered.
 
         `is_calm`: one of `ahead` has no answer that says whether it was carried out. Raises Unsure
         where it is not known, or the answer was another one; EndedError.
@@ -429,14 +429,14 @@ class Drill:
             decision=CALM if is_calm else None,
         ) as operation:
             try:
-                answers, address = await ask_in_a_row(
+                answers, address = await pipeline_requests(
                     self._instances[0], group, [*ahead, question], timeout_ms=TIMEOUT_MS
                 )
             except ClientError as error:
                 operation.failed(error)
                 raise Unsure from error
-            said = _Answers()
-            if any(answer.code not in said for answer in answers):
+            accepted = _Answers()
+            if any(answer.code not in accepted for answer in answers):
                 operation.complete("info", error=f"answered {[each.code for each in answers]}")
                 raise Unsure
             answered = show(answers[-1])

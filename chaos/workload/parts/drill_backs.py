@@ -67,13 +67,13 @@ class BackDrill:
         await self._find(DLQ_PREFIX, one, self._dead)
 
     async def _find(self, prefix: str, one: Stored, held: Sequence[str]) -> None:
-        """Ask for a message by its key, as an operator does who wants to know what became of it."""
+        """Query a message by its key, as an operator does who wants to know what became of it."""
         places = [each.partition(" ")[0] for each in held]
         own = [place for place in places if place.partition(":")[2] == one.value]
         await self.drill.find(f"{prefix}{self._group}", one.uniq_key, own)
 
     async def _send_back(self, position: int, level: int) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"send back what stands at {position}, level {level}, of {self._group}",
             RequestCode.CONSUMER_SEND_MSG_BACK,
             {
@@ -90,7 +90,7 @@ class BackDrill:
         )
 
     async def _pull(self, prefix: str, held: list[str]) -> RemotingCommand | None:
-        return await self.drill.ask(
+        return await self.drill.request(
             f"pull of {prefix}{self._group}",
             RequestCode.PULL_MESSAGE,
             {

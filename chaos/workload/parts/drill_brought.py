@@ -23,7 +23,7 @@ from remoting.records.property_names import PropertyName
 __all__ = ["bring", "brought", "brought_by"]
 
 _OTHERS: Final = ("BUYER_ID", "INSTANCE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG")
-_KEPT: Final = (
+_RETAINED: Final = (
     *(PropertyName.UNIQ_KEY, PropertyName.WAIT),
     *(PropertyName.CORRELATION_ID, PropertyName.REPLY_TO_CLIENT, PropertyName.TTL),
     *_OTHERS,
@@ -55,9 +55,9 @@ def _draw(rng: random.Random) -> dict[str, str]:
 
 def brought(properties: Mapping[str, str]) -> str:
     """Return as text what a record brings, and whether it has what brokers add."""
-    kept = [f"{name}={properties[name]}" for name in _KEPT if name in properties]
+    retained = [f"{name}={properties[name]}" for name in _RETAINED if name in properties]
     added = sum(name in properties for name in _ADDED)
-    return f"[{' '.join(kept)} and {added} of {len(_ADDED)}]"
+    return f"[{' '.join(retained)} and {added} of {len(_ADDED)}]"
 
 
 def brought_by(one: Stored) -> str:

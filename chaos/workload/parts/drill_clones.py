@@ -3,7 +3,7 @@ and nothing else of either group changes.
 
 Place in the data path: `drills` makes one with each new set of groups, which have offsets in some
 topics that nobody else knows and in no manifest are. CLONE_GROUP_OFFSET follows commits, and behind
-it every offset of the destination is asked for, and some of the others. The source has a member, or
+it every offset of the destination is queried, and some of the others. The source has a member, or
 none, which the leader knows by a heartbeat: another node's answer says nothing.
 
 The model: a clone without a topic copies the source's offsets in all topics, one that names a topic
@@ -48,22 +48,22 @@ class CloneDrill:
         self._is_ready = False
 
     async def run(self) -> None:
-        """Commit and clone some times, and ask for all. Raises Unsure, EndedError."""
+        """Commit and clone some times, and query all. Raises Unsure, EndedError."""
         if not self._is_ready:
             for topic in self._topics:
                 await self._make(topic)
             self._is_ready = True
         for group in self._offsets:
-            await self._ask(group)  # what the last round has left
+            await self._query_offsets(group)  # what the last round has left
         for _ in range(self._rng.randint(*STEPS)):
             await self._commit()
             await self._clone()
         for group in self._offsets:
-            await self._ask(group)
+            await self._query_offsets(group)
 
     async def _make(self, topic: str) -> None:
         command = create_topic_command(topic, queues=QUEUES, perm=6)
-        await self.drill.ask(
+        await self.drill.request(
             f"make topic {topic}",
             RequestCode(command.code),
             command.ext_fields,
@@ -77,7 +77,7 @@ class CloneDrill:
         group, topic = self._rng.choice(list(self._offsets)), self._rng.choice(self._topics)
         for queue_id in range(QUEUES):
             offset = self._rng.randint(0, OFFSET_MAX)
-            await self.drill.ask(
+            await self.drill.request(
                 f"commit {offset} of {group} in {topic}-{queue_id}",
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 self._place(topic, queue_id, consumerGroup=group, commitOffset=offset),
@@ -109,7 +109,7 @@ class CloneDrill:
             if wanted in {None, topic}
             and (is_offline == "true" or not subscribed or topic in subscribed)
         }
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"clone {source} to {destination}: topic {wanted}, offline {is_offline}, its member"
             f" has {sorted(subscribed)}",
             RequestCode.CLONE_GROUP_OFFSET,
@@ -123,8 +123,8 @@ class CloneDrill:
         self._offsets[destination] |= cloned
         if is_online:
             await self._leave(source)
-        await self._ask(destination)
-        await self._ask(source)
+        await self._query_offsets(destination)
+        await self._query_offsets(source)
 
     # Members -------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class CloneDrill:
             "subscriptionDataSet": [{"topic": topic, "subString": "*"} for topic in topics],
         }
         body = {"clientID": f"{group}@0", "producerDataSet": [], "consumerDataSet": [consumer]}
-        await self.drill.ask(
+        await self.drill.request(
             f"heartbeat of {group}, which has {sorted(topics)}",
             RequestCode.HEART_BEAT,
             {},
@@ -148,7 +148,7 @@ class CloneDrill:
 
     async def _leave(self, group: str) -> None:
         """Have the member leave the node that knows it. Raises Unsure where another one answers."""
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"the member of {group} leaves",
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": f"{group}@0", "consumerGroup": group},
@@ -161,13 +161,13 @@ class CloneDrill:
 
     # Questions -----------------------------------------------------------------------------------
 
-    async def _ask(self, group: str) -> None:
-        """Ask for every offset of a group."""
+    async def _query_offsets(self, group: str) -> None:
+        """Query every offset of a group."""
         known = self._offsets[group]
         for topic in self._topics:
             for queue_id in range(QUEUES):
                 offset = known.get((topic, queue_id))
-                await self.drill.ask(
+                await self.drill.request(
                     f"offset of {group} in {topic}-{queue_id}",
                     RequestCode.QUERY_CONSUMER_OFFSET,
                     self._place(topic, queue_id, consumerGroup=group, setZeroIfNotFound="false"),

@@ -47,7 +47,7 @@ class CopyDrill:
         half = await self._send(key)
         if half is None:
             return
-        await self._ask_wrongly()
+        await self._request_wrongly()
         discarded = await self._discard(key, half, "0 with a copy")
         if discarded is None:
             return
@@ -70,7 +70,7 @@ class CopyDrill:
         message.born_timestamp_ms = wall_ms()
         prepared = prepare_message(message, group=self._group, compression=None, transactional=True)
         command = prepared.command(queue)
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"send the half {key}",
             RequestCode(command.code),
             command.ext_fields,
@@ -88,7 +88,7 @@ class CopyDrill:
 
     # Halves and copies ---------------------------------------------------------------------------
 
-    async def _ask_wrongly(self) -> None:
+    async def _request_wrongly(self) -> None:
         """Name what is no half, in one of all ways, to one of the three requests."""
         rng = self.drill.rng
         stored = rng.choice(self.drill.stored).offset_msg_id
@@ -101,12 +101,14 @@ class CopyDrill:
             )
         )
         requests = (RequestCode.LEDGERMQ_SHOW_HALF, RequestCode.LEDGERMQ_DISCARD_HALF)
-        await self._ask(f"{what}", rng.choice(requests), {"msgId": message_id}, code, is_own=True)
+        await self._request(
+            f"{what}", rng.choice(requests), {"msgId": message_id}, code, is_own=True
+        )
         await self._resume(what, message_id, "1")
         fields = {"state": "undecided", "offset": 0, "countMax": 1} | rng.choice(
             ({"state": "committed"}, {"offset": -1}, {"countMax": 0}, {"countMax": 257})
         )
-        await self._ask(
+        await self._request(
             f"a list of {fields}", RequestCode.LEDGERMQ_LIST_HALVES, fields, "29", is_own=True
         )
 
@@ -116,7 +118,7 @@ class CopyDrill:
                 f"{answer.code} with a copy" if "msgId" in answer.ext_fields else f"{answer.code}"
             )
 
-        return await self._ask(
+        return await self._request(
             f"discard {what}",
             RequestCode.LEDGERMQ_DISCARD_HALF,
             {"msgId": message_id},
@@ -127,7 +129,7 @@ class CopyDrill:
         )
 
     async def _resume(self, what: str, message_id: str, expected: str) -> None:
-        await self._ask(
+        await self._request(
             f"resume {what}",
             RequestCode.RESUME_CHECK_HALF_MESSAGE,
             {"msgId": message_id},
@@ -136,7 +138,7 @@ class CopyDrill:
         )
 
     async def _show(self, key: str, message_id: str, **expected: object) -> None:
-        await self._ask(
+        await self._request(
             f"show the copy of {key}",
             RequestCode.LEDGERMQ_SHOW_HALF,
             {"msgId": message_id},
@@ -165,7 +167,7 @@ class CopyDrill:
         )
 
     async def _page(self, state: str, offset: int) -> Mapping[str, Any] | None:
-        answer = await self._ask(
+        answer = await self._request(
             f"halves of {self._group} from {offset}, {state}",
             RequestCode.LEDGERMQ_LIST_HALVES,
             {"state": state, "offset": offset, "countMax": 256, "producerGroup": self._group},
@@ -191,7 +193,7 @@ class CopyDrill:
             answered="; ".join(map(_text_of, found)),
         )
         (half,) = found
-        await self._ask(
+        await self._request(
             f"decision {_ROLLBACK} on {key}, which was resumed",
             RequestCode.END_TRANSACTION,
             {
@@ -217,9 +219,9 @@ class CopyDrill:
     async def _maintain(self) -> None:
         """Have files cleaned that are all needed, and see that the queue is as it was."""
         drill = self.drill
-        await self._ask("clean queues", RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, {}, "0")
-        await self._ask("roll back pops", RequestCode.POP_ROLLBACK, {}, "0")
-        await self._ask(
+        await self._request("clean queues", RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, {}, "0")
+        await self._request("roll back pops", RequestCode.POP_ROLLBACK, {}, "0")
+        await self._request(
             "reads of cold data",
             RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
             {},
@@ -230,7 +232,7 @@ class CopyDrill:
             (RequestCode.GET_MIN_OFFSET, 0),
             (RequestCode.GET_MAX_OFFSET, drill.end),
         ):
-            await self._ask(
+            await self._request(
                 f"{code.name.lower()} behind a half that was resumed",
                 code,
                 drill.place(),
@@ -238,7 +240,7 @@ class CopyDrill:
                 show=lambda shown: f"{shown.code} {shown.ext_fields.get('offset')}",
             )
 
-    async def _ask(
+    async def _request(
         self,
         what: str,
         code: RequestCode,
@@ -249,7 +251,7 @@ class CopyDrill:
         changes: bool = False,
         is_own: bool = False,
     ) -> RemotingCommand | None:
-        return await self.drill.ask(
+        return await self.drill.request(
             what,
             code,
             fields,

@@ -57,7 +57,7 @@ _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
 _CLEAN: Final = "in time, and again []; twice []"
 
 
-_Told: TypeAlias = tuple[RemotingCommand, str | None] | None
+_Answered: TypeAlias = tuple[RemotingCommand, str | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,10 @@ class DeadlineDrill:
         held = await self._pop_all()
         left = {each.offset for each in held if self._rng.random() < LEFT_SHARE}
         async with asyncio.TaskGroup() as tasks:
-            kept = [each for each in held if each.offset not in left]
-            while kept:
-                count = min(len(kept), self._rng.choice(TOGETHER))
-                tasks.create_task(self._end([kept.pop(0) for _ in range(count)]))
+            pending = [each for each in held if each.offset not in left]
+            while pending:
+                count = min(len(pending), self._rng.choice(TOGETHER))
+                tasks.create_task(self._end([pending.pop(0) for _ in range(count)]))
         last_s = max(each.ends_s for each in held)
         if await sleep_until_set(self.drill.ends, last_s + LATE_S - self._loop.time()):
             raise EndedError
@@ -108,7 +108,7 @@ class DeadlineDrill:
 
     async def _fill(self) -> None:
         command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.ask(
+        await self.drill.request(
             f"make topic {self._topic}",
             RequestCode(command.code),
             command.ext_fields,
@@ -117,7 +117,7 @@ class DeadlineDrill:
         )
         items = [BatchItem(str(number).encode(), b"", 0) for number in range(COUNT)]
         fields = batch_fields(self._group, self._topic, self._queue.broker_name)
-        await self.drill.ask(
+        await self.drill.request(
             f"send {len(items)} messages to {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
             fields,
@@ -143,7 +143,7 @@ class DeadlineDrill:
         }
 
     async def _pop(self, group: str, first: int, count: int, invisible_ms: int) -> RemotingCommand:
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"pop {count} of {self._topic} for {group}",
             RequestCode.POP_MESSAGE,
             self._pop_fields(group, count, invisible_ms),
@@ -175,11 +175,11 @@ class DeadlineDrill:
                 begun_s = self._loop.time()
                 left_ms = round((ends_s + number * APART_S - begun_s) * 1000)
                 fields = self._pop_fields(self._group, 1, max(1, left_ms))
-                told = await self._call(RequestCode.POP_MESSAGE, fields)
-                if told is None or self.drill.ends.is_set():
+                answered = await self._call(RequestCode.POP_MESSAGE, fields)
+                if answered is None or self.drill.ends.is_set():
                     return
-                for offset in _offsets(told[0]):
-                    handle = Handle.of_pop(told[0], offset, self._queue)
+                for offset in _offsets(answered[0]):
+                    handle = Handle.of_pop(answered[0], offset, self._queue)
                     held.append(
                         _Held(offset=offset, handle=handle, ends_s=begun_s + left_ms / 1000)
                     )
@@ -213,12 +213,12 @@ class DeadlineDrill:
     async def _request(self, group: str, held: Sequence[_Held], *, may_change: bool) -> set[int]:
         """Return the offsets of what was acknowledged, or changed, with success and in time."""
         witness, left = self._witnesses.pop(), list(held)
-        asked: list[tuple[list[_Held], asyncio.Task[_Told]]] = []
+        requested: list[tuple[list[_Held], asyncio.Task[_Answered]]] = []
         async with asyncio.TaskGroup() as tasks:
             while left:
                 some = [left.pop(0) for _ in range(self._rng.randint(1, len(left)))]
                 request = self._one_request(group, some, may_change=may_change)
-                asked.append((some, tasks.create_task(request)))
+                requested.append((some, tasks.create_task(request)))
             last = tasks.create_task(self._change(f"{self._group}-witness", *witness))
         proof = last.result()
         if proof is None or proof[0].code != 0:
@@ -227,13 +227,17 @@ class DeadlineDrill:
         handled_ms = int(fields["popTime"]) + int(fields["invisibleTime"]) - LONG_MS
         return {
             each.offset
-            for some, task in asked
-            if (told := task.result()) is not None and told[0].code == 0 and told[1] == proof[1]
+            for some, task in requested
+            if (answered := task.result()) is not None
+            and answered[0].code == 0
+            and answered[1] == proof[1]
             for each in some
             if handled_ms < each.ends_ms
         }
 
-    async def _one_request(self, group: str, held: Sequence[_Held], *, may_change: bool) -> _Told:
+    async def _one_request(
+        self, group: str, held: Sequence[_Held], *, may_change: bool
+    ) -> _Answered:
         """Acknowledge some in a batch, or the only one by itself, or change its time."""
         pairs = [(each.offset, each.handle) for each in held]
         draw = self._rng.random()
@@ -254,11 +258,13 @@ class DeadlineDrill:
             "extraInfo": handle.text(offset),
         }
 
-    async def _change(self, group: str, offset: int, handle: Handle) -> _Told:
+    async def _change(self, group: str, offset: int, handle: Handle) -> _Answered:
         fields = self._fields(group, offset, handle) | {"invisibleTime": LONG_MS}
         return await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
 
-    async def _call(self, code: RequestCode, fields: dict[str, object], body: bytes = b"") -> _Told:
+    async def _call(
+        self, code: RequestCode, fields: dict[str, object], body: bytes = b""
+    ) -> _Answered:
         """Return an answer, and whose it is; None where there was none."""
         try:
             return await self.drill.call(code, fields, body=body)
@@ -273,7 +279,7 @@ class DeadlineDrill:
         group = f"{self._group}-order-{next(self._attempts)}"
         fields = self._pop_fields(group, SET, SHORT_MS) | {"order": "true"}
         begun_s = self._loop.time()
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"pop {SET} of {self._topic} in order for {group}",
             RequestCode.POP_MESSAGE,
             fields | {"attemptId": f"{group}#1"},
@@ -332,7 +338,7 @@ class DeadlineDrill:
             return _clean(sorted(self._in_time & set(numbers)), twice)
 
         for _ in range(PAGES_MAX):
-            answer = await self.drill.ask(
+            answer = await self.drill.request(
                 f"what comes again into {retries} from {len(again)}, {len(self._in_time)} were"
                 " ended in time",
                 RequestCode.PULL_MESSAGE,
@@ -345,7 +351,7 @@ class DeadlineDrill:
             if not (numbers := _numbers(answer)):
                 break
             again += numbers
-        await self.drill.ask(
+        await self.drill.request(
             f"what comes again into {retries} of {sorted(left)}, which were left",
             RequestCode.PULL_MESSAGE,
             fields | {"queueOffset": len(again)},

@@ -59,7 +59,7 @@ class DeletionDrill:
         self.drill = drill
         self._rng = drill.rng
         self._group = group
-        self._kept, self._gone = (f"{UNLISTED}{group}-{what}" for what in ("kept", "gone"))
+        self._retained, self._gone = (f"{UNLISTED}{group}-{what}" for what in ("kept", "gone"))
         self._sent = 0
         self._is_deleting = False
 
@@ -84,7 +84,7 @@ class DeletionDrill:
                     return
 
     async def _delete_and_see(self) -> None:
-        for topic in (self._kept, self._gone):
+        for topic in (self._retained, self._gone):
             await self._make(topic)
         popped = await self._pop()
         waits = self._rng.choice(
@@ -94,7 +94,7 @@ class DeletionDrill:
         wanted = []
         for topic in self._turns():
             value = await self._send(topic, *waits)
-            if topic == self._kept:
+            if topic == self._retained:
                 wanted.append(value)
         due_s = asyncio.get_running_loop().time() + DUE_S
         self._is_deleting = True
@@ -107,12 +107,12 @@ class DeletionDrill:
         if await sleep_until_set(self.drill.ends, due_s - asyncio.get_running_loop().time()):
             raise EndedError
         is_level = waits[0] == PropertyName.DELAY
-        await self._wait(self._kept, wanted, before=POPPED, is_level=is_level)
-        await self._wait(pop_retry_topic(self._kept, self._group), popped)
+        await self._wait(self._retained, wanted, before=POPPED, is_level=is_level)
+        await self._wait(pop_retry_topic(self._retained, self._group), popped)
         if await sleep_until_set(self.drill.ends, STAYS_S):
             raise EndedError
-        await self._read(self._kept, wanted, before=POPPED, is_level=is_level)
-        await self._read(pop_retry_topic(self._kept, self._group), popped)
+        await self._read(self._retained, wanted, before=POPPED, is_level=is_level)
+        await self._read(pop_retry_topic(self._retained, self._group), popped)
         if not is_remade:
             await self._make(self._gone)
         await self._read(self._gone, [], before=await self._begin(self._gone))
@@ -121,8 +121,8 @@ class DeletionDrill:
     def _turns(self) -> list[str]:
         """Draw for which topic each message waits: both in turn, or one behind the other."""
         count = self._rng.randint(*DELAYED)
-        topics = [self._rng.choice((self._kept, self._gone)) for _ in range(count)]
-        return [self._gone, *topics, self._kept]
+        topics = [self._rng.choice((self._retained, self._gone)) for _ in range(count)]
+        return [self._gone, *topics, self._retained]
 
     # What waits ----------------------------------------------------------------------------------
 
@@ -130,22 +130,24 @@ class DeletionDrill:
         await self._change(create_topic_command(topic, queues=1, perm=6), f"make topic {topic}")
 
     async def _change(self, command: RemotingCommand, what: str) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             what, RequestCode(command.code), command.ext_fields, expected="0", changes=True
         )
 
     async def _send(self, topic: str, *waits: str, sys_flag: int = 0) -> str:
         """Send one message, which waits by a property; return its value."""
-        await self._ask_send(topic, waits, sys_flag)
+        await self._request_send(topic, waits, sys_flag)
         return self._value()
 
     def _value(self) -> str:
         return f"{self._group}.waits-{self._sent}"
 
-    async def _ask_send(self, topic: str, waits: Sequence[str], sys_flag: int) -> RemotingCommand:
+    async def _request_send(
+        self, topic: str, waits: Sequence[str], sys_flag: int
+    ) -> RemotingCommand:
         self._sent += 1
         properties = [(PROPERTY_VALUE, self._value()), *zip(waits[::2], waits[1::2], strict=True)]
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"send {self._value()} to {topic}, which waits by {waits}",
             RequestCode.SEND_MESSAGE_V2,
             {
@@ -173,7 +175,7 @@ class DeletionDrill:
         """Send a half for the topic that goes; return what a decision names it by."""
         key, group = f"{self._group}-half", f"{self._group}-producers"
         marks = (PropertyName.TRAN_MSG, "true", PropertyName.PGROUP, group)
-        answer = await self._ask_send(
+        answer = await self._request_send(
             self._gone, (*marks, PropertyName.UNIQ_KEY, key), sys_flag=_PREPARED
         )
         return {
@@ -187,7 +189,7 @@ class DeletionDrill:
 
     async def _commit(self, half: dict[str, object]) -> None:
         """Commit the half of what was deleted, whatever is answered."""
-        await self.drill.ask(
+        await self.drill.request(
             f"commit a half of {self._gone}",
             RequestCode.END_TRANSACTION,
             half | {"commitOrRollback": _COMMIT},
@@ -197,12 +199,12 @@ class DeletionDrill:
 
     async def _pop(self) -> list[str]:
         """Have the group pop some of the topic that stays; return what comes again."""
-        values = [await self._send(self._kept) for _ in range(POPPED)]
-        await self.drill.ask(
-            f"pop of {self._kept}",
+        values = [await self._send(self._retained) for _ in range(POPPED)]
+        await self.drill.request(
+            f"pop of {self._retained}",
             RequestCode.POP_MESSAGE,
             {
-                "topic": self._kept,
+                "topic": self._retained,
                 "queueId": 0,
                 "bname": self.drill.queue.broker_name,
                 "consumerGroup": self._group,
@@ -264,7 +266,7 @@ class DeletionDrill:
 
     async def _begin(self, topic: str) -> int:
         """Return where the queue of a topic begins that was made again: brokers may count on."""
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"begin of {topic}",
             RequestCode.GET_MIN_OFFSET,
             {"topic": topic, "queueId": 0, "bname": self.drill.queue.broker_name},
@@ -285,7 +287,7 @@ class DeletionDrill:
     ) -> RemotingCommand | None:
         """Pull from a topic and an offset on."""
         topic, offset = place
-        return await self.drill.ask(
+        return await self.drill.request(
             what,
             RequestCode.PULL_MESSAGE,
             {

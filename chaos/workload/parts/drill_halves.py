@@ -97,7 +97,7 @@ class HalfDrill:
             await self._discard(f"{uniq_key}, which is rolled back", message_id, _CONTRARY)
         await self._send_ended(message, "discarded" if by_hand else "rolled back")
         await self._end(f"{uniq_key} otherwise", place, _COMMIT, _CONTRARY)
-        await drill.ask(
+        await drill.request(
             f"get_max_offset behind {uniq_key}",
             RequestCode.GET_MAX_OFFSET,
             drill.place(),
@@ -112,7 +112,7 @@ class HalfDrill:
         await self._send_plain(message, how)
 
     async def _discard(self, what: str, message_id: str, expected: str) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"discard {what}",
             RequestCode.LEDGERMQ_DISCARD_HALF,
             {"msgId": message_id},
@@ -123,7 +123,7 @@ class HalfDrill:
         )
 
     async def _show(self, what: str, message_id: str, expected: str) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"show {what}",
             RequestCode.LEDGERMQ_SHOW_HALF,
             {"msgId": message_id},
@@ -137,7 +137,7 @@ class HalfDrill:
     ) -> RemotingCommand | None:
         """Send a half, of which the first attempt alone changes something."""
         command = self._command(message, transactional=True)
-        return await self.drill.ask(
+        return await self.drill.request(
             f"send the half {message.uniq_key}{how}",
             RequestCode(command.code),
             command.ext_fields,
@@ -150,7 +150,7 @@ class HalfDrill:
     async def _send_plain(self, message: Message, how: str) -> None:
         """Send a message that has the key of a half, and is none."""
         command = self._command(message, transactional=False)
-        await self.drill.ask(
+        await self.drill.request(
             f"send a message of the key of the half {message.uniq_key}, {how}",
             RequestCode(command.code),
             command.ext_fields,
@@ -169,7 +169,7 @@ class HalfDrill:
         """Send a decision, once. A node that no longer leads may answer with the code of what is
         refused by right."""
         refused = frozenset({int(_REFUSED)}) if code == _REFUSED else frozenset[int]()
-        await self.drill.ask(
+        await self.drill.request(
             f"decision {decision} on {what}",
             RequestCode.END_TRANSACTION,
             {

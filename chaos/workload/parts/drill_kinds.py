@@ -19,16 +19,16 @@ __all__ = [
     "BESIDE",
     "DELETE",
     "DELETING",
-    "KEPT_MAX",
-    "KEPT_OF",
     "MADE_MAX",
     "OFTEN",
+    "RETAINED_MAX",
+    "RETAINED_OF",
     "TIMED",
     "DrillKind",
 ]
 
-KEPT_MAX: Final = 12  # drills of a kind that go on in later rounds
-KEPT_OF: Final = {"stretch": 1, "progress": 4, "clone": 4}  # of kinds that cost much
+RETAINED_MAX: Final = 12  # drills of a kind that go on in later rounds
+RETAINED_OF: Final = {"stretch": 1, "progress": 4, "clone": 4}  # of kinds that cost much
 MADE_MAX: Final = {
     "back": 40,
     "send": 40,
@@ -43,12 +43,12 @@ OFTEN: Final = ("pop", "pop in order", "pop in order")  # kinds that have furthe
 
 
 class DrillKind(Protocol):
-    """A drill of one kind. `drill`: by what it asks."""
+    """A drill of one kind. `drill`: by what it sends its requests."""
 
     drill: Drill
 
     async def run(self) -> None:
-        """Ask on. Raises Unsure, EndedError."""
+        """Send the next requests. Raises Unsure, EndedError."""
 
 
 BESIDE: Final[Mapping[str, tuple[Callable[[Drill, str], DrillKind], int]]] = {

@@ -68,10 +68,10 @@ class ListingDrill:
 
     async def run(self) -> None:
         """Begin transactions, list and decide them. Raises Unsure, EndedError."""
-        if await self._ask_page(0, 1, None) is None:
+        if await self._query_page(0, 1, None) is None:
             raise Unsure  # nobody there, or a broker that has no such list
         command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.ask(
+        await self.drill.request(
             f"make topic {self._topic}",
             RequestCode(command.code),
             command.ext_fields,
@@ -152,7 +152,7 @@ class ListingDrill:
         }
 
     async def _decide(self, half: _Half) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"roll back the half {half.key}",
             RequestCode.END_TRANSACTION,
             self._decision(half),
@@ -186,7 +186,7 @@ class ListingDrill:
         offset = rng.choice((0, rng.choice(self._halves).offset, self._halves[-1].offset + 1))
         unanswered = 0
         for _ in range(STEPS_MAX):
-            page = await self._ask_page(offset, count, group)
+            page = await self._query_page(offset, count, group)
             if page is None:
                 unanswered += 1
                 if unanswered == UNANSWERED_MAX:
@@ -197,11 +197,11 @@ class ListingDrill:
             offset = page["nextOffset"]
         raise EndedError
 
-    async def _ask_page(
+    async def _query_page(
         self, offset: int, count: int, group: str | None
     ) -> Mapping[str, Any] | None:
         named = {"topic": self._topic} | ({} if group is None else {"producerGroup": group})
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"at most {count} halves from {offset} of {named}",
             RequestCode.LEDGERMQ_LIST_HALVES,
             {"state": _UNDECIDED, "offset": offset, "countMax": count, **named},

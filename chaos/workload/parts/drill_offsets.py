@@ -39,7 +39,7 @@ class OffsetDrill:
         self._offsets: dict[int, int] = {}  # by queue
 
     async def run(self) -> None:
-        """Ask what there is, change it, ask again. Raises Unsure."""
+        """Query what there is, change it, query again. Raises Unsure."""
         own = self.drill.queue.queue_id
         await self._query(own)
         await self._commit(own)
@@ -50,7 +50,7 @@ class OffsetDrill:
             (RequestCode.GET_MAX_OFFSET, self.drill.end),
             (RequestCode.GET_MIN_OFFSET, 0),
         ):
-            await self.drill.ask(
+            await self.drill.request(
                 code.name.lower(),
                 code,
                 self.drill.place(),
@@ -60,7 +60,7 @@ class OffsetDrill:
 
     async def _commit(self, queue_id: int) -> None:
         offset = self._draw_offset()
-        await self.drill.ask(
+        await self.drill.request(
             f"commit {offset} of {self._group} in queue {queue_id}",
             RequestCode.UPDATE_CONSUMER_OFFSET,
             self.drill.place(consumerGroup=self._group, queueId=queue_id, commitOffset=offset),
@@ -70,7 +70,7 @@ class OffsetDrill:
         self._offsets[queue_id] = offset
 
     async def _commit_behind(self) -> None:
-        """Commit some times in a row, and ask behind that for a queue's offset."""
+        """Commit some times in a row, and query a queue's offset behind that."""
         rng = self.drill.rng
         ways = [rng.choice(("answered", "oneway", "pull")) for _ in range(BEHIND_MAX)]
         if rng.random() < 0.5:
@@ -82,12 +82,12 @@ class OffsetDrill:
             queue_id, offset = self._draw_queue(), self._draw_offset()
             offsets[queue_id] = offset
             ahead.append(self._command(way, queue_id, offset))
-        asked = rng.choice([*offsets, self._draw_queue()])
-        await self.drill.ask_behind(
-            f"offset of {self._group} in queue {asked}, behind commits: {' '.join(ways)}",
+        queried = rng.choice([*offsets, self._draw_queue()])
+        await self.drill.request_behind(
+            f"offset of {self._group} in queue {queried}, behind commits: {' '.join(ways)}",
             ahead,
-            self._question(asked, None),
-            expected=f"0 {offsets.get(asked, 0)}",
+            self._question(queried, None),
+            expected=f"0 {offsets.get(queried, 0)}",
             show=_show_offset,
             is_calm=any(way != "answered" for way in ways),
         )
@@ -127,7 +127,7 @@ class OffsetDrill:
         none = "22" if zero == "false" else "0 0"
         offset = self._offsets.get(queue_id)
         question = self._question(queue_id, zero)
-        await self.drill.ask(
+        await self.drill.request(
             f"offset of {self._group} in queue {queue_id}, zero if there is none: {zero}",
             RequestCode.QUERY_CONSUMER_OFFSET,
             question.ext_fields,

@@ -5,7 +5,7 @@ Place in the data path: `drills` runs them in turn with the others; requests go 
 its heartbeats.
 
 A member is known to a node that answered its heartbeat, over one connection, for as long as the
-broker's client silence is not over; so it is asked for just before the next heartbeat is due, for
+broker's client silence is not over; so it is queried just before the next heartbeat is due, for
 longer than one silence. Locks are asked for only as long as no lease can be over.
 
 Source: RocketMQ ConsumerManager, ClientManageProcessor, RebalanceLockManager; decision 18.
@@ -30,18 +30,18 @@ __all__ = ["LEASE_MS", "LockDrill", "MemberDrill", "Notices", "show_locked"]
 
 BEATS_PER_SILENCE: Final = 5
 PAUSE_S_MIN: Final = 0.2
-SILENCES: Final = 1.5  # for how many of them members are asked for
+SILENCES: Final = 1.5  # for how many of them members are queried
 MEMBERS: Final = (1, 3)
 SILENCE_MS: Final = 120_000  # a broker's, where a scenario does not tell another one
 CALM_FROM_S: Final = 2.0  # behind a fault, from which answers are judged
 SILENCE_SURE: Final = 0.5  # of it, after which an answer may come too late
 EXPIRED_S: Final = 2.5  # after which a broker has noticed, and an answer is from behind that
 UNUSUAL_SHARE: Final = 0.2  # of the groups broadcast; as many are not to be notified
-TOLD_S: Final = 1.0  # within which clients are notified of a change
-NOT_TOLD_S: Final = 0.2
+NOTIFIED_S: Final = 1.0  # within which clients are notified of a change
+NOT_NOTIFIED_S: Final = 0.2
 LEASE_MS: Final = 60_000  # a broker's, where a scenario does not tell another one
 LEASE_SURE: Final = 0.5  # of a lease; a client that is not connected loses its queues at 7/12 of it
-ASKED_S: Final = 2.5  # which a request may last
+REQUEST_S: Final = 2.5  # which a request may last
 STEPS: Final = 8
 _NOBODY: Final = 1  # the code of an answer that a group has no member
 
@@ -84,12 +84,12 @@ class MemberDrill:
         self._silent_from_s = 0.0
         draw = drill.rng.random()
         self._broadcasts = draw < UNUSUAL_SHARE
-        self._is_told = draw > 2 * UNUSUAL_SHARE
+        self._is_notified = draw > 2 * UNUSUAL_SHARE
 
     async def run(self, other: ClientInstance) -> None:
         """Be members for a while; `other`: a third client, whose connection breaks. Raises Unsure,
         EndedError."""
-        if not self._is_told and not self._broadcasts:
+        if not self._is_notified and not self._broadcasts:
             await self._configure()
         names = [f"{self._group}@{n}" for n in range(self.drill.rng.randint(*MEMBERS))]
         for name in names:
@@ -136,7 +136,7 @@ class MemberDrill:
     async def _configure(self) -> None:
         """Have the group's members not notified."""
         config = {"groupName": self._group, "notifyConsumerIdsChangedEnable": False}
-        await self.drill.ask(
+        await self.drill.request(
             f"{self._group} is not to be notified of its members",
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             {},
@@ -152,7 +152,7 @@ class MemberDrill:
         at = self.drill.rng.randrange(2)
         await self._beat(name, at=at)
         self._at[name] = at
-        await self._are_told(f"{name} comes", before)
+        await self._hold_notified(f"{name} comes", before)
 
     async def _move(self, names: list[str]) -> None:
         """A member that comes back over another connection is not gone with the one it left."""
@@ -161,7 +161,7 @@ class MemberDrill:
             before = self._counts()
             await self._beat(mover, at=at)
             self._at[mover] = at
-            await self._are_told(f"{mover} comes through client {at}", before)
+            await self._hold_notified(f"{mover} comes through client {at}", before)
             await self._list([*names, mover])
         await self._leave(mover, at=0)  # through the connection that is not its own any more
         await self._list([*names, mover])
@@ -174,23 +174,23 @@ class MemberDrill:
             before = self._counts()
             await self._beat(name, at=self._at[name])
             what = "wants another topic" if self._wants_more else "wants one topic less"
-            await self._are_told(f"{name} {what}", before)
+            await self._hold_notified(f"{name} {what}", before)
 
     async def _break(self, names: list[str], other: ClientInstance) -> None:
         """Have a member whose connection breaks, which is the end of its membership."""
         broken = f"{self._group}@broken"
         before = self._counts()
         await self._beat(broken, at=None, via=other)
-        await self._are_told(f"{broken} comes", before)
+        await self._hold_notified(f"{broken} comes", before)
         before = self._counts()
         await other.abort()
-        await self._are_told(f"the connection of {broken} breaks", before)
+        await self._hold_notified(f"the connection of {broken} breaks", before)
         await self._list(names, is_awaited=True)
 
     async def _leave(self, name: str, *, at: int | None = None) -> None:
         """Leave through a client: that of the member, unless `at` says another one."""
         before, own = self._counts(), self._at[name]
-        await self.drill.ask(
+        await self.drill.request(
             f"{name} leaves",
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": name, "consumerGroup": self._group},
@@ -200,7 +200,7 @@ class MemberDrill:
         )
         if at in {None, own}:
             del self._at[name]
-            await self._are_told(f"{name} leaves", before)
+            await self._hold_notified(f"{name} leaves", before)
 
     async def _beat(self, name: str, *, at: int | None, via: ClientInstance | None = None) -> None:
         topics = [self.drill.queue.topic, f"{self.drill.queue.topic}-more"]
@@ -215,7 +215,7 @@ class MemberDrill:
             ],
         }
         body = {"clientID": name, "producerDataSet": [], "consumerDataSet": [consumer]}
-        await self.drill.ask(
+        await self.drill.request(
             f"heartbeat of {name}",
             RequestCode.HEART_BEAT,
             {},
@@ -232,28 +232,30 @@ class MemberDrill:
     def _counts(self) -> list[int]:
         return [self._notices.count(self._group, number) for number in (0, 1)]
 
-    async def _are_told(self, what: str, before: list[int]) -> None:
+    async def _hold_notified(self, what: str, before: list[int]) -> None:
         """Hold that each client that has members is notified at once, and no other."""
-        members = sorted(set(self._at.values())) if self._is_told and not self._broadcasts else []
+        members = (
+            sorted(set(self._at.values())) if self._is_notified and not self._broadcasts else []
+        )
 
-        def told() -> str:
+        def notified() -> str:
             now = self._counts()
             return str([number for number in (0, 1) if now[number] > before[number]])
 
         await self.drill.wait_for(
             f"clients that are notified in {self._group}: {what}",
-            told,
+            notified,
             expected=str(members),
-            within_s=TOLD_S if members else NOT_TOLD_S,
+            within_s=NOTIFIED_S if members else NOT_NOTIFIED_S,
             stays=not members,
         )
 
     async def _list(self, names: list[str], *, is_awaited: bool = False) -> None:
-        """Ask for the members; `is_awaited`: what has just ended at its own end may be known for a
+        """Query the members; `is_awaited`: what has just ended at its own end may be known for a
         moment."""
         if is_awaited:
-            await asyncio.sleep(TOLD_S)
-        await self.drill.ask(
+            await asyncio.sleep(NOTIFIED_S)
+        await self.drill.request(
             f"members of {self._group}",
             RequestCode.GET_CONSUMER_LIST_BY_GROUP,
             {"consumerGroup": self._group},
@@ -272,7 +274,7 @@ class LockDrill:
     def __init__(self, drill: Drill, group: str, *, lease_ms: int) -> None:
         self.drill = drill
         self._group = group
-        self._sure_s = LEASE_SURE * lease_ms / 1000 - ASKED_S
+        self._sure_s = LEASE_SURE * lease_ms / 1000 - REQUEST_S
         self._owners: dict[int, str] = {}
         self._locked_s: dict[int, float] = {}
 
@@ -296,7 +298,7 @@ class LockDrill:
         begun_s = asyncio.get_running_loop().time()
         self._check_leases()
         got = [queue for queue in queues if self._owners.get(queue, client) == client]
-        await self.drill.ask(
+        await self.drill.request(
             f"lock {queues} for {client}",
             RequestCode.LOCK_BATCH_MQ,
             {},
@@ -319,7 +321,7 @@ class LockDrill:
     async def _lock_at_once(self, clients: list[str], queues: list[int]) -> None:
         """Have two clients lock the same queues at one time, of which one gets all of them."""
         begun_s = asyncio.get_running_loop().time()
-        answers = await self.drill.ask_twice(
+        answers = await self.drill.request_twice(
             f"lock {queues} for each of {clients}",
             RequestCode.LOCK_BATCH_MQ,
             [({}, self._body(client, queues)) for client in clients],
@@ -332,7 +334,7 @@ class LockDrill:
                 self._locked_s |= dict.fromkeys(queues, begun_s)
 
     async def _unlock(self, client: str, queues: list[int]) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"unlock {queues} of {client}",
             RequestCode.UNLOCK_BATCH_MQ,
             {},

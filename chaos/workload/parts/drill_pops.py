@@ -128,7 +128,7 @@ class PopDrill:
             if is_same:
                 counts = dict(before.counts)
         left = self.drill.end - start - len(found)
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"pop {count} of {self._group}" + (f" as {attempt}" if self._is_order else ""),
             RequestCode.POP_MESSAGE,
             self._pop_fields(count, attempt),
@@ -167,7 +167,7 @@ class PopDrill:
             self._found(share, end - share[-1].offset - 1, {}) if share else _NOTHING
             for share in shares
         ]
-        answers = await self.drill.ask_twice(
+        answers = await self.drill.request_twice(
             f"pop {count} of {self._group}",
             RequestCode.POP_MESSAGE,
             [(self._pop_fields(count, attempt), b"") for attempt in attempts],
@@ -198,7 +198,7 @@ class PopDrill:
         if not found:
             return
         fields = self._pop_fields(count, "") | {"expType": kind, "exp": tag}
-        await self.drill.ask(
+        await self.drill.request(
             f"pop {count} of {self._group} with {tag}",
             RequestCode.POP_MESSAGE,
             fields,
@@ -241,7 +241,7 @@ class PopDrill:
     async def _ack(self) -> None:
         """Acknowledge one."""
         if one := self._one_held():
-            await self._ask_ack(*one, what="ack")
+            await self._request_ack(*one, what="ack")
             self._acked([one])
 
     async def _ack_twice(self) -> None:
@@ -249,7 +249,7 @@ class PopDrill:
         one = self._one_held()
         if one is None:
             return
-        await self.drill.ask_twice(
+        await self.drill.request_twice(
             f"ack {one[0]} of {self._group}",
             RequestCode.ACK_MESSAGE,
             [(self._handle_fields(*one), b"")] * 2,
@@ -275,7 +275,7 @@ class PopDrill:
         held = self._held if self._set is None else _left(self._set)
         is_all = self._rng.random() < ALL_SHARE
         pairs = [pair for pair in held.items() if is_all or pair[1].pop_ms == one[1].pop_ms]
-        await self.drill.ask(
+        await self.drill.request(
             f"ack {sorted(offset for offset, _ in pairs)} of {self._group}",
             RequestCode.BATCH_ACK_MESSAGE,
             {},
@@ -293,10 +293,10 @@ class PopDrill:
         held = self._held if self._set is None else self._set.held
         if offset in held and held[offset].pop_ms == handle.pop_ms:
             return  # popped again in the same millisecond
-        await self._ask_ack(offset, handle, what="ack again")
+        await self._request_ack(offset, handle, what="ack again")
         await self._hold_held(offset)
         beyond = self.drill.end + 1 + self._rng.randrange(3)
-        await self.drill.ask(
+        await self.drill.request(
             f"ack {beyond} of {self._group}, beyond the end",
             RequestCode.ACK_MESSAGE,
             self._handle_fields(beyond, handle),
@@ -319,7 +319,7 @@ class PopDrill:
         if self._rng.random() < 0.5:
             named |= {*others, *range(self._rng.randint(0, self.drill.end))}
             batch = [(at, handle) for at in named] + [pair for pair in used if pair[0] not in named]
-        await self.drill.ask(
+        await self.drill.request(
             f"ack {sorted(at for at, _ in batch)} of {self._group}, by pops that count no more",
             RequestCode.BATCH_ACK_MESSAGE,
             {},
@@ -334,12 +334,12 @@ class PopDrill:
         """Change the time of what is held, if it is: what was acknowledged can't be changed."""
         handle = self._held.get(offset)
         if handle is not None and self._set is None:
-            changed = await self._ask_change(offset, handle, INVISIBLE_MS, expected="0")
+            changed = await self._request_change(offset, handle, INVISIBLE_MS, expected="0")
             self._held[offset] = Handle.of_change(changed, handle)
             self._used.append((offset, handle))
 
-    async def _ask_ack(self, offset: int, handle: Handle, *, what: str) -> None:
-        await self.drill.ask(
+    async def _request_ack(self, offset: int, handle: Handle, *, what: str) -> None:
+        await self.drill.request(
             f"{what} {offset} of {self._group}",
             RequestCode.ACK_MESSAGE,
             self._handle_fields(offset, handle),
@@ -356,18 +356,18 @@ class PopDrill:
         if not self._is_order and self._rng.random() < TWICE_SHARE:
             await self._change_twice(offset, handle)
             return
-        changed = await self._ask_change(offset, handle, INVISIBLE_MS + 1, expected="0")
+        changed = await self._request_change(offset, handle, INVISIBLE_MS + 1, expected="0")
         if self._is_order:
             return
         new = Handle.of_change(changed, handle)
         self._held[offset] = new
         self._used.append((offset, handle))
-        await self._ask_change(offset, handle, INVISIBLE_MS, expected=_HELD_NO_MORE)
+        await self._request_change(offset, handle, INVISIBLE_MS, expected=_HELD_NO_MORE)
 
     async def _change_twice(self, offset: int, handle: Handle) -> None:
         """Change a time by two requests at one time: one of them comes too late."""
         fields = self._handle_fields(offset, handle) | {"invisibleTime": INVISIBLE_MS}
-        answers = await self.drill.ask_twice(
+        answers = await self.drill.request_twice(
             f"change {offset} of {self._group}",
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
             [(fields, b"")] * 2,
@@ -377,11 +377,11 @@ class PopDrill:
         self._held[offset] = Handle.of_change(changed, handle)
         self._used.append((offset, handle))
 
-    async def _ask_change(
+    async def _request_change(
         self, offset: int, handle: Handle, invisible_ms: int, *, expected: str
     ) -> RemotingCommand:
         fields = self._handle_fields(offset, handle) | {"invisibleTime": invisible_ms}
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"change {offset} of {self._group} to {invisible_ms} ms",
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
             fields,
@@ -397,7 +397,7 @@ class PopDrill:
             return
         self._is_returning = True
         for offset, handle in _left(self._set).items():
-            await self._ask_change(offset, handle, VISIBLE_AT_ONCE_MS, expected="0")
+            await self._request_change(offset, handle, VISIBLE_AT_ONCE_MS, expected="0")
         await asyncio.sleep(VISIBLE_WITHIN_S)
         await self._pop_as(f"{self._group}#{next(self._attempts)}", is_visible=True)
         self._is_returning = False
@@ -421,7 +421,7 @@ class PopDrill:
             expected = (
                 f"0 {shown} from 0 {queue_id} {self._next} at 0 {queue_id} {offsets}, {left} left"
             )
-        await self.drill.ask(
+        await self.drill.request(
             f"peek {count} of {self._group}",
             RequestCode.PEEK_MESSAGE,
             self.drill.place(consumerGroup=self._group, maxMsgNums=count),
@@ -431,9 +431,9 @@ class PopDrill:
         )
 
     async def _notify(self) -> None:
-        """Ask whether a pop would find anything."""
+        """Query whether a pop would find anything."""
         has = self._next < self.drill.end and self._set is None
-        await self.drill.ask(
+        await self.drill.request(
             f"would a pop of {self._group} find any",
             RequestCode.NOTIFICATION,
             self.drill.place(
@@ -448,8 +448,8 @@ class PopDrill:
         )
 
     async def _offset(self) -> None:
-        """Ask for the group's offset: of a group that pops, that of its next pop."""
-        await self.drill.ask(
+        """Query the group's offset: of a group that pops, that of its next pop."""
+        await self.drill.request(
             f"offset of {self._group}",
             RequestCode.QUERY_CONSUMER_OFFSET,
             self.drill.place(consumerGroup=self._group, setZeroIfNotFound="false"),
@@ -460,7 +460,7 @@ class PopDrill:
     async def _reset(self) -> None:
         """Reset the group, which holds nothing any more then."""
         offset = self._rng.randint(0, self.drill.end)
-        await self.drill.ask(
+        await self.drill.request(
             f"reset {self._group} to {offset}",
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
             self.drill.place(group=self._group, timestamp=-1, isForce="true", offset=offset),
@@ -486,7 +486,7 @@ class PopDrill:
                 {"queueId": 4_711},
             )
         )
-        await self.drill.ask(
+        await self.drill.request(
             f"pop of {self._group} with {wrong}",
             RequestCode.POP_MESSAGE,
             self._pop_fields(1, "") | wrong,

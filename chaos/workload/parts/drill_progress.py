@@ -35,7 +35,7 @@ _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
 
 
 class ProgressDrill:
-    """One topic and one group. Everything is asked of the leader, behind a read index."""
+    """One topic and one group. Everything is queried from the leader, behind a read index."""
 
     def __init__(self, drill: Drill, group: str) -> None:
         self.drill = drill
@@ -52,7 +52,7 @@ class ProgressDrill:
         self._is_sending = False
 
     async def run(self) -> None:
-        """Change something of everything, and ask for all figures. Raises Unsure, EndedError."""
+        """Change something of everything, and query all figures. Raises Unsure, EndedError."""
         if self._is_sending:
             raise Unsure  # it was ended between a send and the times of what was sent
         await self._change_topic()
@@ -66,10 +66,10 @@ class ProgressDrill:
             # What was pulled in a round before, a node may have forgotten: it is pulled anew.
             if queue_id in before or (self._stored.get(queue_id) and self._rng.random() < 0.5):
                 await self._pull(queue_id)
-        await self._ask_progress()
-        await self._ask_progress_of_all()
-        await self._ask_times()
-        await self._ask_topic()
+        await self._query_progress()
+        await self._query_progress_of_all()
+        await self._query_times()
+        await self._query_topic()
         await self._take_all()
 
     async def _change_topic(self) -> None:
@@ -79,7 +79,7 @@ class ProgressDrill:
         self._read = rng.randint(max(1, self._used()), QUEUES_MAX)
         self._write = rng.randint(1, self._read)
         self._is_order = rng.random() < 0.5
-        await self.drill.ask(
+        await self.drill.request(
             f"topic {self._topic} with {self._read} queues to read, {self._write} to write",
             RequestCode.UPDATE_AND_CREATE_TOPIC,
             {
@@ -105,7 +105,7 @@ class ProgressDrill:
         times = self._stored.setdefault(queue_id, [])
         begin = len(times)
         self._is_sending = True
-        await self.drill.ask(
+        await self.drill.request(
             f"send {count} messages to queue {queue_id} of {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
             batch_fields(self._group, self._topic, self.drill.queue.broker_name) | {"e": queue_id},
@@ -114,7 +114,7 @@ class ProgressDrill:
             show=lambda answer: f"{answer.code} {answer.ext_fields.get('queueOffset')}",
             changes=True,
         )
-        answer = await self._ask_pull(queue_id, begin, f"{self._group}-reader", count)
+        answer = await self._request_pull(queue_id, begin, f"{self._group}-reader", count)
         if answer is None:
             raise Unsure
         times += [record.store_timestamp_ms for record in records_of(answer)]
@@ -123,7 +123,7 @@ class ProgressDrill:
     async def _pull(self, queue_id: int) -> None:
         """Pull as the group, which is then known to be so far."""
         offset = self._rng.randrange(len(self._stored[queue_id]))
-        answer = await self._ask_pull(queue_id, offset, self._group, 1)
+        answer = await self._request_pull(queue_id, offset, self._group, 1)
         if answer is None:
             raise Unsure
         if self._pulled and self._pulled_at != self.drill.node:
@@ -131,10 +131,10 @@ class ProgressDrill:
         self._pulled_at = self.drill.node
         self._pulled[queue_id] = offset + 1
 
-    async def _ask_pull(
+    async def _request_pull(
         self, queue_id: int, offset: int, group: str, count: int
     ) -> RemotingCommand | None:
-        return await self.drill.ask(
+        return await self.drill.request(
             f"pull {count} from {offset} of queue {queue_id} of {self._topic} as {group}",
             RequestCode.PULL_MESSAGE,
             {
@@ -159,7 +159,7 @@ class ProgressDrill:
 
     async def _commit(self, queue_id: int) -> None:
         offset = self._rng.randint(0, len(self._stored.get(queue_id, ())))
-        await self.drill.ask(
+        await self.drill.request(
             f"commit {offset} of {self._group} in queue {queue_id}",
             RequestCode.UPDATE_CONSUMER_OFFSET,
             {
@@ -176,8 +176,8 @@ class ProgressDrill:
 
     # Questions -----------------------------------------------------------------------------------
 
-    async def _ask_progress(self) -> None:
-        """Ask by group and topic, by a list of topics, or for all in which the group has
+    async def _query_progress(self) -> None:
+        """Query by group and topic, by a list of topics, or all in which the group has
         offsets."""
         fields = {"consumerGroup": self._group}
         how = self._rng.random()
@@ -185,7 +185,7 @@ class ProgressDrill:
             fields["topicList"] = f"{self._topic};{self._topic}-more"
         elif how < 0.6 or not self._committed:
             fields["topic"] = self._topic
-        await self._ask(
+        await self._query(
             "progress",
             RequestCode.GET_CONSUME_STATS,
             fields,
@@ -205,11 +205,11 @@ class ProgressDrill:
             rows.append(f"{queue_id}: {len(times)} {offset} {pulled} {last_ms}")
         return ", ".join(rows)
 
-    async def _ask_progress_of_all(self) -> None:
-        """Ask for all groups in all topics, or in those that are in order."""
+    async def _query_progress_of_all(self) -> None:
+        """Query all groups in all topics, or in those that are in order."""
         only_ordered = self._rng.random() < 0.5
         is_shown = bool(self._committed) and (self._is_order or not only_ordered)
-        await self._ask(
+        await self._query(
             f"progress of all{' in order' if only_ordered else ''}",
             RequestCode.GET_BROKER_CONSUME_STATS,
             {"isOrder": str(only_ordered).lower()},
@@ -217,7 +217,7 @@ class ProgressDrill:
             rows_of=lambda body: _of_all(body, self._group, self._topic),
         )
 
-    async def _ask_times(self) -> None:
+    async def _query_times(self) -> None:
         rows = []
         waiting = set()
         for queue_id in range(self._write):
@@ -230,7 +230,7 @@ class ProgressDrill:
             rows.append(
                 f"{queue_id}: {first} {last} {consumed} {'some' if queue_id in waiting else 0}"
             )
-        await self._ask(
+        await self._query(
             "times",
             RequestCode.QUERY_CONSUME_TIME_SPAN,
             {"topic": self._topic, "group": self._group},
@@ -238,12 +238,12 @@ class ProgressDrill:
             rows_of=lambda body: _spans(body, waiting),
         )
 
-    async def _ask_topic(self) -> None:
+    async def _query_topic(self) -> None:
         rows = []
         for queue_id in range(max(self._read, self._write)):
             times = self._stored.get(queue_id, [])
             rows.append(f"{queue_id}: 0 {len(times)} {times[-1] if times else 0}")
-        await self._ask(
+        await self._query(
             "bounds",
             RequestCode.GET_TOPIC_STATS_INFO,
             {"topic": self._topic},
@@ -284,7 +284,7 @@ class ProgressDrill:
                 rest = answer.ext_fields.get("restNum")
                 return f"{answer.code}: {total}, the next ones {is_next}, {rest} left"
 
-            await self.drill.ask(
+            await self.drill.request(
                 f"{code.name.lower()} {count} of all queues of {self._topic} for {group}",
                 code,
                 {
@@ -308,7 +308,7 @@ class ProgressDrill:
                 for at, offsets in shown.items():
                     nexts[at] += len(offsets)
 
-    async def _ask(
+    async def _query(
         self,
         what: str,
         code: RequestCode,
@@ -317,7 +317,7 @@ class ProgressDrill:
         expected: str,
         rows_of: Callable[[Mapping[str, Any]], Mapping[int, str]],
     ) -> None:
-        """Ask for a table of queues; `rows_of(body)` returns the text of each queue's row."""
+        """Query a table of queues; `rows_of(body)` returns the text of each queue's row."""
 
         def show(answer: RemotingCommand) -> str:
             if answer.code != 0:
@@ -330,7 +330,7 @@ class ProgressDrill:
 
         # How far a group has pulled, only the node knows that it has pulled from.
         only_by = self._pulled_at if self._pulled and "progress" in what else None
-        await self.drill.ask(
+        await self.drill.request(
             f"{what} of {self._group} in {self._topic}",
             code,
             fields,

@@ -129,7 +129,7 @@ class PropertyDrill:
         if self._count:
             raise Unsure  # it was ended in the middle of that
         command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.ask(
+        await self.drill.request(
             f"make topic {self._topic}",
             RequestCode(command.code),
             command.ext_fields,
@@ -223,11 +223,11 @@ class PropertyDrill:
             answer = await self.drill.send(messages, command, queue_id=0)
             self.drill.record(what, expected=self._next(), answered=_show_place(answer))
         else:
-            await self._ask_send(what, command)
+            await self._request_send(what, command)
         self._add(blocks)
 
-    async def _ask_send(self, what: str, command: RemotingCommand) -> RemotingCommand:
-        answer = await self.drill.ask(
+    async def _request_send(self, what: str, command: RemotingCommand) -> RemotingCommand:
+        answer = await self.drill.request(
             what,
             RequestCode(command.code),
             command.ext_fields,
@@ -255,7 +255,7 @@ class PropertyDrill:
         # The last one of a name counts, and this one has to.
         block += f"{'' if block.endswith(_SEPARATOR) else _SEPARATOR}TRAN_MSG\x01true"
         uniq_key = parsed(block)[PropertyName.UNIQ_KEY]
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"send the half {uniq_key} of {self._topic}",
             RequestCode.SEND_MESSAGE_V2,
             self._fields(block, _PREPARED),
@@ -265,7 +265,7 @@ class PropertyDrill:
             changes=True,
         )
         assert answer is not None
-        await self.drill.ask(
+        await self.drill.request(
             f"commit the half {uniq_key} of {self._topic}",
             RequestCode.END_TRANSACTION,
             {
@@ -296,7 +296,7 @@ class PropertyDrill:
             shown = self._show_records(answer)
             return expected if shown == _NOT_YET else shown  # whether it is late, others judge
 
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"pull of what has waited at {at} of {self._topic}",
             RequestCode.PULL_MESSAGE,
             self._pull_fields("*", "TAG", at) | {"suspendTimeoutMillis": HELD_MS},
@@ -311,7 +311,7 @@ class PropertyDrill:
         """Send a message that waits; return its block."""
         block = self._make(is_named=True)
         block += f"{'' if block.endswith(_SEPARATOR) else _SEPARATOR}{wait[0]}\x01{wait[1]}"
-        await self.drill.ask(
+        await self.drill.request(
             f"send a message with {wait[0]} {wait[1]} to {self._topic}",
             RequestCode.SEND_MESSAGE_V2,
             self._fields(block),
@@ -327,7 +327,7 @@ class PropertyDrill:
         shown = [self._shown(at) for at in offsets]
         if not shown:
             return
-        await self.drill.ask(
+        await self.drill.request(
             f"pull of {self._topic} with {expression}",
             RequestCode.PULL_MESSAGE,
             self._pull_fields(expression, kind, 0),
@@ -393,7 +393,7 @@ class PropertyDrill:
 
     async def _query(self, word: str) -> None:
         found = [str(at) for at, each in enumerate(self._stored) if word in each.keys]
-        await self.drill.ask(
+        await self.drill.request(
             f"messages of {self._topic} under {word}",
             RequestCode.QUERY_MESSAGE,
             {

@@ -81,7 +81,7 @@ class PullDrill:
             is_early = is_held and loop.time() - begun_s < HELD_SURE * HELD_MS / 1000
             return _show_pull(answer) + (", too early" if is_early else "")
 
-        await self.drill.ask(
+        await self.drill.request(
             f"pull {count} from {offset}{', one byte' if is_small else ''}",
             self._code(),
             fields | {"subscription": "*"},
@@ -96,7 +96,7 @@ class PullDrill:
         found = [each for each in self.drill.stored[offset:] if each.tag in tags][:count]
         if not found:
             return
-        await self.drill.ask(
+        await self.drill.request(
             f"pull {count} from {offset} with {tags}",
             self._code(),
             self._fields(offset, count) | {"subscription": " || ".join(tags)},
@@ -110,7 +110,7 @@ class PullDrill:
         expression, found = numbered(self.drill, offset)
         if not found:
             return
-        await self.drill.ask(
+        await self.drill.request(
             f"pull {count} from {offset} with {expression}",
             self._code(),
             self._fields(offset, count) | {"subscription": expression, "expressionType": "SQL92"},
@@ -195,13 +195,13 @@ class QueryDrill:
         await self._units()
 
     async def _units(self) -> None:
-        """Ask for units of the queue as they are stored: places in the log, hashes of tags."""
+        """Query units of the queue as they are stored: places in the log, hashes of tags."""
         at, count = self.drill.rng.randrange(self.drill.end), self.drill.rng.choice((1, 2, 10))
         units = " ".join(
             f"{int(each.offset_msg_id[-16:], 16)}#{_hash_of(each.tag)}"
             for each in self.drill.stored[at : at + count]
         )
-        await self.drill.ask(
+        await self.drill.request(
             f"{count} units from {at}",
             RequestCode.QUERY_CONSUME_QUEUE,
             self.drill.place(index=at, count=count),
@@ -239,7 +239,7 @@ class QueryDrill:
         await self._query(one.uniq_key, 1, [one], _UNIQUE_KEY_QUERY="true")
 
     async def _query(self, key: str, count: int, found: Sequence[Stored], **more: object) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"at most {count} under {key}, {more}",
             RequestCode.QUERY_MESSAGE,
             {
@@ -256,7 +256,7 @@ class QueryDrill:
 
     async def _by_id(self, one: Stored) -> None:
         """Fetch by the id that the send's answer had: an address, and a place in the log."""
-        answer = await self.drill.ask(
+        answer = await self.drill.request(
             f"message {one.offset_msg_id}",
             RequestCode.VIEW_MESSAGE_BY_ID,
             {"offset": int(one.offset_msg_id[-16:], 16)},
@@ -283,7 +283,7 @@ class RepeatDrill:
             fields = dict(one.command.ext_fields)
             if self.drill.rng.random() < 0.3:
                 fields["e"] = str((self.drill.queue.queue_id + 1) % self.drill.queue_count)
-            await self.drill.ask(
+            await self.drill.request(
                 f"send {one.value} again, to queue {fields['e']}",
                 RequestCode(one.command.code),
                 fields,
@@ -312,7 +312,7 @@ class RecallDrill:
         """Recall some, which may be recalled already. Raises Unsure."""
         if self._waiting:
             one = self.drill.rng.choice(self._waiting)
-            await self.drill.ask_twice(
+            await self.drill.request_twice(
                 f"recall {one.uniq_key}",
                 RequestCode.RECALL_MESSAGE,
                 [(self._fields(one.handle), b"")] * 2,
@@ -343,7 +343,7 @@ class RecallDrill:
         await self._recall(other, expected, f"by a handle {what}")
 
     async def _recall(self, handle: str, expected: str, what: str) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"recall {what}",
             RequestCode.RECALL_MESSAGE,
             self._fields(handle),

@@ -41,7 +41,7 @@ class RefusalDrill:
         self._group = group
 
     async def run(self) -> None:
-        """Ask some. Raises Unsure, EndedError."""
+        """Send some. Raises Unsure, EndedError."""
         for _ in range(STEPS):
             if self.drill.rng.random() < 0.5:
                 await self._send()
@@ -85,7 +85,7 @@ class RefusalDrill:
                 ("under too long a key", _ILLEGAL, {}, {PropertyName.UNIQ_KEY: "k" * 4_000}),
             )
         )
-        await self.drill.ask(
+        await self.drill.request(
             f"send {what}",
             RequestCode.SEND_MESSAGE_V2,
             fields | changed | {"i": _text(properties | more)},
@@ -148,7 +148,7 @@ class RefusalDrill:
         )
         code, fields, expected = self.drill.rng.choice(requests)
         wrong = {name: fields[name] for name in ("topic", "queueId") if name in fields}
-        await self.drill.ask(
+        await self.drill.request(
             f"{code.name.lower()} refused, {wrong or sorted(fields)[:3]}",
             code,
             self.drill.place() | fields,

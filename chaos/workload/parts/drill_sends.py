@@ -79,7 +79,7 @@ class SendDrill:
         """Make the topic, send into it in all forms, and read it. Raises Unsure, EndedError."""
         rng = self.drill.rng
         await self._send_one(0)
-        await self._ask_topic()
+        await self._query_topic()
         for _ in range(ROUNDS):
             draw = rng.random()
             if draw < 0.45:
@@ -142,14 +142,14 @@ class SendDrill:
         command = self._command(prepared, queue_id)
         answer = await self.drill.send(messages, command, queue_id=queue_id)
         fields = answer.ext_fields
-        told = fields.get("queueId", "")
-        number = int(told) if told.isdecimal() else -1
+        shown = fields.get("queueId", "")
+        number = int(shown) if shown.isdecimal() else -1
         stored = self._stored.get(number)
         if stored is None or (queue_id not in (-1, number)):
             self.drill.record(
                 f"queue of a send to {queue_id} of {self._topic}",
                 expected=f"below {self._queues}" if queue_id < 0 else str(queue_id),
-                answered=told,
+                answered=shown,
             )
             raise Unsure
         ids = fields.get("msgId", "").split(",")
@@ -186,7 +186,7 @@ class SendDrill:
         if what == "with a half":  # its client would not take it
             body = body.replace(_AS_LONG.encode(), PropertyName.TRAN_MSG.encode())
         command = self._command(prepared, queue_id)
-        await self.drill.ask(
+        await self.drill.request(
             f"send a batch {what} to {self._topic}",
             RequestCode(command.code),
             command.ext_fields,
@@ -196,8 +196,8 @@ class SendDrill:
 
     # Questions ---------------------------------------------------------------------------------
 
-    async def _ask_topic(self) -> None:
-        await self.drill.ask(
+    async def _query_topic(self) -> None:
+        await self.drill.request(
             f"topic made by a send that wanted {self._wanted} queues, unit {self._is_unit}",
             RequestCode.GET_TOPIC_CONFIG,
             {"topic": self._topic},
@@ -209,7 +209,7 @@ class SendDrill:
 
     async def _read(self, number: int) -> None:
         stored = self._stored[number]
-        await self.drill.ask(
+        await self.drill.request(
             f"pull of queue {number} of {self._topic}",
             RequestCode.PULL_MESSAGE,
             {

@@ -102,7 +102,7 @@ class SettingsDrill:
             "retryQueueNums": settings.retry_queues,
             "retryMaxTimes": settings.retries_max,
         }
-        await self.drill.ask(
+        await self.drill.request(
             f"configure {config}",
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             {},
@@ -126,7 +126,7 @@ class SettingsDrill:
             subVersion=0,
             expressionType="TAG",
         )
-        await self.drill.ask(
+        await self.drill.request(
             f"pull from {one.offset} of {self._group}{'' if carries else ', which broadcasts'}",
             RequestCode.PULL_MESSAGE,
             fields | ({"subscription": "*"} if carries else {}),
@@ -147,7 +147,7 @@ class SettingsDrill:
             "subscriptionDataSet": [{"topic": self.drill.queue.topic, "subString": "*"}],
         }
         body = {"clientID": client, "producerDataSet": [], "consumerDataSet": [consumer]}
-        await self.drill.ask(
+        await self.drill.request(
             f"heartbeat of {client}",
             RequestCode.HEART_BEAT,
             {},
@@ -156,7 +156,7 @@ class SettingsDrill:
             changes=True,
         )
         await self._pull(only_by=self.drill.node, carries=False)
-        await self.drill.ask(
+        await self.drill.request(
             f"{client} leaves",
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": client, "consumerGroup": self._group},
@@ -174,7 +174,7 @@ class SettingsDrill:
         limit = self._settings.limit if own is None else own
         for tries in range(1, TRIES_MAX + 1):
             level = self._rng.choice(LEVELS)
-            await self._ask_send_back(one, position, own, level)
+            await self._request_send_back(one, position, own, level)
             if not self._settings.retry_queues:
                 await self._hold_nothing_new()
                 return
@@ -201,7 +201,7 @@ class SettingsDrill:
         }
         if own is not None:
             fields["l"] = str(own)
-        await self.drill.ask(
+        await self.drill.request(
             f"send {one.value}, tried {tries} times, to the retries of {self._group}, limit {own}",
             RequestCode(one.command.code),
             fields,
@@ -214,7 +214,9 @@ class SettingsDrill:
         else:
             await self._hold_retried(one, tries, 0.0)
 
-    async def _ask_send_back(self, one: Stored, position: int, own: int | None, level: int) -> None:
+    async def _request_send_back(
+        self, one: Stored, position: int, own: int | None, level: int
+    ) -> None:
         fields: dict[str, object] = {
             "offset": position,
             "group": self._group,
@@ -223,7 +225,7 @@ class SettingsDrill:
             "unitMode": "false",
             "bname": self.drill.queue.broker_name,
         }
-        await self.drill.ask(
+        await self.drill.request(
             f"send back {one.value}, which stands at {position}, of {self._group}, level {level},"
             f" limit {own}",
             RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -307,7 +309,7 @@ class SettingsDrill:
         raise Unsure  # it comes again in the middle of something else
 
     async def _pop(self, tag: str, expected: str) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"pop of {self._group} with {tag}",
             RequestCode.POP_MESSAGE,
             self.drill.place(
@@ -338,7 +340,7 @@ class SettingsDrill:
                 return "0"
             return _show_described(answer)
 
-        return await self.drill.ask(
+        return await self.drill.request(
             f"pull of {topic}, queue {queue}",
             RequestCode.PULL_MESSAGE,
             {

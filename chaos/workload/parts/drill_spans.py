@@ -7,7 +7,7 @@ blocks of their own, so spans lie across offsets that are multiples of powers of
 large; a row begins with its pop, with its first message, or with one of some it was cut into.
 
 The model: a group's next offset, what it holds, and what it has acknowledged. Without order each
-message is asked for: its time can be changed as long as it is held. In order the next pop says it:
+message is queried: its time can be changed as long as it is held. In order the next pop says it:
 it finds what follows, or nothing as long as something is left. Times are so long that nothing comes
 back by itself.
 
@@ -32,7 +32,7 @@ BORDERS: Final = (8, 64, 512, 4_096, 4_096)  # spans lie across multiples of the
 BEFORE_MAX: Final = 31  # messages of a span before the border
 COUNTS: Final = (2, 8, 32, 32)
 POPS: Final = (1, 3)
-CHECKED: Final = 8  # messages of each kind that are asked for
+CHECKED: Final = 8  # messages of each kind that are queried
 ORDERED_SHARE: Final = 0.4
 ALL_SHARE: Final = 0.6  # of the spans are acknowledged as a whole
 REACHES: Final = (3, 10, 1_000)  # offsets of a row, at most
@@ -69,7 +69,7 @@ class SpanDrill:
 
     async def _begin_at(self, group: str, offset: int) -> None:
         """Reset the group, which holds nothing then."""
-        await self._drill.ask(
+        await self._drill.request(
             f"reset {group} to {offset} of {self._queue.topic}",
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
             self._place(group=group, timestamp=-1, isForce="true", offset=offset),
@@ -120,7 +120,7 @@ class SpanDrill:
         """Pop some, which are those from `begin` on; nothing where that is the end."""
         count = self._rng.choice(COUNTS)
         found = list(range(begin, min(self._end, begin + count)))
-        answer = await self._drill.ask(
+        answer = await self._drill.request(
             f"pop {count} of {self._queue.topic} by {group}{', in order' if is_order else ''}",
             RequestCode.POP_MESSAGE,
             self._place(
@@ -151,7 +151,7 @@ async def ack_span(
     offsets = [offset for offset, _ in pairs]
     from_start, reach = drill.rng.random() < 0.5, drill.rng.choice(REACHES)
     rows = "from their pops on" if from_start else f"of {reach} offsets at most"
-    await drill.ask(
+    await drill.request(
         f"ack {len(offsets)} of {offsets[0]} to {offsets[-1]} of {group}, in rows {rows}",
         RequestCode.BATCH_ACK_MESSAGE,
         {},
@@ -166,7 +166,7 @@ async def hold_held(
 ) -> None:
     """Change the time of a message, which only one that is held has. Raises Unsure, EndedError."""
     offset, handle = one
-    await drill.ask(
+    await drill.request(
         f"change {offset} of {group} behind a batch",
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         _named(

@@ -99,7 +99,7 @@ class StretchDrill:
         if self._end:
             raise Unsure  # it was ended in the middle of that
         command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.ask(
+        await self.drill.request(
             f"make topic {self._topic}",
             RequestCode(command.code),
             command.ext_fields,
@@ -120,7 +120,7 @@ class StretchDrill:
             for at, kind in enumerate(kinds)
         ]
         begin, self._end = self._end, self._end + len(kinds)
-        await self.drill.ask(
+        await self.drill.request(
             f"send {len(kinds)} messages to {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
             batch_fields(self._group, self._topic, self.drill.queue.broker_name),
@@ -143,7 +143,7 @@ class StretchDrill:
             if offset >= self._end:
                 return
             step = _Step(self._wanted, offset, count)
-            answer = await self.drill.ask(
+            answer = await self.drill.request(
                 f"pull {count} from {offset} of {self._topic} with {expression}",
                 rng.choice((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)),
                 self._pull_fields(kind, expression, offset, count),
@@ -232,7 +232,7 @@ class StretchDrill:
                 is_next = bool(found) and len(found) <= count and found == left[: len(found)]
                 return "the next ones, or none yet" if is_next else f"{answer.code} {found}"
 
-            answer = await self.drill.ask(
+            answer = await self.drill.request(
                 f"pop {count} of {self._topic} with {expression}, next is {left[0]}",
                 RequestCode.POP_MESSAGE,
                 self._pop_fields(kind, expression, count),

@@ -85,10 +85,10 @@ class SubscriptionDrill:
         self._node = self.drill.node
 
     async def _pull_newer(self, tags: Sequence[str], version: int) -> None:
-        """Pull by a version that no heartbeat has told yet."""
+        """Pull by a version that no heartbeat has reported yet."""
         offset = self.drill.rng.randint(0, max(0, self.drill.end - COUNT_MAX))
         offsets = range(offset, self.drill.end)
-        await self.drill.ask(
+        await self.drill.request(
             f"pull {COUNT_MAX} from {offset} of {self._group} by version {version}, still unknown,"
             f" behind {tags}",
             RequestCode.PULL_MESSAGE,
@@ -106,7 +106,7 @@ class SubscriptionDrill:
         found = [each for each in self.drill.stored[offset:] if each.tag in tags][:count]
         if not found:
             return
-        await self.drill.ask(
+        await self.drill.request(
             f"pull {count} from {offset} of {self._group} by version {version}",
             RequestCode.PULL_MESSAGE,
             self._fields(offset, version) | {"expressionType": "TAG"},
@@ -117,8 +117,8 @@ class SubscriptionDrill:
         )
 
     async def _refused(self, version: int, code: str) -> None:
-        """Pull by an expression that no heartbeat told."""
-        await self.drill.ask(
+        """Pull by an expression that no heartbeat reported."""
+        await self.drill.request(
             f"pull of {self._group} by an expression of version {version}",
             RequestCode.PULL_MESSAGE,
             self._fields(0, version) | {"expressionType": "SQL92"},
@@ -157,7 +157,7 @@ class HeldSubscriptionDrill:
             raise Unsure
         self._has_begun = True
         command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.ask(
+        await self.drill.request(
             f"make topic {self._topic}",
             RequestCode(command.code),
             command.ext_fields,
@@ -182,7 +182,7 @@ class HeldSubscriptionDrill:
         async with asyncio.TaskGroup() as tasks:
             pull = tasks.create_task(
                 _settled(
-                    self._held.ask(
+                    self._held.request(
                         f"pull from {begin} of {self._topic} that is held from {before} to {after}",
                         RequestCode.PULL_MESSAGE,
                         self._fields(begin, version),
@@ -213,7 +213,7 @@ class HeldSubscriptionDrill:
         items = [
             BatchItem(b"held", f"{PropertyName.TAGS}\x01{tag}\x02".encode(), 0) for tag in tags
         ]
-        await self.drill.ask(
+        await self.drill.request(
             f"send {tags} to {self._topic}",
             RequestCode.SEND_BATCH_MESSAGE,
             batch_fields(self._group, self._topic, self.drill.queue.broker_name),
@@ -255,7 +255,7 @@ async def _beat(drill: Drill, group: str, topic: str, tags: Sequence[str], versi
         "subscriptionDataSet": [subscription],
     }
     body = {"clientID": f"{group}@0", "consumerDataSet": [consumer]}
-    await drill.ask(
+    await drill.request(
         f"heartbeat of {group}, which wants {tags} from version {version} on",
         RequestCode.HEART_BEAT,
         {},

@@ -94,8 +94,8 @@ class TopicDrill:
             for queue_id in range(QUEUES_MAX):
                 await self._pull(settings, queue_id)
             await self._pop(settings, self._rng.randrange(QUEUES_MAX))
-            await self._ask_ends()
-            await self._ask_consumers(settings)
+            await self._query_ends()
+            await self._query_consumers(settings)
         raise Unsure  # the next one makes a topic of its own
 
     # Changes -----------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class TopicDrill:
             # Nothing but less queues: one by one, as an operator drains them.
             after = dataclasses.replace(before, read=min(read, before.read), write=1)
         self._settings = after
-        await self.drill.ask(
+        await self.drill.request(
             f"topic {self._topic}: {after}",
             RequestCode.UPDATE_AND_CREATE_TOPIC,
             {
@@ -151,7 +151,7 @@ class TopicDrill:
         message = self._make()
         command = self._command(message, queue_id)
         if queue_id >= settings.taken:
-            await self.drill.ask(
+            await self.drill.request(
                 f"send to queue {queue_id} of {self._topic}, which has {settings.taken}",
                 RequestCode(command.code),
                 command.ext_fields,
@@ -161,13 +161,13 @@ class TopicDrill:
             )
             return None
         answer = await self.drill.send([message], command, queue_id=queue_id)
-        told = answer.ext_fields.get("queueId", "")
-        number = int(told) if told.isdecimal() else -1
+        shown = answer.ext_fields.get("queueId", "")
+        number = int(shown) if shown.isdecimal() else -1
         if queue_id < 0:
             self.drill.record(
                 f"queue that the broker chooses in {self._topic}, {settings.write} to write",
                 expected="one to write",
-                answered="one to write" if 0 <= number < settings.write else told,
+                answered="one to write" if 0 <= number < settings.write else shown,
             )
         stored = self._stored.setdefault(number, [])
         self._hold_place(message, f"{queue_id if queue_id >= 0 else number} {len(stored)}", answer)
@@ -222,7 +222,7 @@ class TopicDrill:
             raise Unsure
         found = f"0 {','.join(stored)}" if stored else "19 "
         refused = self._readable(settings, queue_id)
-        await self.drill.ask(
+        await self.drill.request(
             f"pull of queue {queue_id} of {self._topic}: {settings}",
             RequestCode.PULL_MESSAGE,
             self._place(
@@ -247,7 +247,7 @@ class TopicDrill:
         stored = self._stored.get(queue_id, [])
         refused = self._readable(settings, queue_id)
         found = f"0 {','.join(stored)}" if stored else f"{_POPPED_NOTHING} "
-        await self.drill.ask(
+        await self.drill.request(
             f"pop of queue {queue_id} of {self._topic}: {settings}",
             RequestCode.POP_MESSAGE,
             self._place(
@@ -268,10 +268,10 @@ class TopicDrill:
         if refused is None and stored:
             self._committed.add(f"{self._group}-pops-{self._popped}")
 
-    async def _ask_ends(self) -> None:
-        """Ask for the end of a queue, which it keeps while nobody can read it."""
+    async def _query_ends(self) -> None:
+        """Query the end of a queue, which it keeps while nobody can read it."""
         queue_id = self._rng.randrange(QUEUES_MAX)
-        await self.drill.ask(
+        await self.drill.request(
             f"end of queue {queue_id} of {self._topic}: {self._settings}",
             RequestCode.GET_MAX_OFFSET,
             self._place(queue_id),
@@ -291,7 +291,7 @@ class TopicDrill:
             "clientId": client,
             "mqSet": named,
         }
-        await self.drill.ask(
+        await self.drill.request(
             f"lock {QUEUES_MAX} queues of {self._topic}: {settings}",
             RequestCode.LOCK_BATCH_MQ,
             {},
@@ -300,7 +300,7 @@ class TopicDrill:
             show=show_locked,
             changes=True,
         )
-        await self.drill.ask(
+        await self.drill.request(
             f"unlock them all for {client}",
             RequestCode.UNLOCK_BATCH_MQ,
             {},
@@ -311,30 +311,30 @@ class TopicDrill:
 
     # Consumers ---------------------------------------------------------------------------------
 
-    async def _ask_consumers(self, settings: _Settings) -> None:
-        """Have one group subscribe and another one commit, and ask who consumes the topic, and
+    async def _query_consumers(self, settings: _Settings) -> None:
+        """Have one group subscribe and another one commit, and query who consumes the topic, and
         what each group consumes; then the first one leaves."""
         online, offline = f"{self._group}-online", f"{self._group}-offline"
         if settings.perm & _READ and self._rng.random() < 0.7:
             group = self._rng.choice((online, offline, offline))
             await self._commit(group, self._rng.randrange(settings.read))
-        await self._ask_who({*self._committed})
+        await self._query_consuming_groups({*self._committed})
         await self._beat(online)
         node = self.drill.node
-        await self._ask_who({*self._committed, online}, only_by=node)
+        await self._query_consuming_groups({*self._committed, online}, only_by=node)
         for group in (online, offline):
-            await self._ask_topics_of(group)
-        await self.drill.ask(
+            await self._query_topics_of(group)
+        await self.drill.request(
             f"the member of {online} leaves",
             RequestCode.UNREGISTER_CLIENT,
             {"clientID": f"{online}@0", "consumerGroup": online},
             expected="0",
             changes=True,
         )
-        await self._ask_who({*self._committed}, only_by=node)
+        await self._query_consuming_groups({*self._committed}, only_by=node)
 
     async def _commit(self, group: str, queue_id: int) -> None:
-        await self.drill.ask(
+        await self.drill.request(
             f"commit of {group} in queue {queue_id} of {self._topic}",
             RequestCode.UPDATE_CONSUMER_OFFSET,
             self._place(queue_id, consumerGroup=group, commitOffset=0),
@@ -352,7 +352,7 @@ class TopicDrill:
             "subscriptionDataSet": [{"topic": self._topic, "subString": "*"}],
         }
         body = {"clientID": f"{group}@0", "producerDataSet": [], "consumerDataSet": [consumer]}
-        await self.drill.ask(
+        await self.drill.request(
             f"heartbeat of {group}",
             RequestCode.HEART_BEAT,
             {},
@@ -361,8 +361,10 @@ class TopicDrill:
             changes=True,
         )
 
-    async def _ask_who(self, groups: set[str], *, only_by: str | None = None) -> None:
-        await self.drill.ask(
+    async def _query_consuming_groups(
+        self, groups: set[str], *, only_by: str | None = None
+    ) -> None:
+        await self.drill.request(
             f"who consumes {self._topic}",
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
             {"topic": self._topic},
@@ -372,9 +374,9 @@ class TopicDrill:
             only_by=only_by,
         )
 
-    async def _ask_topics_of(self, group: str) -> None:
+    async def _query_topics_of(self, group: str) -> None:
         topics = {self._topic} if group in self._committed else set()
-        await self.drill.ask(
+        await self.drill.request(
             f"what {group} consumes",
             RequestCode.QUERY_TOPICS_BY_CONSUMER,
             {"group": group},

@@ -46,10 +46,10 @@ from chaos.workload.parts.drill_kinds import (
     BESIDE,
     DELETE,
     DELETING,
-    KEPT_MAX,
-    KEPT_OF,
     MADE_MAX,
     OFTEN,
+    RETAINED_MAX,
+    RETAINED_OF,
     TIMED,
     DrillKind,
 )
@@ -94,7 +94,7 @@ WAITS: Final = (
 )
 TIMER_SHARE: Final = 0.3
 TOPICS_MAX: Final = 40  # groups that have members, or settings
-KEEP_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
+RETAINED_SHARE: Final = 0.5  # of the rounds a drill that is there goes on, if there is one
 RETRY_S: Final = 0.1
 MEMBERS_PAUSE_S: Final = 0.5
 MORE_PAUSE_S: Final = 0.4
@@ -255,7 +255,7 @@ class _Runner:
         self._client = slot.next_client()
         self.stored: list[Stored] = []
         self._waiting: list[Recallable] = []
-        self._kept: dict[str, list[DrillKind]] = {}
+        self._retained: dict[str, list[DrillKind]] = {}
         settings = part_settings(kit.context.scenario.parts)
         self._lease_ms = settings.get("lock_lease_ms", LEASE_MS)
         self._made: Counter[str] = Counter()
@@ -275,7 +275,7 @@ class _Runner:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send and ask until `stop`; then ask once more, once faults are over."""
+        """Send and query until `stop`; then query once more, once faults are over."""
         producer = Producer(
             PRODUCERS,
             self._context.name_servers,
@@ -320,31 +320,34 @@ class _Runner:
             self._turns = [*(kind for kind in self._kinds() if kind not in without), *OFTEN]
             self._rng.shuffle(self._turns)
         name = self._turns.pop()
-        kept = self._kept.setdefault(name, [])
-        if kept and (len(kept) >= KEPT_OF.get(name, KEPT_MAX) or self._rng.random() < KEEP_SHARE):
-            one = self._rng.choice(kept)
+        retained = self._retained.setdefault(name, [])
+        if retained and (
+            len(retained) >= RETAINED_OF.get(name, RETAINED_MAX)
+            or self._rng.random() < RETAINED_SHARE
+        ):
+            one = self._rng.choice(retained)
         else:
             if self._made[name] >= MADE_MAX.get(name, sys.maxsize):
                 return
             self._made[name] += 1
             client = self._client.replace(".", "-")  # a group's name has no points
             one = self._kinds()[name](drill, f"{client}-group-{next(self._numbers)}")
-            kept.append(one)
+            retained.append(one)
         await self._go_on(name, one)
 
     async def _go_on(self, name: str, one: DrillKind) -> None:
         try:
             await one.run()
         except Unsure:
-            self._kept[name].remove(one)
+            self._retained[name].remove(one)
         except EndedError:
             return
 
     async def _finish(self, drill: Drill) -> None:
         """Have every drill go on that is left, and some questions asked of what is stored."""
-        self._kept["keys"] = [QueryDrill(drill, is_last=True)]
-        for name, kept in self._kept.items():
-            for one in list(kept):
+        self._retained["keys"] = [QueryDrill(drill, is_last=True)]
+        for name, retained in self._retained.items():
+            for one in list(retained):
                 one.drill = drill
                 await self._go_on(name, one)
 

@@ -25,7 +25,7 @@ from chaos.scenario.part_sections import GroupsSection
 from chaos.workload.actor import Actor, Operation
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
@@ -38,7 +38,7 @@ from remoting.protocol.command import RemotingCommand
 __all__ = ["SPEC"]
 
 NAME: Final = "groups"
-KEPT: Final = f"{NAME}-kept"
+RETAINED: Final = f"{NAME}-kept"
 CLEANED: Final = f"{NAME}-cleaned"
 TIMEOUT_MS: Final = 3_000
 OFFSET_MAX: Final = 1_000
@@ -56,13 +56,13 @@ class _Groups:
     def consumer_groups(self) -> Mapping[str, Mapping[str, object]]:
         """Return the groups, which read nothing and are owed nothing."""
         group = {"kind": "cluster", "at_least_once": False, "ordered": False, "topics": [NAME]}
-        return {KEPT: group, CLEANED: group}
+        return {RETAINED: group, CLEANED: group}
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         kit, slot = self._kit, self._kit.slots[NAME]
         client = slot.next_client()
         async with make_tool(kit.context, slot) as tool, asyncio.TaskGroup() as tasks:
-            for name in (KEPT, CLEANED):
+            for name in (RETAINED, CLEANED):
                 rng = random.Random(kit.rng.getrandbits(64))
                 tasks.create_task(self._work(name, client, tool.instance, rng, stop))
 
@@ -182,7 +182,7 @@ class _GroupUser:
             await self._request(operation, at, command)
 
     async def _show(self, at: str) -> None:
-        """Ask for the group's configuration, alone or among those of all groups."""
+        """Query the group's configuration, alone or among those of all groups."""
         code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
         fields = {"group": self._group}
         if self._rng.random() < 0.5:
@@ -201,7 +201,7 @@ class _GroupUser:
     ) -> None:
         """Send it to the leader and complete the operation; of a question with what it shows."""
         try:
-            answer, address = await ask_leader(
+            answer, address = await request_leader(
                 self._instance, at, lambda: command, timeout_ms=TIMEOUT_MS
             )
             shown = self._shown(answer, address) if is_question else {}

@@ -25,10 +25,10 @@ from remoting.protocol.headers import CreateTopicRequestHeader
 
 __all__ = [
     "DEFAULT_TOPIC",
-    "ask_in_a_row",
-    "ask_leader",
     "create_topic_command",
     "delete_topic_command",
+    "pipeline_requests",
+    "request_leader",
 ]
 
 DEFAULT_TOPIC: Final = "TBW102"  # its route names every group
@@ -36,7 +36,7 @@ _PAUSE_S: Final = 0.05
 _SUCCESS: Final = frozenset({0})
 
 
-async def ask_leader(
+async def request_leader(
     instance: ClientInstance,
     broker_group: str,
     make: Callable[[], RemotingCommand],
@@ -71,7 +71,7 @@ async def ask_leader(
     raise DeadlineError(f"no leader of {broker_group} within {timeout_ms} ms", last) from last
 
 
-async def ask_in_a_row(
+async def pipeline_requests(
     instance: ClientInstance,
     broker_group: str,
     commands: Sequence[RemotingCommand],
@@ -94,8 +94,8 @@ async def ask_in_a_row(
                 if command.is_oneway:
                     tasks.create_task(instance.rpc.oneway(address, command))
                 else:
-                    asked = instance.rpc.request(address, command, timeout_ms)
-                    answers.append(tasks.create_task(asked))
+                    request = instance.rpc.request(address, command, timeout_ms)
+                    answers.append(tasks.create_task(request))
     except* RemotingError as errors:
         first = errors.exceptions[0]
         assert isinstance(first, RemotingError)

@@ -1,4 +1,4 @@
-"""The part `operator`: changes what an operator may change, and asks everybody for it afterwards.
+"""The part `operator`: changes what an operator may change, and queries all nodes afterwards.
 
 Place in the data path: topics with all their settings, routes and lists of name servers
 (`chaos.workload.parts.operator_topics`), members of a broker group of its own
@@ -89,7 +89,7 @@ class _Operator:
             self._working = len(steps)
             async with asyncio.TaskGroup() as tasks:
                 for step in steps:
-                    tasks.create_task(self._keep(step, stop, drained))
+                    tasks.create_task(self._repeat(step, stop, drained))
                 for watcher in self._watchers(tool.instance, client):
                     tasks.create_task(watcher.watch(stop))
             for member in members:
@@ -309,7 +309,7 @@ class _Operator:
             for group in self._groups()
         ]
 
-    async def _keep(self, step: _Step, stop: asyncio.Event, drained: asyncio.Event) -> None:
+    async def _repeat(self, step: _Step, stop: asyncio.Event, drained: asyncio.Event) -> None:
         """Do it at the section's pace, until `calm_s` after `stop`."""
         pace = Pace(1 / self._section.change_s, self._child())
         while await pace.wait(stop):

@@ -44,7 +44,7 @@ _TOGETHER_MAX: Final = 3  # settings of one request
 _REFUSED_SHARE: Final = 0.2  # of the requests have one more, which can't change: nothing does
 _WRONG: Final = ("listenPort=1", "fileReservedTime=soon", "cleanFileForciblyEnable=2")
 _MOMENT_S: Final = 1.2  # within which name servers have heard of what was so before
-_Ask = Callable[[], Awaitable[tuple[Mapping[str, str], str]]]
+_Query = Callable[[], Awaitable[tuple[Mapping[str, str], str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class _Lead:
 
 
 class BrokerKeeper:
-    """Changes settings of the replicas of one broker group, and asks who leads it."""
+    """Changes settings of the replicas of one broker group, and queries who leads it."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class BrokerKeeper:
 
     async def step(self) -> None:
         place = self._rng.choice(self._places)
-        await self._ask_settings(place)
+        await self._query_settings(place)
         await self._change_settings(place)
-        await self._ask_settings(place)
-        await self._ask_lead()
+        await self._query_settings(place)
+        await self._query_lead()
 
     # Settings ----------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class BrokerKeeper:
             broker_group=self._group,
         )
 
-    async def _ask_settings(self, place: BrokerPlace) -> None:
+    async def _query_settings(self, place: BrokerPlace) -> None:
         command = RemotingCommand(code=RequestCode.GET_BROKER_CONFIG)
 
         async def send() -> tuple[Mapping[str, str], str]:
@@ -121,11 +121,11 @@ class BrokerKeeper:
             }, place.address
 
         keys = [f"{name} {place.name}" for name in _SETTINGS]
-        await self._record.ask(keys, send, how="settings", broker_group=self._group)
+        await self._record.query(keys, send, how="settings", broker_group=self._group)
 
     # Who leads ---------------------------------------------------------------------------------
 
-    async def _ask_lead(self) -> None:
+    async def _query_lead(self) -> None:
         lead = await self._lead()
         if lead is None:
             return
@@ -144,21 +144,21 @@ class BrokerKeeper:
         await self._record.change(values, stated, how="status", broker_group=self._group)
         await asyncio.sleep(_MOMENT_S)
         for server in servers:
-            for what, ask in (("cluster info", self._info), ("member group", self._member_group)):
+            for what, query in (("cluster info", self._info), ("member group", self._member_group)):
                 key = f"{what} {self._group} {server.name}"
-                await self._ask_about(lead, key, ask(key, server.name, server.address), what)
-        await self._ask_about(lead, f"copies {self._group}", self._copies(lead), "ha status")
+                await self._query_about(lead, key, query(key, server.name, server.address), what)
+        await self._query_about(lead, f"copies {self._group}", self._copies(lead), "ha status")
         for place in self._places:
-            await self._ask_about(lead, f"active {place.name}", self._active(place), "runtime")
+            await self._query_about(lead, f"active {place.name}", self._active(place), "runtime")
 
-    async def _ask_about(self, lead: _Lead, key: str, ask: _Ask, how: str) -> None:
+    async def _query_about(self, lead: _Lead, key: str, query: _Query, how: str) -> None:
         async def send() -> tuple[Mapping[str, str], str]:
-            found = await ask()
+            found = await query()
             if await self._lead() != lead:
                 raise NotSureError("another leads by now, or nobody")
             return found
 
-        await self._record.ask([key], send, how=how, broker_group=self._group)
+        await self._record.query([key], send, how=how, broker_group=self._group)
 
     async def _lead(self) -> _Lead | None:
         system = self._context.world.system
@@ -172,27 +172,27 @@ class BrokerKeeper:
                 return _Lead(place=place, term=status.term, members=members)
         return None
 
-    def _info(self, key: str, name: str, address: str) -> _Ask:
-        async def ask() -> tuple[Mapping[str, str], str]:
+    def _info(self, key: str, name: str, address: str) -> _Query:
+        async def query() -> tuple[Mapping[str, str], str]:
             command = RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
             body = await self._requests.json_at(address, command)
             shown = body.get("brokerAddrTable", {}).get(self._group, {})
             return self._nodes(key, shown.get("brokerAddrs")), name
 
-        return ask
+        return query
 
-    def _member_group(self, key: str, name: str, address: str) -> _Ask:
+    def _member_group(self, key: str, name: str, address: str) -> _Query:
         fields = {
             "clusterName": self._context.world.layout.cluster,
             "brokerName": self._group,
         }
         command = RemotingCommand(code=RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=fields)
 
-        async def ask() -> tuple[Mapping[str, str], str]:
+        async def query() -> tuple[Mapping[str, str], str]:
             body = await self._requests.json_at(address, command)
             return self._nodes(key, body.get("brokerMemberGroup", {}).get("brokerAddrs")), name
 
-        return ask
+        return query
 
     def _nodes(self, key: str, addresses: Mapping[str, str] | None) -> dict[str, str]:
         """Return the leader's node and the others', as a name server shows them."""
@@ -202,8 +202,8 @@ class BrokerKeeper:
         leader = nodes.pop("0", "-")
         return {key: " ".join([leader, *sorted(nodes.values())])}
 
-    def _copies(self, lead: _Lead) -> _Ask:
-        async def ask() -> tuple[Mapping[str, str], str]:
+    def _copies(self, lead: _Lead) -> _Query:
+        async def query() -> tuple[Mapping[str, str], str]:
             command = RemotingCommand(code=RequestCode.GET_BROKER_HA_STATUS)
             body = await self._requests.json_at(lead.place.address, command)
             shown: list[dict[str, Any]] = body.get("haConnectionInfo") or []
@@ -211,13 +211,13 @@ class BrokerKeeper:
             text = f"{' '.join(nodes)} in sync: {body.get('inSyncSlaveNums')}"
             return {f"copies {self._group}": text}, lead.place.address
 
-        return ask
+        return query
 
-    def _active(self, place: BrokerPlace) -> _Ask:
-        async def ask() -> tuple[Mapping[str, str], str]:
+    def _active(self, place: BrokerPlace) -> _Query:
+        async def query() -> tuple[Mapping[str, str], str]:
             command = RemotingCommand(code=RequestCode.GET_BROKER_RUNTIME_INFO)
             body = await self._requests.json_at(place.address, command)
             shown = str(body.get("table", {}).get("brokerActive"))
             return {f"active {place.name}": shown}, place.address
 
-        return ask
+        return query

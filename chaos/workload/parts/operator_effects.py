@@ -25,8 +25,8 @@ from chaos.workload.expectations import Expectations
 from chaos.workload.messages import wall_ms
 from chaos.workload.parts.leader_requests import (
     DEFAULT_TOPIC,
-    ask_leader,
     create_topic_command,
+    request_leader,
 )
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.operator_topics import route_text
@@ -55,7 +55,7 @@ _NOT_NOW: Final = frozenset({2, 11, 14, 215})  # of a broker that does not lead,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ask:
+class _Probe:
     """A request and the code that answers it while a setting forbids it. `usual_code` None: it
     would store something."""
 
@@ -69,12 +69,12 @@ class _Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Effect:
-    """A setting, its value that forbids something, and its usual one; what is asked then."""
+    """A setting, its value that forbids something, and its usual one; the probes sent then."""
 
     setting: str
     forbids: str
     usual: str
-    asks: tuple[_Ask, ...]
+    probes: tuple[_Probe, ...]
 
 
 _EFFECTS: Final = (
@@ -82,17 +82,17 @@ _EFFECTS: Final = (
         setting="maxMessageSize",
         forbids="10",
         usual=str(4 << 20),
-        asks=(
-            _Ask(code=RequestCode.SEND_MESSAGE_V2, forbidden_code="13"),
-            _Ask(code=RequestCode.SEND_BATCH_MESSAGE, forbidden_code="13"),
+        probes=(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, forbidden_code="13"),
+            _Probe(code=RequestCode.SEND_BATCH_MESSAGE, forbidden_code="13"),
         ),
     ),
     _Effect(
         setting="rejectTransactionMessage",
         forbids="true",
         usual="false",
-        asks=(
-            _Ask(
+        probes=(
+            _Probe(
                 code=RequestCode.SEND_MESSAGE_V2,
                 fields={"f": _PREPARED},
                 properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
@@ -104,8 +104,8 @@ _EFFECTS: Final = (
         setting="timerWheelEnable",
         forbids="false",
         usual="true",
-        asks=tuple(
-            _Ask(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="1")
+        probes=tuple(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="1")
             for name, value in (
                 (PropertyName.TIMER_DELAY_MS, "3000"),
                 (PropertyName.TIMER_DELAY_SEC, "3"),
@@ -116,8 +116,8 @@ _EFFECTS: Final = (
         setting="timerMaxDelaySec",
         forbids="1",
         usual=str(3 * 86_400),
-        asks=tuple(
-            _Ask(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="13")
+        probes=tuple(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="13")
             for name, value in (
                 (PropertyName.TIMER_DELAY_SEC, "5"),
                 (PropertyName.TIMER_DELAY_MS, "5000"),
@@ -128,9 +128,9 @@ _EFFECTS: Final = (
         setting="autoCreateTopicEnable",
         forbids="false",
         usual="true",
-        asks=(
-            _Ask(code=RequestCode.SEND_MESSAGE_V2, fields={"b": _NEW_TOPIC}, forbidden_code="17"),
-            _Ask(
+        probes=(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, fields={"b": _NEW_TOPIC}, forbidden_code="17"),
+            _Probe(
                 code=RequestCode.SEND_BATCH_MESSAGE, fields={"b": _NEW_TOPIC}, forbidden_code="17"
             ),
         ),
@@ -139,8 +139,8 @@ _EFFECTS: Final = (
         setting="recallMessageEnable",
         forbids="false",
         usual="true",
-        asks=(
-            _Ask(
+        probes=(
+            _Probe(
                 code=RequestCode.RECALL_MESSAGE,
                 fields={"recallHandle": "none"},
                 forbidden_code="16",
@@ -152,9 +152,9 @@ _EFFECTS: Final = (
         setting=_PERMISSION,
         forbids="2",
         usual="6",
-        asks=(
-            _Ask(code=RequestCode.PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
-            _Ask(code=RequestCode.LITE_PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
+        probes=(
+            _Probe(code=RequestCode.PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
+            _Probe(code=RequestCode.LITE_PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
         ),
     ),
     # Without the right to write, a broker refuses sends to ordered topics alone: their messages
@@ -163,31 +163,31 @@ _EFFECTS: Final = (
         setting=_PERMISSION,
         forbids="4",
         usual="6",
-        asks=(
-            _Ask(code=RequestCode.SEND_MESSAGE_V2, is_ordered=True, forbidden_code="16"),
-            _Ask(code=RequestCode.SEND_BATCH_MESSAGE, is_ordered=True, forbidden_code="16"),
-            _Ask(
+        probes=(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, is_ordered=True, forbidden_code="16"),
+            _Probe(code=RequestCode.SEND_BATCH_MESSAGE, is_ordered=True, forbidden_code="16"),
+            _Probe(
                 code=RequestCode.SEND_MESSAGE_V2,
                 is_ordered=True,
                 fields={"f": _PREPARED},
                 properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
                 forbidden_code="16",
             ),
-            _Ask(
+            _Probe(
                 code=RequestCode.SEND_MESSAGE_V2,
                 is_ordered=True,
                 properties={PropertyName.DELAY: "3"},
                 forbidden_code="16",
             ),
-            _Ask(code=RequestCode.PULL_MESSAGE, forbidden_code="pulled", usual_code="pulled"),
+            _Probe(code=RequestCode.PULL_MESSAGE, forbidden_code="pulled", usual_code="pulled"),
         ),
     ),
     _Effect(
         setting="enablePropertyFilter",
         forbids="false",
         usual="true",
-        asks=(
-            _Ask(
+        probes=(
+            _Probe(
                 code=RequestCode.PULL_MESSAGE,
                 fields={"expressionType": "SQL92", "subscription": "a = 1"},
                 forbidden_code="1",
@@ -227,20 +227,20 @@ class SettingEffects:
         self._rng = rng
 
     async def show(self) -> None:
-        """Change each, ask, change it back, and ask again where that stores nothing."""
+        """Change each, probe, change it back, and probe again where that stores nothing."""
         has_ordered = await self._make_ordered()
         for effect in self._rng.sample(_EFFECTS, len(_EFFECTS)):
-            asks = [ask for ask in effect.asks if has_ordered or not ask.is_ordered]
+            probes = [probe for probe in effect.probes if has_ordered or not probe.is_ordered]
             began_ns = time.monotonic_ns()
             if await self._set(effect, effect.forbids):
-                for ask in asks:
-                    await self._ask(effect, effect.forbids, ask, ask.forbidden_code, began_ns)
+                for probe in probes:
+                    await self._probe(effect, effect.forbids, probe, probe.forbidden_code, began_ns)
                 if effect.setting == _PERMISSION:
-                    await self._ask_routes(f"perm={effect.forbids} ", began_ns)
+                    await self._query_routes(f"perm={effect.forbids} ", began_ns)
             if await self._set(effect, effect.usual):
-                for ask in asks:
-                    if ask.usual_code is not None:
-                        await self._ask(effect, effect.usual, ask, ask.usual_code, began_ns)
+                for probe in probes:
+                    if probe.usual_code is not None:
+                        await self._probe(effect, effect.usual, probe, probe.usual_code, began_ns)
 
     async def _make_ordered(self) -> bool:
         """Make the ordered topic, which gets no message; return whether it is there."""
@@ -248,7 +248,7 @@ class SettingEffects:
             self._ordered, queues=1, perm=PERM_READ_WRITE, is_ordered=True
         )
         try:
-            await ask_leader(
+            await request_leader(
                 self._requests.instance,
                 self._queue.broker_name,
                 lambda: command,
@@ -258,8 +258,8 @@ class SettingEffects:
             return False
         return True
 
-    async def _ask_routes(self, expected: str, began_ns: int) -> None:
-        """Ask each name server for the topic's route, which shows what the broker permits."""
+    async def _query_routes(self, expected: str, began_ns: int) -> None:
+        """Query each name server for the topic's route, which shows what the broker permits."""
         await asyncio.sleep(_MOMENT_S)
         fields = {"topic": self._queue.topic}
         command = RemotingCommand(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields)
@@ -296,12 +296,12 @@ class SettingEffects:
             broker_group=self._queue.broker_name,
         )
 
-    async def _ask(
-        self, effect: _Effect, value: str, ask: _Ask, expected: str, began_ns: int
+    async def _probe(
+        self, effect: _Effect, value: str, probe: _Probe, expected: str, began_ns: int
     ) -> None:
-        command = self._command(ask)
+        command = self._command(probe)
         try:
-            answer, _ = await ask_leader(
+            answer, _ = await request_leader(
                 self._requests.instance,
                 self._queue.broker_name,
                 lambda: command,
@@ -310,21 +310,21 @@ class SettingEffects:
             )
         except ClientError:
             return  # without an answer nothing is compared
-        is_pulled = ask.code in _PULLS and answer.code in _PULLED
+        is_pulled = probe.code in _PULLS and answer.code in _PULLED
         self._expectations.hold(
-            f"{ask.code.name.lower()} where {effect.setting} is {value}",
+            f"{probe.code.name.lower()} where {effect.setting} is {value}",
             expected=expected,
             answered="pulled" if is_pulled else str(answer.code),
             queue=self._queue,
             calm_since=began_ns,
         )
 
-    def _command(self, ask: _Ask) -> RemotingCommand:
+    def _command(self, probe: _Probe) -> RemotingCommand:
         queue = self._queue
-        if ask.code in _SENDS:
-            return self._send(ask)
+        if probe.code in _SENDS:
+            return self._send(probe)
         fields = {"topic": queue.topic, "bname": queue.broker_name}
-        if ask.code in _PULLS:
+        if probe.code in _PULLS:
             fields |= {
                 "consumerGroup": "operator-readers",
                 "queueId": str(queue.queue_id),
@@ -337,17 +337,17 @@ class SettingEffects:
                 "subscription": "*",
                 "expressionType": "TAG",
             }
-        return RemotingCommand(code=ask.code, ext_fields={**fields, **ask.fields})
+        return RemotingCommand(code=probe.code, ext_fields={**fields, **probe.fields})
 
-    def _send(self, ask: _Ask) -> RemotingCommand:
+    def _send(self, probe: _Probe) -> RemotingCommand:
         key = self._requests.instance.next_uniq_key(wall_ms())  # as of a client, for the short way
-        properties = {PropertyName.UNIQ_KEY: key, **ask.properties}
+        properties = {PropertyName.UNIQ_KEY: key, **probe.properties}
         fields = {
             "a": _PRODUCERS,
-            "b": self._ordered if ask.is_ordered else self._queue.topic,
+            "b": self._ordered if probe.is_ordered else self._queue.topic,
             "c": DEFAULT_TOPIC,
             "d": "4",
-            "e": "0" if ask.is_ordered else str(self._queue.queue_id),
+            "e": "0" if probe.is_ordered else str(self._queue.queue_id),
             "f": "0",
             "g": str(wall_ms()),
             "h": "0",
@@ -357,7 +357,7 @@ class SettingEffects:
             "n": self._queue.broker_name,
         }
         body = b"more than ten bytes"
-        if ask.code == RequestCode.SEND_BATCH_MESSAGE:
+        if probe.code == RequestCode.SEND_BATCH_MESSAGE:
             fields["m"] = "true"
             body = encode_batch_body([BatchItem(body=body, properties=b"")] * 2)
-        return RemotingCommand(code=ask.code, ext_fields={**fields, **ask.fields}, body=body)
+        return RemotingCommand(code=probe.code, ext_fields={**fields, **probe.fields}, body=body)

@@ -21,7 +21,7 @@ from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.broker_settings import BrokerSettings
 from chaos.workload.parts.drill import UNLISTED
-from chaos.workload.parts.leader_requests import ask_leader, create_topic_command
+from chaos.workload.parts.leader_requests import create_topic_command, request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.topic_admin import PERM_READ_WRITE
 from client.errors import ClientError
@@ -88,7 +88,9 @@ class ElsewhereEffects:
         """Make the topic at every group. Raises ClientError."""
         command = create_topic_command(TOPIC, queues=QUEUES, perm=PERM_READ_WRITE)
         for group in self._groups:
-            await ask_leader(self._requests.instance, group, lambda: command, timeout_ms=TIMEOUT_MS)
+            await request_leader(
+                self._requests.instance, group, lambda: command, timeout_ms=TIMEOUT_MS
+            )
 
     async def _send(self, producer: Producer, when: str, began_ns: int) -> None:
         taken = 0

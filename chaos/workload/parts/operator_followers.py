@@ -71,7 +71,7 @@ class _Question:
 
 
 class FollowerKeeper:
-    """Asks the replicas of one broker group that do not lead. `queue`: one that nobody uses."""
+    """Queries the replicas of one broker group that do not lead. `queue`: one that nobody uses."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class FollowerKeeper:
         self._turn = 0
 
     async def step(self) -> None:
-        """Have members greet some replicas, and ask one that does not lead."""
+        """Have members greet some replicas, and query one that does not lead."""
         began_ns = time.monotonic_ns()
         lead = await self._lead()
         others = [place for place in self._places if lead is None or place is not lead.place]
@@ -102,9 +102,9 @@ class FollowerKeeper:
         group = f"operator-followers-{self._queue.broker_name}-{self._turn}"
         answers: list[tuple[str, str, str]] = []
         try:
-            answers += await self._ask_members(group, lead.place, place)
+            answers += await self._query_members(group, lead.place, place)
             for question in self._rng.sample(_questions(self._queue, group), QUESTIONS):
-                answers += await self._ask(question, lead.place, place)
+                answers += await self._query(question, lead.place, place)
         except ClientError:
             return  # somebody did not answer: nothing is compared
         if await self._lead() != lead:
@@ -118,11 +118,11 @@ class FollowerKeeper:
                 calm_since=began_ns,
             )
 
-    async def _ask_members(
+    async def _query_members(
         self, group: str, leader: BrokerPlace, place: BrokerPlace
     ) -> list[tuple[str, str, str]]:
-        """Ask for the members of a group of which a replica knows some, none or all; return what
-        was asked, expected and answered. Raises ClientError."""
+        """Query the members of a group of which a replica knows some, none or all; return what
+        was requested, expected, answered. Raises ClientError."""
         members = [f"{group}@{number}" for number in range(self._rng.randint(1, MEMBERS))]
         known = self._rng.sample(members, self._rng.randint(0, len(members)))
         for member in members:
@@ -130,7 +130,7 @@ class FollowerKeeper:
             if member in known:
                 await self._greet(member, group, place)
         question = _Question(code=_C.GET_CONSUMER_LIST_BY_GROUP, fields={"consumerGroup": group})
-        answers = await self._ask(question, leader, place)
+        answers = await self._query(question, leader, place)
         listed = f"0 {' '.join(members)}"
         for language, name in ((None, leader.name), (_JAVA, place.name)):
             address = leader.address if language is None else place.address
@@ -142,21 +142,21 @@ class FollowerKeeper:
                 await self._leave(member, group, each)
         return answers
 
-    async def _ask(
+    async def _query(
         self, question: _Question, leader: BrokerPlace, place: BrokerPlace
     ) -> list[tuple[str, str, str]]:
-        """Ask a replica as either kind of client; return what was asked, expected and answered.
+        """Query a replica as either kind of client; return what was requested, expected, answered.
         Raises ClientError."""
         name = question.code.name.lower()
         answer = await self._requests.any_at(place.address, question.command())
         expected = f"refused, the leader is {leader.address}"
         rows = [(f"{name} at {place.name}, which follows", expected, _refusal(answer, leader))]
         if question.is_forwarded:
-            asked = await self._requests.any_at(leader.address, question.command(_JAVA))
+            leader_answer = await self._requests.any_at(leader.address, question.command(_JAVA))
             answer = await self._requests.any_at(place.address, question.command(_JAVA))
-            if asked.code not in _NO_ANSWERS:
+            if leader_answer.code not in _NO_ANSWERS:
                 what = f"{name} at {place.name}, which asks {leader.name} for clients of Java"
-                rows.append((what, str(asked.code), str(answer.code)))
+                rows.append((what, str(leader_answer.code), str(answer.code)))
         return rows
 
     async def _greet(self, member: str, group: str, place: BrokerPlace) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.settings_record import ABSENT, SettingsRecord
 from client.errors import ClientError
@@ -58,7 +58,7 @@ _DEFAULTS: Final[Mapping[str, object]] = {
 
 
 class GroupKeeper:
-    """Changes one subscription group at one broker group, and asks for it before each change."""
+    """Changes one subscription group at one broker group, and queries it before each change."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class GroupKeeper:
         return f"{what} {self._group} {self._broker_group}"
 
     async def step(self) -> None:
-        """Ask for the group everywhere, change it, and ask the leader at once."""
+        """Query the group everywhere, change it, and query the leader at once."""
         known = True
         for place in self._context.world.layout.groups[self._broker_group]:
-            await self._ask_config(place.address)
-            known &= await self._ask_connected(place.address)
-        await self._ask_pull()
+            await self._query_config(place.address)
+            known &= await self._query_connected(place.address)
+        await self._request_pull()
         if not known:
             self._give_up()
             return
@@ -101,8 +101,8 @@ class GroupKeeper:
             return
         leader = self._requests.instance.routes.leader(self._broker_group)
         if leader is not None and leader.address is not None:
-            await self._ask_config(leader.address)
-        await self._ask_pull()
+            await self._query_config(leader.address)
+        await self._request_pull()
 
     def _give_up(self) -> None:
         self._turn += 1
@@ -169,7 +169,7 @@ class GroupKeeper:
         self, command: RemotingCommand, config: Mapping[str, object], *, listed: str
     ) -> str:
         async def send() -> str:
-            _, address = await ask_leader(
+            _, address = await request_leader(
                 self._requests.instance,
                 self._broker_group,
                 lambda: command,
@@ -190,8 +190,8 @@ class GroupKeeper:
 
     # Questions ---------------------------------------------------------------------------------
 
-    async def _ask_connected(self, address: str) -> bool:
-        """Ask for all groups while a member is connected there; return whether it has left."""
+    async def _query_connected(self, address: str) -> bool:
+        """Query all groups while a member is connected there; return whether it has left."""
         if self._rng.random() >= CONNECTED_SHARE:
             return True
         client = f"{self._group}@{self._rng.getrandbits(40):x}"
@@ -208,14 +208,14 @@ class GroupKeeper:
         leave = RemotingCommand(code=RequestCode.UNREGISTER_CLIENT, ext_fields=fields)
         try:
             await self._requests.at(address, beat)
-            await self._ask_config(address, word="connected")
+            await self._query_config(address, word="connected")
             await self._requests.at(address, leave)
         except ClientError:
             return False
         return True
 
-    async def _ask_config(self, address: str, word: str | None = None) -> None:
-        """Ask for the group, alone or, with any word but "group", among all."""
+    async def _query_config(self, address: str, word: str | None = None) -> None:
+        """Query the group, alone or, with any word but "group", among all."""
         word = word or ("listed" if self._rng.random() < 0.5 else "group")
         among_all = word != "group"
         key = self._key(word)
@@ -232,14 +232,14 @@ class GroupKeeper:
                 body = body.get("subscriptionGroupTable", {}).get(group)
             return {} if not body else {key: config_text(body)}, address
 
-        await self._record.ask(
+        await self._record.query(
             [key],
             send,
             how={"group": "group", "listed": "among all groups"}.get(word, "while connected"),
             broker_group=self._broker_group,
         )
 
-    async def _ask_pull(self) -> None:
+    async def _request_pull(self) -> None:
         key = self._key("pull")
         fields = {
             "consumerGroup": self._group,
@@ -257,7 +257,7 @@ class GroupKeeper:
         command = RemotingCommand(code=RequestCode.PULL_MESSAGE, ext_fields=fields)
 
         async def send() -> tuple[Mapping[str, str], str]:
-            answer, address = await ask_leader(
+            answer, address = await request_leader(
                 self._requests.instance,
                 self._broker_group,
                 lambda: command,
@@ -266,7 +266,7 @@ class GroupKeeper:
             )
             return {key: "no" if answer.code == _REFUSED else "yes"}, address
 
-        await self._record.ask([key], send, how="pull", broker_group=self._broker_group)
+        await self._record.query([key], send, how="pull", broker_group=self._broker_group)
 
 
 def config_text(config: Mapping[str, object]) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from chaos.workload.context import Slot, WorkContext
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
 from chaos.workload.parts.settings_record import ABSENT, SettingsRecord
 from client.connection.heartbeat import ConsumeFrom, MessageModel
@@ -42,7 +42,7 @@ _WORDS: Final = ("members", "kind", "subscription", "asked", "status")
 
 
 class MemberKeeper:
-    """Starts and stops the member, and asks one broker group for it before each change."""
+    """Starts and stops the member, and queries one broker group for it before each change."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class MemberKeeper:
         return f"{self._name}-{self._turn}"
 
     async def step(self) -> None:
-        """Ask for the member; now and then it leaves, or the next one comes."""
-        await self._ask()
+        """Query the member; now and then it leaves, or the next one comes."""
+        await self._query()
         if self._rng.random() < 0.3:
             return
         if self._member is None:
@@ -138,16 +138,16 @@ class MemberKeeper:
     def _key(self, word: str) -> str:
         return f"{word} {self._group} {self._broker_group}"
 
-    async def _ask(self) -> None:
-        await self._ask_connections()
+    async def _query(self) -> None:
+        await self._query_connections()
         group = {"group": self._group, "topic": self._topic}
-        await self._ask_one(
+        await self._query_one(
             "members",
             RequestCode.GET_CONSUMER_LIST_BY_GROUP,
             {"consumerGroup": self._group},
             lambda body: " ".join(sorted(body.get("consumerIdList") or ())),
         )
-        await self._ask_one(
+        await self._query_one(
             "subscription",
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
             group,
@@ -156,27 +156,27 @@ class MemberKeeper:
         if self._member is None:
             return
         client_id = self._member.instance.client_id
-        await self._ask_one(
+        await self._query_one(
             "known",
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
             {"topic": self._topic},
             lambda body: "yes" if self._group in body.get("groupList", ()) else None,
         )
-        await self._ask_one(
+        await self._query_one(
             "asked",
             RequestCode.GET_CONSUMER_RUNNING_INFO,
             {"consumerGroup": self._group, "clientId": client_id},
-            self._asked_itself,
+            self._own_subscription,
         )
-        await self._ask_one(
+        await self._query_one(
             "status",
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
             group,
             lambda body: self._queues_of(body.get("consumerTable", {}).get(client_id)),
         )
 
-    async def _ask_connections(self) -> None:
-        """Ask for the connections of the group, and the subscription among them."""
+    async def _query_connections(self) -> None:
+        """Query the connections of the group, and the subscription among them."""
         keys = {word: self._key(word) for word in ("members", "kind", "subscription")}
         command = RemotingCommand(
             code=RequestCode.GET_CONSUMER_CONNECTION_LIST,
@@ -199,11 +199,11 @@ class MemberKeeper:
                 keys["subscription"]: shown or ABSENT,
             }, address
 
-        await self._record.ask(
+        await self._record.query(
             list(keys.values()), send, how="connections", broker_group=self._broker_group
         )
 
-    async def _ask_one(
+    async def _query_one(
         self, word: str, code: RequestCode, fields: Mapping[str, str], text_of: Any
     ) -> None:
         key = self._key(word)
@@ -214,10 +214,12 @@ class MemberKeeper:
             text = text_of(json_of(answer, address)) if answer.code == 0 else None
             return {key: text} if text else {}, address
 
-        await self._record.ask([key], send, how=code.name.lower(), broker_group=self._broker_group)
+        await self._record.query(
+            [key], send, how=code.name.lower(), broker_group=self._broker_group
+        )
 
     async def _at_leader(self, command: RemotingCommand) -> tuple[RemotingCommand, str]:
-        return await ask_leader(
+        return await request_leader(
             self._requests.instance,
             self._broker_group,
             lambda: command,
@@ -225,7 +227,7 @@ class MemberKeeper:
             accept=_ANY,
         )
 
-    def _asked_itself(self, body: Mapping[str, Any]) -> str | None:
+    def _own_subscription(self, body: Mapping[str, Any]) -> str | None:
         """Return what the member itself says that it subscribes to."""
         for each in body.get("subscriptionSet", ()):
             if each.get("topic") == self._topic:

@@ -3,7 +3,7 @@
 Place in the data path: UPDATE_CONSUMER_OFFSET, CLONE_GROUP_OFFSET and INVOKE_BROKER_TO_RESET_OFFSET
 at a group's leader; all requests that show what a group has committed: QUERY_CONSUMER_OFFSET,
 GET_CONSUME_STATS, GET_BROKER_CONSUME_STATS and GET_ALL_CONSUMER_OFFSET. Beside them the figures of
-a busy topic's queues are asked for (`chaos.workload.parts.queue_figures`).
+a busy topic's queues are queried (`chaos.workload.parts.queue_figures`).
 
 Invariants: answers are linearizable, so they are compared whatever faults there are; a group that
 was reset is asked and given up, since its commits have no effect until a member has followed; after
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from chaos.recording.history import Outcome
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
 from chaos.workload.parts.queue_figures import QueueFigures
 from chaos.workload.parts.settings_record import NOW, SettingsRecord
@@ -43,7 +43,7 @@ _Offsets = dict[int, int]
 
 
 class OffsetKeeper:
-    """Changes the offsets of some groups in one topic at one broker group, and asks for them."""
+    """Changes the offsets of some groups in one topic at one broker group, and queries them."""
 
     def __init__(
         self,
@@ -73,15 +73,15 @@ class OffsetKeeper:
         return list(self._offsets)
 
     async def step(self) -> None:
-        """Change offsets and ask for them, some times, and ask where queues end."""
+        """Change offsets and query them, some times, and query where queues end."""
         for _ in range(_CHANGES):
             await self._change_one()
-        await self._figures.ask(self.groups()[0])
+        await self._figures.query(self.groups()[0])
 
     async def _change_one(self) -> None:
-        """Change the offsets of a group, and ask for them."""
+        """Change the offsets of a group, and query them."""
         group = self._rng.choice(self.groups())
-        await self._ask(self._rng.choice(self.groups()))  # what was told long ago holds on
+        await self._query(self._rng.choice(self.groups()))  # what was told long ago holds on
         what = self._rng.choice(_WORK)
         if what == "commit":
             outcome = await self._commit(group)
@@ -93,7 +93,7 @@ class OffsetKeeper:
         if outcome == "info":
             self._begin()
             return
-        await self._ask(group)
+        await self._query(group)
         if what == "reset":
             del self._offsets[group]
             self._add_group()
@@ -118,7 +118,7 @@ class OffsetKeeper:
         values = {self._key(group, queue_id): str(offset) for queue_id, offset in after.items()}
 
         async def send() -> str:
-            _, address = await ask_leader(
+            _, address = await request_leader(
                 self._requests.instance,
                 self._broker_group,
                 lambda: command,
@@ -168,17 +168,17 @@ class OffsetKeeper:
 
     # Questions ---------------------------------------------------------------------------------
 
-    async def _ask(self, group: str) -> None:
+    async def _query(self, group: str) -> None:
         queue_id = self._rng.choice(self._queue_ids)
-        await self._ask_query(group, queue_id)
+        await self._query_offset(group, queue_id)
         # Of a queue without an offset the tables say 0.
         known = list(self._offsets[group])
         if known:
-            await self._rng.choice((self._ask_stats, self._ask_broker_stats, self._ask_all))(
+            await self._rng.choice((self._query_stats, self._query_broker_stats, self._query_all))(
                 group, known
             )
 
-    async def _ask_query(self, group: str, queue_id: int) -> None:
+    async def _query_offset(self, group: str, queue_id: int) -> None:
         key = self._key(group, queue_id)
         fields = {
             "consumerGroup": group,
@@ -193,26 +193,28 @@ class OffsetKeeper:
             offset = answer.ext_fields.get("offset") if answer.code == 0 else None
             return {} if offset is None else {key: offset}, address
 
-        await self._record.ask([key], send, how="query", broker_group=self._broker_group, when=NOW)
+        await self._record.query(
+            [key], send, how="query", broker_group=self._broker_group, when=NOW
+        )
 
-    async def _ask_stats(self, group: str, known: Sequence[int]) -> None:
+    async def _query_stats(self, group: str, known: Sequence[int]) -> None:
         fields = {"consumerGroup": group}
         if self._rng.random() < 0.5:
             fields["topic"] = self._topic
         command = RemotingCommand(code=RequestCode.GET_CONSUME_STATS, ext_fields=fields)
-        await self._ask_table(
+        await self._query_table(
             group, known, command, "progress", lambda body: body.get("offsetTable", {})
         )
 
-    async def _ask_broker_stats(self, group: str, known: Sequence[int]) -> None:
+    async def _query_broker_stats(self, group: str, known: Sequence[int]) -> None:
         command = RemotingCommand(
             code=RequestCode.GET_BROKER_CONSUME_STATS, ext_fields={"isOrder": "false"}
         )
-        await self._ask_table(
+        await self._query_table(
             group, known, command, "progress of all", lambda body: _rows_of(body, group)
         )
 
-    async def _ask_all(self, group: str, known: Sequence[int]) -> None:
+    async def _query_all(self, group: str, known: Sequence[int]) -> None:
         command = RemotingCommand(code=RequestCode.GET_ALL_CONSUMER_OFFSET)
 
         async def send() -> tuple[Mapping[str, str], str]:
@@ -222,14 +224,14 @@ class OffsetKeeper:
             return {self._key(group, int(each)): str(offsets[each]) for each in offsets}, address
 
         keys = [self._key(group, queue_id) for queue_id in known]
-        await self._record.ask(
+        await self._record.query(
             keys, send, how="all offsets", broker_group=self._broker_group, when=NOW
         )
 
-    async def _ask_table(
+    async def _query_table(
         self, group: str, known: Sequence[int], command: RemotingCommand, how: str, rows_of: Any
     ) -> None:
-        """Ask for what a group has committed."""
+        """Query what a group has committed."""
 
         async def send() -> tuple[Mapping[str, str], str]:
             answer, address = await self._at_leader(command)
@@ -238,10 +240,10 @@ class OffsetKeeper:
             return values, address
 
         keys = [self._key(group, queue_id) for queue_id in known]
-        await self._record.ask(keys, send, how=how, broker_group=self._broker_group, when=NOW)
+        await self._record.query(keys, send, how=how, broker_group=self._broker_group, when=NOW)
 
     async def _at_leader(self, command: RemotingCommand) -> tuple[RemotingCommand, str]:
-        return await ask_leader(
+        return await request_leader(
             self._requests.instance,
             self._broker_group,
             lambda: command,

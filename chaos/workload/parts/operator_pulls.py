@@ -4,7 +4,7 @@ Place in the data path: UPDATE_BROKER_CONFIG at each replica of a broker group, 
 from the beginning of a queue that has messages, at the leader.
 
 Invariants: it runs when all others have ended, so that the queue stays as it is; what is expected
-follows from the queue's ends, which are asked for anew, and from the bounds.
+follows from the queue's ends, which are queried anew, and from the bounds.
 
 Source: RocketMQ MessageStoreConfig, DefaultMessageStore.getMessage.
 """
@@ -18,7 +18,7 @@ from typing import Final
 from chaos.cluster.layout import BrokerPlace
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.broker_settings import BrokerSettings
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.settings_record import SettingsRecord
 from client.errors import ClientError
@@ -82,13 +82,13 @@ class PullBounds:
             )
 
     async def _offset(self, code: RequestCode) -> int | None:
-        answer = await self._ask(code, {})
+        answer = await self._request(code, {})
         text = "" if answer is None else answer.ext_fields.get("offset", "")
         return int(text) if text.isdecimal() else None
 
     async def _pull(self, offset: int) -> int | None:
         """Return how many messages a pull brings; None without an answer."""
-        answer = await self._ask(
+        answer = await self._request(
             RequestCode.PULL_MESSAGE,
             {
                 "consumerGroup": "operator-readers",
@@ -107,7 +107,9 @@ class PullBounds:
         except RecordError:
             return -1  # what came can't be read
 
-    async def _ask(self, code: RequestCode, fields: Mapping[str, str]) -> RemotingCommand | None:
+    async def _request(
+        self, code: RequestCode, fields: Mapping[str, str]
+    ) -> RemotingCommand | None:
         queue = self._queue
         place = {
             "topic": queue.topic,
@@ -115,7 +117,7 @@ class PullBounds:
             "bname": queue.broker_name,
         }
         try:
-            answer, _ = await ask_leader(
+            answer, _ = await request_leader(
                 self._requests.instance,
                 queue.broker_name,
                 lambda: RemotingCommand(code=code, ext_fields={**place, **fields}),

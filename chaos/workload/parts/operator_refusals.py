@@ -3,7 +3,7 @@
 Place in the data path: an operator's slips, at a broker group's leader and at name servers. Some
 have a legal half, which must not be carried out either: a later question about it shows that.
 
-Invariants: what is asked for is never legal, whatever else happens in the run; an answer of any
+Invariants: what is requested is never legal, whatever else happens in the run; an answer of any
 error refuses; a request that is not answered says nothing.
 
 Source: the run format (set, get; M14); RocketMQ TopicValidator, AttributeUtil, NamesrvConfig's
@@ -20,7 +20,7 @@ from typing import Final
 
 from chaos.cluster.layout import NameServerPlace
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.settings_record import ABSENT, NOW, SettingsRecord
 from client.connection.answers import error_of_remoting
@@ -218,14 +218,14 @@ class RefusalKeeper:
             await self._try_broker(illegal)
         await self._try_server(self._rng.choice(self._at_servers), self._rng.choice(self._servers))
         for topic in (_MISSING, _HALF):
-            await self._ask_missing(topic)
+            await self._query_missing(topic)
 
     async def _try_broker(self, illegal: _Illegal) -> None:
         key = f"refusal {illegal.name} {self._group}"
 
         async def send() -> tuple[Mapping[str, str], str]:
             try:
-                answer, address = await ask_leader(
+                answer, address = await request_leader(
                     self._requests.instance,
                     self._group,
                     illegal.command,
@@ -237,7 +237,7 @@ class RefusalKeeper:
             return {key: "carried out" if answer.code == 0 else "refused"}, address
 
         await self._state(key)
-        await self._record.ask(
+        await self._record.query(
             [key], send, how=illegal.code.name.lower(), broker_group=self._group, when=NOW
         )
 
@@ -254,15 +254,15 @@ class RefusalKeeper:
             return {key: "carried out" if answer.code == 0 else "refused"}, place.name
 
         await self._state(key)
-        await self._record.ask([key], send, how=illegal.code.name.lower(), when=NOW)
+        await self._record.query([key], send, how=illegal.code.name.lower(), when=NOW)
 
-    async def _ask_missing(self, topic: str) -> None:
-        """Ask for a topic that no legal request has made."""
+    async def _query_missing(self, topic: str) -> None:
+        """Query a topic that no legal request has made."""
         key = f"topic {topic} {self._group}"
         command = RemotingCommand(code=RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic})
 
         async def send() -> tuple[Mapping[str, str], str]:
-            answer, address = await ask_leader(
+            answer, address = await request_leader(
                 self._requests.instance,
                 self._group,
                 lambda: command,
@@ -272,7 +272,7 @@ class RefusalKeeper:
             return {} if answer.code == _GONE else {key: "it is there"}, address
 
         await self._state(key, ABSENT)
-        await self._record.ask([key], send, how="topic", broker_group=self._group, when=NOW)
+        await self._record.query([key], send, how="topic", broker_group=self._group, when=NOW)
 
     async def _state(self, key: str, value: str = "refused") -> None:
         """State once what has to come of it."""

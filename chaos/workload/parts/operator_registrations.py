@@ -170,7 +170,7 @@ class _Turn:
     # What members do -----------------------------------------------------------------------------
 
     async def act(self, others: Sequence[NameServerPlace]) -> None:
-        """Do one thing after the other, and ask behind each. Raises _TurnEndedError."""
+        """Do one thing after the other, and query behind each. Raises _TurnEndedError."""
         for group in self._groups:
             self._group = group
             await self._register()
@@ -192,10 +192,10 @@ class _Turn:
             self._group = self._rng.choice(self._groups)
             self._topic = self._rng.choice(self._topics)
             await step()
-            await self._ask()
+            await self._query()
         for other in others:
             topic = self._rng.choice(self._topics)
-            await self._ask_route(topic, expected=str(_NOT_FOUND), place=other)
+            await self._query_route(topic, expected=str(_NOT_FOUND), place=other)
 
     async def be_silent(self) -> None:
         """Have two members register who are to be heard every second or so; one of them is not.
@@ -204,22 +204,22 @@ class _Turn:
         timeout = {"heartbeatTimeoutMillis": str(SILENT_MS)}
         for number, address in enumerate(addresses[:2]):
             await self._register_as(address, number, connection=0, fields=timeout)
-        await self._ask()
+        await self._query()
         loud = self._rng.randrange(2)
         end_s = asyncio.get_running_loop().time() + SCAN_S
         while asyncio.get_running_loop().time() < end_s:
             await asyncio.sleep(SILENT_MS / 3_000)
             await self._heartbeat_of(addresses[loud])
         self._group.model.unregister(addresses[1 - loud], 0)
-        await self._ask()
+        await self._query()
 
     async def leave(self) -> None:
-        """Have all members unregister, and ask for the last time. Raises _TurnEndedError."""
+        """Have all members unregister, and query for the last time. Raises _TurnEndedError."""
         for group in self._groups:
             self._group, model = group, group.model
             for address in model.members:
                 await self._unregister_over(address, model.connection_of(address))
-            await self._ask()
+            await self._query()
 
     async def _register(self) -> None:
         rng, group = self._rng, self._group
@@ -252,13 +252,13 @@ class _Turn:
         version = Version(term=term, counter=group.counter)
         compressed = self._rng.random() < 0.5
         body = group.register_body(version, compressed=compressed)
-        asked = group.identity(address, number) | {
+        ext_fields = group.identity(address, number) | {
             "haServerAddr": f"{address}0",
             "compressed": str(compressed).lower(),
             "bodyCrc32": str(register_body_crc(body)),
             **(fields or {}),
         }
-        answer = await self._request(connection, RequestCode.REGISTER_BROKER, asked, body)
+        answer = await self._request(connection, RequestCode.REGISTER_BROKER, ext_fields, body)
         expected = group.model.register(address, number, version, group.topics, connection)
         shown = f"0 {answer.ext_fields.get('masterAddr', '-')}" if answer.code == 0 else None
         self._hold(
@@ -367,15 +367,15 @@ class _Turn:
 
     # What is shown -------------------------------------------------------------------------------
 
-    async def _ask(self) -> None:
-        """Ask for the topic that a step was about, and for the members or lists."""
+    async def _query(self) -> None:
+        """Query the topic that a step was about, and the members or lists."""
         topic = self._topic
         expected = route_of_groups([group.model for group in self._groups], topic)
-        await self._ask_route(topic, expected=expected, place=self._place)
-        ask = self._rng.choice((self._ask_members, self._ask_info, self._ask_topics))
-        await ask()
+        await self._query_route(topic, expected=expected, place=self._place)
+        query = self._rng.choice((self._query_members, self._query_info, self._query_topics))
+        await query()
 
-    async def _ask_route(self, topic: str, *, expected: str, place: NameServerPlace) -> None:
+    async def _query_route(self, topic: str, *, expected: str, place: NameServerPlace) -> None:
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         answer = await self._request(self._some_connection(), code, {"topic": topic}, place=place)
         shown = str(answer.code)
@@ -389,7 +389,7 @@ class _Turn:
             shown = "; ".join("-" if text is None else f"{text}, {who}" for text, who in rows)
         self._hold(f"route of {topic} at {place.name}", expected, shown)
 
-    async def _ask_members(self) -> None:
+    async def _query_members(self) -> None:
         group = self._rng.choice(self._groups)
         fields = {"clusterName": group.cluster, "brokerName": group.name}
         code = RequestCode.GET_BROKER_MEMBER_GROUP
@@ -397,7 +397,7 @@ class _Turn:
         shown = text_of(body.get("brokerMemberGroup", {}).get("brokerAddrs"))
         self._hold(f"members of {group.name}", group.model.members_text(), shown)
 
-    async def _ask_info(self) -> None:
+    async def _query_info(self) -> None:
         body = await self._body(RequestCode.GET_BROKER_CLUSTER_INFO, {})
         for group in self._groups:
             shown = body.get("brokerAddrTable", {}).get(group.name, {}).get("brokerAddrs")
@@ -408,8 +408,8 @@ class _Turn:
                 f"{text_of(shown)}, listed {group.name in names}",
             )
 
-    async def _ask_topics(self) -> None:
-        """Ask for all topics, or those of one cluster."""
+    async def _query_topics(self) -> None:
+        """Query all topics, or those of one cluster."""
         group = self._rng.choice((None, *self._groups))
         code, fields = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}
         if group is not None:

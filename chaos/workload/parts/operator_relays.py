@@ -1,7 +1,7 @@
 """What brokers ask members on an operator's behalf, after members that never answered.
 
 Place in the data path: the part `operator` does so when all others have ended. Members whose
-connections end while they are asked leave nothing behind at the broker: the next one is asked, and
+connections end during a request leave nothing behind at the broker: the next one is queried, and
 answers.
 
 Invariants: each question to a silent member ends by itself, since its connection does; what is
@@ -19,7 +19,7 @@ from typing import Final
 
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
@@ -39,7 +39,7 @@ _ANY: Final = frozenset({0, 1, 2, 3, 206})
 
 
 class RelayEffects:
-    """Asks one broker group for its members, silent ones first."""
+    """Queries one broker group for its members, silent ones first."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class RelayEffects:
         self._group = f"operator-relays-{queue.broker_name}"
 
     async def show(self) -> None:
-        """Ask silent members in vain, and then one that answers."""
+        """Query silent members in vain, and then one that answers."""
         began_ns = time.monotonic_ns()
         for _ in range(SILENT_MEMBERS):
-            await self._ask_in_vain()
+            await self._request_in_vain()
         member = self._member()
         await member.start()
         try:
             if await self._is_known(member):
-                code = await self._ask(member)
+                code = await self._request(member)
                 if code is not None:
                     self._expectations.hold(
                         "question to a member, after others that left without an answer",
@@ -78,11 +78,11 @@ class RelayEffects:
         finally:
             await member.stop()
 
-    async def _ask_in_vain(self) -> None:
+    async def _request_in_vain(self) -> None:
         member = self._member()
-        asked: set[int] = set()
+        received: set[int] = set()
         member.instance.listen(
-            RequestCode.GET_CONSUMER_RUNNING_INFO, lambda _, command: asked.add(command.opaque)
+            RequestCode.GET_CONSUMER_RUNNING_INFO, lambda _, command: received.add(command.opaque)
         )
         await member.start()
         gone = False
@@ -90,9 +90,9 @@ class RelayEffects:
             if not await self._is_known(member):
                 return
             async with asyncio.TaskGroup() as tasks:
-                questions = [tasks.create_task(self._ask(member)) for _ in range(QUESTIONS)]
+                questions = [tasks.create_task(self._request(member)) for _ in range(QUESTIONS)]
                 end_s = asyncio.get_running_loop().time() + KNOWN_S
-                while len(asked) < QUESTIONS and asyncio.get_running_loop().time() < end_s:
+                while len(received) < QUESTIONS and asyncio.get_running_loop().time() < end_s:
                     if all(question.done() for question in questions):
                         break
                     await asyncio.sleep(POLL_S)
@@ -131,7 +131,7 @@ class RelayEffects:
             await asyncio.sleep(POLL_S)
         return False
 
-    async def _ask(self, member: PullConsumer) -> int | None:
+    async def _request(self, member: PullConsumer) -> int | None:
         """Return the answer's code; None without one."""
         command = RemotingCommand(
             code=RequestCode.GET_CONSUMER_RUNNING_INFO,
@@ -144,7 +144,7 @@ class RelayEffects:
         return answer.code
 
     async def _at_leader(self, command: RemotingCommand) -> tuple[RemotingCommand, str]:
-        return await ask_leader(
+        return await request_leader(
             self._requests.instance,
             self._queue.broker_name,
             lambda: command,

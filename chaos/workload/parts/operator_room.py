@@ -21,7 +21,7 @@ from typing import Final
 from chaos.cluster.layout import BrokerPlace
 from chaos.workload.expectations import Expectations
 from chaos.workload.parts.broker_settings import BrokerSettings
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
 from chaos.workload.parts.settings_record import SettingsRecord
 from client.errors import ClientError
@@ -39,7 +39,7 @@ SEGMENTS_MIN: Final = 2  # that the log has, so that one at least is closed
 _FULL: Final = ResponseCode.SERVICE_NOT_AVAILABLE.value
 _TOO_LARGE: Final = ResponseCode.MESSAGE_ILLEGAL.value
 _USUAL: Final = {"diskSpaceWarningLevelRatio": "99", "maxMessageSize": str(4 << 20)}
-_KEEPS: Final = {
+_RETAINING: Final = {
     "fileReservedTime": "72",
     "diskMaxUsedSpaceRatio": "1000",
     "diskSpaceCleanForciblyRatio": "1000",
@@ -47,7 +47,7 @@ _KEEPS: Final = {
 }
 # Each would delete, were it not for what it is set with: what is not as old as is to be kept goes
 # by force alone.
-_KEPT_ALL_THE_SAME: Final[Sequence[Mapping[str, str]]] = (
+_STILL_RETAINED: Final[Sequence[Mapping[str, str]]] = (
     {"diskSpaceCleanForciblyRatio": "1", "cleanFileForciblyEnable": "false"},
     {"diskMaxUsedSpaceRatio": "10"},
 )
@@ -55,7 +55,7 @@ _DELETES: Final[Mapping[str, str]] = {"diskSpaceCleanForciblyRatio": "1"}
 
 
 class RoomEffects:
-    """Changes the settings of one broker group, and asks for what they do."""
+    """Changes the settings of one broker group, and queries what they do."""
 
     def __init__(
         self,
@@ -95,28 +95,28 @@ class RoomEffects:
         What is deleted for its age is an hour old at least, and no run is.
         """
         began_ns = time.monotonic_ns()
-        if not await self._settings.set(_KEEPS):
+        if not await self._settings.set(_RETAINING):
             return
         await asyncio.sleep(WITHIN_S)
-        still = await self._kept("where settings keep it", began_ns)
-        for settings in _KEPT_ALL_THE_SAME:
+        still = await self._hold_retained("where settings keep it", began_ns)
+        for settings in _STILL_RETAINED:
             if await self._settings.set(settings):
                 text = " ".join(f"{name}={value}" for name, value in settings.items())
-                await self._kept(f"where {text}", began_ns)
-            if not await self._settings.set(_KEEPS):
+                await self._hold_retained(f"where {text}", began_ns)
+            if not await self._settings.set(_RETAINING):
                 return
         if still is not None and still[1] - still[0] > SEGMENTS_MIN * self._segment_bytes:
             await self._delete(still, began_ns)
-        await self._settings.set(_KEEPS)
+        await self._settings.set(_RETAINING)
 
-    async def _kept(self, where: str, began_ns: int) -> tuple[int, int] | None:
-        """Hold that the log begins for a while where it does now; return what it said last."""
-        kept = await self._log_begins()
+    async def _hold_retained(self, where: str, began_ns: int) -> tuple[int, int] | None:
+        """Hold that the log begins for a while where it does now; return its last answer."""
+        before = await self._log_begins()
         await asyncio.sleep(WITHIN_S)
         still = await self._log_begins()
-        if kept is None or still is None:
+        if before is None or still is None:
             return None
-        self._hold(f"begin of the log {where}", str(kept[0]), str(still[0]), began_ns)
+        self._hold(f"begin of the log {where}", str(before[0]), str(still[0]), began_ns)
         return still
 
     async def _delete(self, before: tuple[int, int], began_ns: int) -> None:
@@ -175,7 +175,7 @@ class RoomEffects:
         """Return where the leader's log begins and ends; None where it does not say so."""
         command = RemotingCommand(code=RequestCode.GET_BROKER_RUNTIME_INFO)
         try:
-            answer, address = await ask_leader(
+            answer, address = await request_leader(
                 self._requests.instance,
                 self._queue.broker_name,
                 lambda: command,

@@ -69,7 +69,7 @@ _C: Final = RequestCode
 
 
 class RuleEffects:
-    """Changes the settings of one name server, and asks for what they do."""
+    """Changes the settings of one name server, and queries what they do."""
 
     def __init__(
         self,
@@ -114,13 +114,13 @@ class RuleEffects:
         await self._store(_C.PUT_KV_CONFIG, ordered, value=f"{self._led.name}:4")
         for number in range(len(self._followed.addresses)):
             await self._register(self._followed, number + 1, self._topics[:1], acting=True)
-        asks: list[Callable[[], Awaitable[None]]] = [
-            self._ask_deletion,
-            self._ask_deletion,
-            self._ask_acting,
-            self._ask_order,
-            self._ask_returned,
-            self._ask_lists,
+        queries: list[Callable[[], Awaitable[None]]] = [
+            self._query_deletion,
+            self._query_deletion,
+            self._query_acting,
+            self._query_order,
+            self._query_returned,
+            self._query_lists,
         ]
         for _ in range(CHANGES):
             names = self._rng.sample(sorted(self._settings), self._rng.choice((1, 1, 2)))
@@ -128,12 +128,12 @@ class RuleEffects:
             await self._change(
                 {name: self._settings[name] ^ (self._rng.random() < 0.8) for name in names}
             )
-            for ask in self._rng.sample(asks, QUESTIONS):
-                await ask()
+            for query in self._rng.sample(queries, QUESTIONS):
+                await query()
         for group in (self._led, self._followed):
             for address in group.addresses:
                 fields = group.identity(address, 0)
-                await self._ask(_C.UNREGISTER_BROKER, fields)
+                await self._request(_C.UNREGISTER_BROKER, fields)
         await self._store(_C.DELETE_KV_CONFIG, ordered)
 
     async def _show_waiting(self) -> None:
@@ -143,21 +143,21 @@ class RuleEffects:
         waits = ((_LONG_S, "1"), (1, "0")) if self._is_young else ((1, "0"),)
         for wait_s, expected in waits:
             lines = f"needWaitForService=true\nwaitSecondsForService={wait_s}\n"
-            await self._ask(_C.UPDATE_NAMESRV_CONFIG, {}, lines.encode())
-            answer = await self._ask(_C.GET_ROUTEINFO_BY_TOPIC, {"topic": self._topics[0]})
+            await self._request(_C.UPDATE_NAMESRV_CONFIG, {}, lines.encode())
+            answer = await self._request(_C.GET_ROUTEINFO_BY_TOPIC, {"topic": self._topics[0]})
             what = f"route where they are served {wait_s} s after the start"
             self._hold(what, expected, str(answer.code))
         usual = b"needWaitForService=false\nwaitSecondsForService=45\n"
-        await self._ask(_C.UPDATE_NAMESRV_CONFIG, {}, usual)
-        await self._ask(_C.UNREGISTER_BROKER, self._led.identity(self._led.addresses[0], 0))
+        await self._request(_C.UPDATE_NAMESRV_CONFIG, {}, usual)
+        await self._request(_C.UNREGISTER_BROKER, self._led.identity(self._led.addresses[0], 0))
 
     async def _change(self, values: Mapping[str, bool]) -> None:
-        """Change settings, and ask for all of them. Raises ClientError."""
+        """Change settings, and query all of them. Raises ClientError."""
         lines = "".join(f"{name}={_word(value)}\n" for name, value in values.items())
-        answer = await self._ask(_C.UPDATE_NAMESRV_CONFIG, {}, lines.encode())
+        answer = await self._request(_C.UPDATE_NAMESRV_CONFIG, {}, lines.encode())
         self._hold(f"change to {lines.split()}", "0", str(answer.code))
         self._settings |= values
-        answer = await self._ask(_C.GET_NAMESRV_CONFIG, {})
+        answer = await self._request(_C.GET_NAMESRV_CONFIG, {})
         pairs = dict(line.partition("=")[::2] for line in answer.body.decode().splitlines())
         self._hold(
             "settings that are shown",
@@ -167,48 +167,48 @@ class RuleEffects:
 
     # What settings do ----------------------------------------------------------------------------
 
-    async def _ask_deletion(self) -> None:
+    async def _query_deletion(self) -> None:
         """Have a leader register some topics, then fewer of them; the route of another one says
         whether it went. Raises ClientError."""
-        kept, other = self._rng.sample(self._topics[1:], 2)
-        await self._register(self._led, 0, [kept, other])
-        await self._register(self._led, 0, [kept])
-        for topic in (kept, other):
-            is_there = topic == kept or not self._settings[_DELETES]
-            answer = await self._ask(_C.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-            what = "still registered" if topic == kept else "registered no more"
+        retained, other = self._rng.sample(self._topics[1:], 2)
+        await self._register(self._led, 0, [retained, other])
+        await self._register(self._led, 0, [retained])
+        for topic in (retained, other):
+            is_there = topic == retained or not self._settings[_DELETES]
+            answer = await self._request(_C.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            what = "still registered" if topic == retained else "registered no more"
             self._hold_in_force(
                 f"route of {topic}, which is {what}", _there(is_there), _code_of(answer)
             )
 
-    async def _ask_acting(self) -> None:
-        """Ask for the route of a group without a leader. Raises ClientError."""
+    async def _query_acting(self) -> None:
+        """Query the route of a group without a leader. Raises ClientError."""
         first, second = self._followed.addresses
         shown = f"{0 if self._settings[_ACTING] else 1}={first} 2={second}"
         body = await self._json(_C.GET_ROUTEINFO_BY_TOPIC, {"topic": self._topics[0]})
         answered = addresses_of(body.get("brokerDatas"), self._followed.name)
         self._hold_in_force("members of a group that has no leader, by a route", shown, answered)
 
-    async def _ask_order(self) -> None:
+    async def _query_order(self) -> None:
         body = await self._json(_C.GET_ROUTEINFO_BY_TOPIC, {"topic": self._topics[0]})
         expected = f"{self._led.name}:4" if self._settings[_ORDER] else "-"
         answered = str(body.get("orderTopicConf") or "-")
         self._hold_in_force("entry of an ordered topic in its route", expected, answered)
 
-    async def _ask_returned(self) -> None:
+    async def _query_returned(self) -> None:
         answer = await self._register(self._led, 0, self._topics[1:])
         table = json_of(answer, self._place.address).get("table", {})
         expected = f"{self._led.name}:4" if self._settings[_RETURNS] else "-"
         answered = str(table.get(self._topics[0]) or "-")
         self._hold_in_force("entry that a registration brings back", expected, answered)
 
-    async def _ask_lists(self) -> None:
+    async def _query_lists(self) -> None:
         cluster = {"cluster": self._followed.cluster}
         for name, code, fields in (
             (_ALL_LISTED, _C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
             (_LISTED, _C.GET_TOPICS_BY_CLUSTER, cluster),
         ):
-            answer = await self._ask(code, fields)
+            answer = await self._request(code, fields)
             listed = json_of(answer, "a name server").get("topicList") if answer.body else []
             is_shown = self._topics[0] in (listed or ())
             self._hold_in_force(
@@ -238,21 +238,21 @@ class RuleEffects:
             "bodyCrc32": str(register_body_crc(body)),
             "enableActingMaster": _word(acting),
         }
-        answer = await self._ask(_C.REGISTER_BROKER, fields, body)
+        answer = await self._request(_C.REGISTER_BROKER, fields, body)
         self._hold(f"registration of {address} as {number}", "0", str(answer.code))
         return answer
 
     async def _store(self, code: RequestCode, key: str, **more: str) -> None:
         """Put or delete an entry of the namespace of ordered topics. Raises ClientError."""
-        answer = await self._ask(code, {"namespace": ORDERED, "key": key, **more})
+        answer = await self._request(code, {"namespace": ORDERED, "key": key, **more})
         self._hold(f"{code.name.lower()} of {key}", "0", str(answer.code))
 
     async def _json(self, code: RequestCode, fields: Mapping[str, str]) -> Mapping[str, Any]:
         """Return the body of an answer; an empty one where it is refused. Raises ClientError."""
-        answer = await self._ask(code, fields)
+        answer = await self._request(code, fields)
         return json_of(answer, self._place.address) if answer.body else {}
 
-    async def _ask(
+    async def _request(
         self, code: RequestCode, fields: Mapping[str, str], body: bytes = b""
     ) -> RemotingCommand:
         command = RemotingCommand(code=code, ext_fields=dict(fields), body=body)

@@ -5,7 +5,7 @@ Place in the data path: PUT/GET/DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE,
 UPDATE/GET_NAMESRV_CONFIG, WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER at each name
 server.
 
-Invariants: each entry is asked for by its name or in the list of its namespace; some are deleted
+Invariants: each entry is queried by its name or in the list of its namespace; some are deleted
 for good and asked for on, behind whatever restarts; the right to write is taken only when everybody
 else has ended, since all topics of the group lose it; an answer about it counts only where the
 group's topics kept their version all the while, for a changed registration gives the right back.
@@ -24,7 +24,7 @@ from typing import Final
 from chaos.cluster.layout import NameServerPlace
 from chaos.scenario.scenario import route_expiry_ms
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
 from chaos.workload.parts.operator_topics import route_text
 from chaos.workload.parts.settings_record import ABSENT, NotSureError, SettingsRecord
@@ -37,8 +37,8 @@ __all__ = ["ServerKeeper", "WriteRight"]
 TIMEOUT_MS: Final = 3_000
 _NAMESPACES: Final = ("operator-a", "operator-b")
 _KEYS: Final = ("one", "two")
-_KEPT: Final = "operator-kept"
-KEPT_MAX: Final = 16
+_RETAINED: Final = "operator-kept"
+RETAINED_MAX: Final = 16
 PUT_LAST_SHARE: Final = 0.4
 CHANGED_SHARE: Final = 0.4
 _CHANGES: Final = 3
@@ -47,7 +47,7 @@ _NOT_FOUND: Final = ResponseCode.QUERY_NOT_FOUND.value
 
 
 class ServerKeeper:
-    """Changes entries and a setting of one name server, and asks for them."""
+    """Changes entries and a setting of one name server, and queries them."""
 
     def __init__(
         self,
@@ -62,22 +62,22 @@ class ServerKeeper:
         self._place = place
         self._rng = rng
         self._number = 0
-        self._kept: list[str] = []  # keys of entries that were put once
+        self._retained: list[str] = []  # keys of entries that were put once
         self._live: list[str] = []  # those that were not deleted since
 
     async def step(self) -> None:
-        """Change the setting and some entries, and ask for them and others after each."""
+        """Change the setting and some entries, and query these and others after each."""
         await self._change_setting()
-        await self._ask_setting()
+        await self._query_setting()
         for _ in range(_CHANGES):
             await self._change_entry(self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS))
-            await self._ask_entry(self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS))
-            await self._ask_list(self._rng.choice(_NAMESPACES), _KEYS)
-        await self._change_kept()
-        if self._kept:
-            await self._ask_list(_KEPT, self._kept)
+            await self._query_entry(self._rng.choice(_NAMESPACES), self._rng.choice(_KEYS))
+            await self._query_list(self._rng.choice(_NAMESPACES), _KEYS)
+        await self._change_retained()
+        if self._retained:
+            await self._query_list(_RETAINED, self._retained)
 
-    async def _change_kept(self) -> None:
+    async def _change_retained(self) -> None:
         """Put an entry, or change one, and delete one: whichever comes last is the last thing that
         a name server has done before it is asked for the next, or killed."""
         rng, live = self._rng, list(self._live)
@@ -86,24 +86,24 @@ class ServerKeeper:
         if gone is not None:  # another than is put: what is done in one moment is concurrent
             self._live.remove(gone)
         if not is_put_last:
-            await self._put_kept()
+            await self._put_retained()
         if gone is not None:
-            await self._store(_KEPT, gone, ABSENT)
+            await self._store(_RETAINED, gone, ABSENT)
         if is_put_last:
-            await self._put_kept()
+            await self._put_retained()
 
-    async def _put_kept(self) -> None:
+    async def _put_retained(self) -> None:
         """Put a new entry, or another value of one that is there."""
         if self._live and self._rng.random() < CHANGED_SHARE:
             key = self._rng.choice(self._live)
-        elif len(self._kept) < KEPT_MAX:
-            key = f"kept-{len(self._kept)}"
-            self._kept.append(key)
+        elif len(self._retained) < RETAINED_MAX:
+            key = f"kept-{len(self._retained)}"
+            self._retained.append(key)
             self._live.append(key)
         else:
             return
         self._number += 1
-        await self._store(_KEPT, key, f"value {self._number} of {key}")
+        await self._store(_RETAINED, key, f"value {self._number} of {key}")
 
     def _key(self, what: str) -> str:
         return f"{what} {self._place.name}"
@@ -145,7 +145,7 @@ class ServerKeeper:
             how=code.name.lower(),
         )
 
-    async def _ask_entry(self, namespace: str, key: str) -> None:
+    async def _query_entry(self, namespace: str, key: str) -> None:
         name = self._key(f"entry {namespace} {key}")
         fields = {"namespace": namespace, "key": key}
         command = RemotingCommand(code=RequestCode.GET_KV_CONFIG, ext_fields=fields)
@@ -155,9 +155,9 @@ class ServerKeeper:
             value = None if answer is None else answer.ext_fields.get("value")
             return {} if value is None else {name: value}, self._place.name
 
-        await self._record.ask([name], send, how="entry")
+        await self._record.query([name], send, how="entry")
 
-    async def _ask_list(self, namespace: str, keys: Sequence[str]) -> None:
+    async def _query_list(self, namespace: str, keys: Sequence[str]) -> None:
         names = {self._key(f"entry {namespace} {key}"): key for key in keys}
         command = RemotingCommand(
             code=RequestCode.GET_KVLIST_BY_NAMESPACE, ext_fields={"namespace": namespace}
@@ -169,9 +169,9 @@ class ServerKeeper:
             values = {name: str(table[key]) for name, key in names.items() if key in table}
             return values, self._place.name
 
-        await self._record.ask(list(names), send, how="list of a namespace")
+        await self._record.query(list(names), send, how="list of a namespace")
 
-    async def _ask_setting(self) -> None:
+    async def _query_setting(self) -> None:
         key = self._key(_SETTING)
         command = RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG)
 
@@ -181,7 +181,7 @@ class ServerKeeper:
             pairs = dict(line.partition("=")[::2] for line in text.splitlines())
             return {key: pairs[_SETTING]} if _SETTING in pairs else {}, self._place.name
 
-        await self._record.ask([key], send, how="settings")
+        await self._record.query([key], send, how="settings")
 
 
 class WriteRight:
@@ -205,17 +205,17 @@ class WriteRight:
         self._interval_s = route_expiry_ms(context.scenario) / 1000
 
     async def take_and_give(self) -> None:
-        """Take it, ask until each broker must have registered once more, and give it back."""
+        """Take it, query until each broker must have registered once more, and give it back."""
         version = await self._version()
         if version is None:
             return
         texts = {topic: text.replace("perm=6", "perm=4") for topic, text in self._topics.items()}
         await self._change(RequestCode.WIPE_WRITE_PERM_OF_BROKER, texts)
-        await self._ask(version)
+        await self._query(version)
         await asyncio.sleep(self._interval_s)
-        await self._ask(version)
+        await self._query(version)
         await self._change(RequestCode.ADD_WRITE_PERM_OF_BROKER, self._topics)
-        await self._ask(version)
+        await self._query(version)
 
     def _key(self, topic: str, server: str) -> str:
         return f"write {topic} {self._group} {server}"
@@ -230,12 +230,12 @@ class WriteRight:
                 broker_group=self._group,
             )
 
-    async def _ask(self, version: object) -> None:
+    async def _query(self, version: object) -> None:
         for server in self._servers:
             for topic in self._topics:
-                await self._ask_route(topic, server, version)
+                await self._query_route(topic, server, version)
 
-    async def _ask_route(self, topic: str, server: NameServerPlace, version: object) -> None:
+    async def _query_route(self, topic: str, server: NameServerPlace, version: object) -> None:
         key = self._key(topic, server.name)
         command = RemotingCommand(
             code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic}
@@ -248,13 +248,13 @@ class WriteRight:
             shown = route_text(route, self._group)
             return {} if shown is None else {key: shown}, server.name
 
-        await self._record.ask([key], send, how="route", broker_group=self._group)
+        await self._record.query([key], send, how="route", broker_group=self._group)
 
     async def _version(self) -> object:
         """Return the version of the group's topics and the leader that has it; None: unknown."""
         command = RemotingCommand(code=RequestCode.GET_ALL_TOPIC_CONFIG)
         try:
-            answer, address = await ask_leader(
+            answer, address = await request_leader(
                 self._requests.instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS
             )
             return address, json_of(answer, address).get("dataVersion")

@@ -34,7 +34,7 @@ _DOWN: Final = frozenset({"gone", "Z", "T"})
 
 
 class SilenceWatcher:
-    """Asks about the replicas of one broker group that are down, as long as others work."""
+    """Queries the replicas of one broker group that are down, as long as others work."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SilenceWatcher:
             return
         while not await sleep_until_set(ends, POLL_S):
             down = self._down()
-            if 0 < len(down) < len(self._places) and await self._ask(down):
+            if 0 < len(down) < len(self._places) and await self._query(down):
                 await sleep_until_set(ends, AGAIN_S)
 
     def _down(self) -> set[str]:
@@ -66,18 +66,18 @@ class SilenceWatcher:
         names = [place.name for place in self._places]
         return {name for name in names if processes.state(name) in _DOWN}
 
-    async def _ask(self, down: set[str]) -> bool:
-        """Ask the leader, if there is one; return whether it answered in time."""
+    async def _query(self, down: set[str]) -> bool:
+        """Query the leader, if there is one; return whether it answered in time."""
         lead = await self._lead()
         if lead is None:
             return False
         place, members = lead
         async with asyncio.TaskGroup() as tasks:
-            asked = tasks.create_task(self._status_of(place))
-            while not asked.done():
-                await asyncio.wait({asked}, timeout=SAMPLE_S)
+            query = tasks.create_task(self._status_of(place))
+            while not query.done():
+                await asyncio.wait({query}, timeout=SAMPLE_S)
                 down &= self._down()  # whoever was back for a moment may have answered the leader
-        body = asked.result()
+        body = query.result()
         if not down or not body.get("master") or await self._lead() != lead:
             return False
         self._hold(place, members, down, body)

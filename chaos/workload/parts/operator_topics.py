@@ -1,4 +1,4 @@
-"""The topics of the part `operator`: made, changed and deleted, and asked for everywhere.
+"""The topics of the part `operator`: made, changed and deleted, and queried everywhere.
 
 Place in the data path: UPDATE_AND_CREATE_TOPIC, its form for lists, and DELETE_TOPIC_IN_BROKER at a
 group's leader, DELETE_TOPIC_IN_NAMESRV at name servers; GET_TOPIC_CONFIG and GET_ALL_TOPIC_CONFIG
@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, ask_leader, delete_topic_command
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, delete_topic_command, request_leader
 from chaos.workload.parts.operator_model import TopicChange, TopicSettings, lists_text, next_change
 from chaos.workload.parts.operator_requests import OperatorRequests
 from chaos.workload.parts.settings_record import ABSENT, NOW, SettingsRecord
@@ -43,7 +43,7 @@ _LISTS: Final = {
 
 
 class TopicKeeper:
-    """Changes one topic at one broker group, and asks everybody for it before each change."""
+    """Changes one topic at one broker group, and queries all nodes for it before each change."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class TopicKeeper:
         return f"{what} {self._topic} {server or self._group}"
 
     async def step(self) -> None:
-        """Ask for everything, change something, and ask the leader for it at once."""
-        await self.ask_all()
+        """Query everything, change something, and query the leader at once."""
+        await self.query_all()
         chance = self._rng.random()
         if self._settings is not None and chance < 0.15:
             known = await self._delete()
@@ -88,17 +88,17 @@ class TopicKeeper:
             self._turn += 1
             self._settings = None
             return
-        await self._ask_leader()
+        await self._query_leader()
 
-    async def ask_all(self) -> None:
-        """Ask the leader, every replica and every name server for the topic."""
-        await self._ask_leader()
-        await self._ask_offset()
+    async def query_all(self) -> None:
+        """Query the leader, every replica and every name server for the topic."""
+        await self._query_leader()
+        await self._query_offset()
         for place in self._context.world.layout.groups[self._group]:
-            await self._ask_config(place.address)
+            await self._query_config(place.address)
         for server in self._servers:
-            await self._ask_route(server.name, server.address)
-            await self._ask_lists(server.name, server.address)
+            await self._query_route(server.name, server.address)
+            await self._query_lists(server.name, server.address)
 
     # Changes -----------------------------------------------------------------------------------
 
@@ -211,25 +211,25 @@ class TopicKeeper:
         return True
 
     async def _at_leader(self, command: RemotingCommand) -> str:
-        _, address = await ask_leader(
+        _, address = await request_leader(
             self._requests.instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS
         )
         return address
 
     # Questions ---------------------------------------------------------------------------------
 
-    async def _ask_leader(self) -> None:
+    async def _query_leader(self) -> None:
         leader = self._requests.instance.routes.leader(self._group)
         if leader is not None and leader.address is not None:
-            await self._ask_config(leader.address)
+            await self._query_config(leader.address)
 
-    async def _ask_offset(self) -> None:
+    async def _query_offset(self) -> None:
         key = self._key("offset")
         fields = {**self._offset_fields(), "setZeroIfNotFound": "false"}
         command = RemotingCommand(code=RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
 
         async def send() -> tuple[Mapping[str, str], str]:
-            answer, address = await ask_leader(
+            answer, address = await request_leader(
                 self._requests.instance,
                 self._group,
                 lambda: command,
@@ -239,10 +239,10 @@ class TopicKeeper:
             offset = answer.ext_fields.get("offset") if answer.code == 0 else None
             return {} if offset is None else {key: offset}, address
 
-        await self._record.ask([key], send, how="query", broker_group=self._group, when=NOW)
+        await self._record.query([key], send, how="query", broker_group=self._group, when=NOW)
 
-    async def _ask_config(self, address: str) -> None:
-        """Ask one replica for the topic's configuration, alone or among those of all topics."""
+    async def _query_config(self, address: str) -> None:
+        """Query one replica for the topic's configuration, alone or among those of all topics."""
         key, topic = self._key("topic"), self._topic
         is_among_all = self._rng.random() < 0.3
 
@@ -258,9 +258,9 @@ class TopicKeeper:
             return {} if not config else {key: _config_text(config)}, address
 
         how = "among all topics" if is_among_all else "topic"
-        await self._record.ask([key], send, how=how, broker_group=self._group)
+        await self._record.query([key], send, how=how, broker_group=self._group)
 
-    async def _ask_route(self, name: str, address: str) -> None:
+    async def _query_route(self, name: str, address: str) -> None:
         route, order = self._key("route", name), self._key("order", name)
         fields = {"topic": self._topic}
         command = RemotingCommand(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields)
@@ -275,9 +275,9 @@ class TopicKeeper:
 
         # What has no route shows no order configuration, either.
         keys = [route] if self._settings is None else [route, order]
-        await self._record.ask(keys, send, how="route", broker_group=self._group)
+        await self._record.query(keys, send, how="route", broker_group=self._group)
 
-    async def _ask_lists(self, name: str, address: str) -> None:
+    async def _query_lists(self, name: str, address: str) -> None:
         key, topic = self._key("lists", name), self._topic
         cluster = self._context.world.layout.cluster
 
@@ -291,7 +291,7 @@ class TopicKeeper:
                 member[which] = topic in answer.get("topicList", [])
             return {key: lists_text(member)}, name
 
-        await self._record.ask([key], send, how="lists of topics", broker_group=self._group)
+        await self._record.query([key], send, how="lists of topics", broker_group=self._group)
 
 
 def _config_text(config: Mapping[str, Any]) -> str:

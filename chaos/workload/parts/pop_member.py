@@ -14,7 +14,7 @@ member is busy for a while with what it popped.
 
 Invariants: a request is made once, and repeated as an operation of its own, so that a delivery
 whose answer was lost is an operation without an answer; `due` is never later than t_invoke plus the
-time asked for; after `stop` nothing is left on purpose but poison.
+time requested; after `stop` nothing is left on purpose but poison.
 
 Source: the run format (pop, ack, change); RocketMQ issue 7914.
 """
@@ -47,7 +47,7 @@ __all__ = ["PopMember", "is_poison"]
 ERROR_PAUSE_S: Final = 0.1
 ACK_TRIES: Final = 3
 RETURN_SLACK_S: Final = 2.0  # how long after its time a message may take to come again
-SURE_SHARE: Final = 0.9  # of the time asked for: clocks of brokers run at rates of their own
+SURE_SHARE: Final = 0.9  # of the time requested: clocks of brokers run at rates of their own
 LATE_DELIVERIES: Final = 2  # of what takes longer than its time
 _SHORTER: Final = 0.3
 _LONGER: Final = 1.5
@@ -60,7 +60,7 @@ _AT_END: Final = 0.85  # of a time, after which work is done
 class _Held:
     """A popped message. `receipt` names its handle in the history; times are the loop's.
 
-    `begun_s`: when its invisible time, `length_s`, was asked for.
+    `begun_s`: when its invisible time, `length_s`, was requested.
     """
 
     popped: PoppedMessage
@@ -145,7 +145,7 @@ class PopMember:
         invisible_ms = round(section.invisible_ms * self._rng.uniform(0.8, 1.2))
         self._receipts += 1
         receipt = f"{self._client}/{self._receipts}"
-        asked_s = loop.time()
+        requested_s = loop.time()
         with self._actor.operation(
             "pop",
             broker_group=broker,
@@ -158,7 +158,7 @@ class PopMember:
                     self._topic,
                     count_max=section.count_max,
                     invisible_ms=invisible_ms,
-                    poll_ms=self._poll_ms(asked_s),
+                    poll_ms=self._poll_ms(requested_s),
                     in_order=self._in_order,
                     broker_name=broker,
                 )
@@ -170,7 +170,7 @@ class PopMember:
         held = []
         for each, row in zip(popped, rows, strict=True):
             self._owed.delivered(row.value)
-            held.append(self._held(each, row, receipt, asked_s, invisible_ms))
+            held.append(self._held(each, row, receipt, requested_s, invisible_ms))
         return held
 
     def _poll_ms(self, now_s: float) -> int:
@@ -197,14 +197,14 @@ class PopMember:
         popped: PoppedMessage,
         row: MessageRow,
         receipt: str,
-        asked_s: float,
+        requested_s: float,
         invisible_ms: int,
     ) -> _Held:
         return _Held(
             popped=popped,
             row=row,
             receipt=receipt,
-            begun_s=asked_s,
+            begun_s=requested_s,
             length_s=invisible_ms / 1000,
             over_at_s=asyncio.get_running_loop().time() + invisible_ms / 1000,
         )
@@ -336,7 +336,7 @@ class PopMember:
         invisible_ms = max(1, round(self._section.invisible_ms * share))
         self._receipts += 1
         receipt = f"{self._client}/{self._receipts}"
-        asked_s = asyncio.get_running_loop().time()
+        requested_s = asyncio.get_running_loop().time()
         with self._operation("change", [held], due=self._due(invisible_ms)) as operation:
             try:
                 popped = await self._consumer.change_invisible(held.popped, invisible_ms)
@@ -344,7 +344,7 @@ class PopMember:
                 operation.failed(error)
                 return None
             operation.complete("ok", key=receipt)
-        return self._held(popped, held.row, receipt, asked_s, invisible_ms)
+        return self._held(popped, held.row, receipt, requested_s, invisible_ms)
 
     async def _acknowledge_all(self, held: Sequence[_Held]) -> None:
         """Acknowledge messages of one pop, in one request or one after the other."""
@@ -412,7 +412,7 @@ class PopMember:
 
 
 def is_poison(value: str, share: float) -> bool:
-    """Return whether nobody acknowledges the message: the same answer wherever it is asked."""
+    """Return whether nobody acknowledges the message: the same answer wherever it is called."""
     return _is_of_share(value, share)
 
 

@@ -25,7 +25,7 @@ class Owed:
         self._deliveries: Counter[str] = Counter()
 
     def sent(self, value: str) -> None:
-        """Record an acknowledged send, which may be told after the message was consumed."""
+        """Record an acknowledged send, which may be reported after the message was consumed."""
         if value not in self._done:
             self._owed.add(value)
 

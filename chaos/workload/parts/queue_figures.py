@@ -6,7 +6,7 @@ group's leader, for the first of the workload's own topics, while others send to
 
 Invariants: an end is recorded as `max_offset`, the time of a first message as `search`, so that the
 rules about those judge what statistics say; all queues of an answer are operations of their own,
-begun before it is asked for.
+begun before it is queried.
 
 Source: the run format (max_offset, search; A15, M5); RocketMQ ConsumeStats, TopicStatsTable.
 """
@@ -21,7 +21,7 @@ from typing import Any, Final
 from chaos.recording.history import Column
 from chaos.workload.actor import Actor, error_text
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.operator_requests import OperatorRequests, json_of
 from client.errors import ClientError
 from remoting.errors import BodyError
@@ -36,7 +36,7 @@ _Figures = Mapping[int, int | None]
 
 
 class QueueFigures:
-    """Asks one broker group for the figures of one topic's queues. `client`: as of an `Actor`."""
+    """Queries figures of one topic's queues at one broker group. `client`: as of an `Actor`."""
 
     def __init__(
         self,
@@ -67,28 +67,28 @@ class QueueFigures:
             for queue in self._queues
         ]
 
-    async def ask(self, group: str) -> None:
-        """Ask for figures of some kind; `group` is one whose progress may be asked for."""
+    async def query(self, group: str) -> None:
+        """Query figures of some kind; `group` is one whose progress may be queried."""
         if not self._queues:
             return
         topic = {"topic": self._topic}
         match self._rng.randrange(3):
             case 0:
-                await self._ask_ends(RequestCode.GET_TOPIC_STATS_INFO, topic, "maxOffset")
+                await self._query_ends(RequestCode.GET_TOPIC_STATS_INFO, topic, "maxOffset")
             case 1:  # the lag of a group is counted from the ends that this shows
                 fields = {**topic, "consumerGroup": group}
-                await self._ask_ends(RequestCode.GET_CONSUME_STATS, fields, "brokerOffset")
+                await self._query_ends(RequestCode.GET_CONSUME_STATS, fields, "brokerOffset")
             case _:
-                await self._ask_beginnings({**topic, "group": group})
+                await self._query_beginnings({**topic, "group": group})
 
-    async def _ask_ends(self, code: RequestCode, fields: Mapping[str, str], column: str) -> None:
+    async def _query_ends(self, code: RequestCode, fields: Mapping[str, str], column: str) -> None:
         def ends(body: Mapping[str, Any]) -> _Figures:
             table = body.get("offsetTable", {})
             return {parse_queue_name(key).queue_id: row.get(column) for key, row in table.items()}
 
-        await self._ask(code, fields, ends, f="max_offset", column="offset")
+        await self._query(code, fields, ends, f="max_offset", column="offset")
 
-    async def _ask_beginnings(self, fields: Mapping[str, str]) -> None:
+    async def _query_beginnings(self, fields: Mapping[str, str]) -> None:
         def beginnings(body: Mapping[str, Any]) -> _Figures:
             return {
                 span.get("messageQueue", {}).get("queueId"): span.get("minTimeStamp")
@@ -96,9 +96,9 @@ class QueueFigures:
             }
 
         code = RequestCode.QUERY_CONSUME_TIME_SPAN
-        await self._ask(code, fields, beginnings, f="search", column="from_ms", ref="earliest")
+        await self._query(code, fields, beginnings, f="search", column="from_ms", ref="earliest")
 
-    async def _ask(
+    async def _query(
         self,
         code: RequestCode,
         fields: Mapping[str, str],
@@ -123,7 +123,7 @@ class QueueFigures:
                 for actor, queue in zip(self._actors, self._queues, strict=True)
             ]
             try:
-                answer, address = await ask_leader(
+                answer, address = await request_leader(
                     self._requests.instance,
                     self._broker_group,
                     lambda: command,

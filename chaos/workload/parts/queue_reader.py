@@ -55,7 +55,7 @@ class QueueReader:
         await self._poll(queue, self._positions[queue])
 
     async def poll_beginning(self, queue: MessageQueue) -> None:
-        """Ask for what stood first of all: of a deleted topic it must not come back."""
+        """Query what stood first of all: of a deleted topic it must not come back."""
         self._assigned_as.pop(queue, None)
         await self._poll(queue, 0)
 

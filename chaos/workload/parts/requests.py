@@ -6,7 +6,7 @@ group of `client.consume.push_consumer` stands between, each through its slot's 
 C11 judges the answers; requests are messages like any other for A5, A11, A18 and A19.
 
 Requesting clients crash now and then while they wait, so that some replies come when nobody is
-there to take them; what the broker said of each reply is an operation of its own, for C16.
+there to take them; what the broker answered to each reply is an operation of its own, for C16.
 
 Invariants: an answer's body is its value, with a filler that follows from it where the answer is a
 large one; the value is made anew for each delivery and written into the row of that delivery before
@@ -89,7 +89,7 @@ LATE_MS: Final = 200  # beside what the loop itself is late
 SELECTOR_SHARE: Final = 0.3
 
 
-class _Asker:
+class _Requester:
     """One requesting client: how many of its requests wait, and whether it is gone."""
 
     def __init__(
@@ -150,13 +150,13 @@ class _Asker:
 
 
 class RequestsPart:
-    """The clients that ask and the members of the group that answers."""
+    """The clients that request and the members of the group that answers."""
 
     def __init__(self, kit: PartKit) -> None:
         self._context = kit.context
         self._section: RequestsSection = kit.section
         self._rng = kit.rng
-        self._askers = [kit.slots[name] for name in _asker_slots(kit.section)]
+        self._requesters = [kit.slots[name] for name in _asker_slots(kit.section)]
         self._responders = [kit.slots[name] for name in _responder_slots(kit.section)]
         self._awaited = AwaitedValues(PATIENCE_S)
         self._lag = LoopLag()
@@ -182,8 +182,8 @@ class RequestsPart:
                 tasks.create_task(responder.run(stop, drained))
             try:
                 async with asyncio.TaskGroup() as senders:
-                    for slot in self._askers:
-                        senders.create_task(self._ask_all(slot, stop))
+                    for slot in self._requesters:
+                        senders.create_task(self._run_clients(slot, stop))
             finally:
                 self._senders_done.set()
 
@@ -196,8 +196,8 @@ class RequestsPart:
     def has_read(self) -> bool:
         return not self._awaited.outstanding(asyncio.get_running_loop().time())
 
-    async def _ask_all(self, slot: Slot, stop: asyncio.Event) -> None:
-        """Run clients that ask and crash, one after another, and the last one until `stop`."""
+    async def _run_clients(self, slot: Slot, stop: asyncio.Event) -> None:
+        """Run clients that request and crash, one after another, and the last one until `stop`."""
         while not stop.is_set():
             client = slot.next_client()
             producer = Producer(
@@ -210,26 +210,26 @@ class RequestsPart:
                     instance=slot.instance_settings(),
                 ),
             )
-            asker = _Asker(
+            requester = _Requester(
                 self._context.history, producer, client, lag=self._lag, rng=self._child()
             )
             await producer.start()
             async with asyncio.TaskGroup() as processes:
                 tasks = [
-                    processes.create_task(self._ask_some(asker, number, self._child(), stop))
+                    processes.create_task(self._run_process(requester, number, self._child(), stop))
                     for number in range(self._section.processes)
                 ]
-                if await self._is_to_crash(asker, stop):
-                    asker.ends = True
+                if await self._is_to_crash(requester, stop):
+                    requester.ends = True
                     await producer.crash()
-                    asker.gone.set()
+                    requester.gone.set()
                     for task in tasks:
                         task.cancel()
-            if not asker.ends:
+            if not requester.ends:
                 await producer.stop()
             await sleep_until_set(stop, RESTART_PAUSE_S)
 
-    async def _is_to_crash(self, asker: _Asker, stop: asyncio.Event) -> bool:
+    async def _is_to_crash(self, requester: _Requester, stop: asyncio.Event) -> bool:
         """Wait until the client's time is up and a request of it waits; False where `stop` came."""
         restart_s = self._section.asker_restart_s
         if restart_s <= 0:
@@ -237,21 +237,21 @@ class RequestsPart:
         if await sleep_until_set(stop, max(1.0, self._rng.expovariate(1 / (restart_s or 1)))):
             return False
         for _ in range(round(CRASH_WAIT_S / POLL_S)):
-            had = asker.waiting
+            had = requester.waiting
             if await sleep_until_set(stop, POLL_S):
                 return False
-            if had and asker.waiting:
+            if had and requester.waiting:
                 break
         return True
 
-    async def _ask_some(
-        self, asker: _Asker, number: int, rng: random.Random, stop: asyncio.Event
+    async def _run_process(
+        self, requester: _Requester, number: int, rng: random.Random, stop: asyncio.Event
     ) -> None:
         """Run one process until `stop`; its pending request is completed first."""
         section, context = self._section, self._context
         pace = Pace(section.rate / (section.clients * section.processes), rng)
-        root = f"{asker.client}.p{number}"
-        actor = Actor(context.history, root=root, client=asker.client, client_group=REQUESTERS)
+        root = f"{requester.client}.p{number}"
+        actor = Actor(context.history, root=root, client=requester.client, client_group=REQUESTERS)
         settings = context.scenario.workload
         maker = MessageMaker(
             prefix=root,
@@ -259,13 +259,13 @@ class RequestsPart:
             sizes_share=settings.sizes_share,
             rng=rng,
         )
-        while await pace.wait(stop) and not asker.ends:
-            uniq_key = asker.producer.instance.next_uniq_key(wall_ms())
+        while await pace.wait(stop) and not requester.ends:
+            uniq_key = requester.producer.instance.next_uniq_key(wall_ms())
             queue = rng.choice(context.part_queues["requests"])
-            await self._ask(asker, actor, maker.make(TOPIC, uniq_key=uniq_key), queue)
+            await self._request(requester, actor, maker.make(TOPIC, uniq_key=uniq_key), queue)
 
-    async def _ask(
-        self, asker: _Asker, actor: Actor, message: Message, queue: MessageQueue
+    async def _request(
+        self, requester: _Requester, actor: Actor, message: Message, queue: MessageQueue
     ) -> None:
         row = row_of_message(message, broker_group=queue.broker_name, queue=queue.queue_id)
         with actor.operation(
@@ -275,32 +275,32 @@ class RequestsPart:
             queue=queue.queue_id,
             messages=[row],
         ) as operation:
-            asker.waiting += 1
+            requester.waiting += 1
             began_s = asyncio.get_running_loop().time()
-            timeout_ms = asker.draw_timeout_ms()
+            timeout_ms = requester.draw_timeout_ms()
             try:
-                reply = await asker.call(message, queue, timeout_ms)
+                reply = await requester.call(message, queue, timeout_ms)
             except NoReplyError as error:
                 operation.complete("info", status=NO_REPLY, error=error_text(error))
-                asker.hold_time(began_s, timeout_ms, is_over=True)
+                requester.hold_time(began_s, timeout_ms, is_over=True)
                 self._expect(row.value)
                 return
             except ClientError as error:
-                if not asker.ends:
+                if not requester.ends:
                     operation.failed(error)
-                    asker.hold_time(began_s, timeout_ms, is_over=False)
+                    requester.hold_time(began_s, timeout_ms, is_over=False)
                     return
-                await asker.gone.wait()
+                await requester.gone.wait()
                 operation.complete("info", status=GONE, error=error_text(error))
                 return
             except asyncio.CancelledError:
-                if asker.gone.is_set():
+                if requester.gone.is_set():
                     operation.complete("info", status=GONE)
                 raise
             finally:
-                asker.waiting -= 1
+                requester.waiting -= 1
             operation.complete("ok", ref=value_of_answer(reply.body))
-            asker.hold_time(began_s, timeout_ms, is_over=False)
+            requester.hold_time(began_s, timeout_ms, is_over=False)
         self._expect(row.value)
 
     def _expect(self, value: str) -> None:
@@ -432,7 +432,7 @@ class _Listener:
             await asyncio.sleep(think_s)
             refuses = message.reconsume_times < REFUSALS_MAX
             outcome: Outcome = "fail" if refuses and rng.random() < section.refuse_share else "ok"
-            # Who asked may be gone, or have given up: the request is consumed all the same.
+            # The requester may be gone, or have given up: the request is consumed all the same.
             is_mute = rng.random() < section.mute_share
             error = None if is_mute else await self._reply(message, row.value, answer)
             self._expectations.hold(
@@ -449,10 +449,10 @@ class _Listener:
         responder._awaited.seen([message.properties.get(PROPERTY_VALUE, "")], now_s)
         return ConsumeStatus.CONSUME_SUCCESS
 
-    async def _reply(self, message: DeliveredMessage, asked: str, answer: str) -> str | None:
-        """Send the answer to the request `asked`; return the error, None where it was taken."""
+    async def _reply(self, message: DeliveredMessage, requested: str, answer: str) -> str | None:
+        """Send the answer to the request `requested`; return the error, None where it was taken."""
         with self._actor(message.queue, "replies").operation(
-            "reply", broker_group=message.queue.broker_name, key=asked, ref=answer
+            "reply", broker_group=message.queue.broker_name, key=requested, ref=answer
         ) as operation:
             try:
                 await self._replier.reply(message, body_of_answer(answer))

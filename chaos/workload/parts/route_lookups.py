@@ -39,7 +39,7 @@ EVERY_S: Final = 0.1
 HELD_S: Final = 1.5
 GRAIN_S: Final = 0.02  # of clocks and timers
 TIMEOUT_MS: Final = 5_000
-KEPT_S: Final = 10.0  # beyond all timeouts
+RETAINED_S: Final = 10.0  # beyond all timeouts
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -98,7 +98,7 @@ class RouteLookups:
     async def _look_up(self) -> None:
         loop = asyncio.get_running_loop()
         lookup = Lookup(begun_s=loop.time(), shown={})
-        self._lookups = [each for each in self._lookups if each.begun_s > loop.time() - KEPT_S]
+        self._lookups = [each for each in self._lookups if each.begun_s > loop.time() - RETAINED_S]
         self._lookups.append(lookup)
         command = RemotingCommand(
             code=RequestCode.GET_ROUTEINFO_BY_TOPIC,

@@ -1,10 +1,10 @@
-"""The part `routes`: asks every name server, and the leaders themselves, what routes there are.
+"""The part `routes`: queries the routes of every name server, and of the leaders themselves.
 
 Place in the data path: GET_ROUTEINFO_BY_TOPIC at each name server through the part's own proxies;
 GET_TOPIC_CONFIG at each group's ready leader, whose status is read past every proxy. Meanwhile the
 permissions of one topic change, and after each change somebody sends to it and reads it; another
 topic comes and goes, deleted in the end. The first of the workload's own topics, which nobody
-changes, is asked for, too, and so are those of the part `deletions`, where the scenario has them.
+changes, is queried, too, and so are those of the part `deletions`, where the scenario has them.
 Beside all that `route_lookups` looks the workload's topic up as RocketMQ's clients do.
 
 Invariants: one operation per name server and broker group tells what the answer says of that group;
@@ -91,7 +91,7 @@ class _Routes:
         self._queues = kit.context.part_queues["routes"]
         own = kit.context.scenario.workload.topics[:1]
         self._topics = [PERM_TOPIC, GONE_TOPIC, *own, *sorted(others)]
-        self._kept_topic = (own or [PERM_TOPIC])[0]  # in the routes of all groups, all the time
+        self._retained_topic = (own or [PERM_TOPIC])[0]  # in the routes of all groups, all the time
         self._changing = 2
         self._idle = asyncio.Event()
         self._wake = asyncio.Event()
@@ -113,12 +113,12 @@ class _Routes:
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
         context = self._kit.context
-        admin_slot, ask_slot = self._kit.slots["routes-admin"], self._kit.slots["routes-ask"]
+        admin_slot, query_slot = self._kit.slots["routes-admin"], self._kit.slots["routes-ask"]
         use_slot = self._kit.slots["routes-use"]
-        admin, asker = admin_slot.next_client(), ask_slot.next_client()
+        admin, query_client = admin_slot.next_client(), query_slot.next_client()
         async with (
             make_tool(context, admin_slot) as tool,
-            make_tool(context, ask_slot) as asking,
+            make_tool(context, query_slot) as query_tool,
             self._producer(use_slot) as producer,
             self._consumer(use_slot) as consumer,
             asyncio.TaskGroup() as tasks,
@@ -138,23 +138,27 @@ class _Routes:
                     tasks.create_task(self._change_perm(changed, own, user, stop, drained))
                 else:
                     tasks.create_task(self._come_and_go(changed, own, stop, drained))
-            questions = _Questions(self._kit, asking.instance, asker)
-            tasks.create_task(self._ask(questions, stop, drained))
+            questions = _Questions(self._kit, query_tool.instance, query_client)
+            tasks.create_task(self._query(questions, stop, drained))
             if context.world.system.name == OURS:  # RocketMQ's name servers hold no lookup
-                self._look_up(asking.instance, asker, tasks, stop)
+                self._look_up(query_tool.instance, query_client, tasks, stop)
 
     def _look_up(
         self,
         instance: ClientInstance,
-        asker: str,
+        query_client: str,
         tasks: asyncio.TaskGroup,
         stop: asyncio.Event,
     ) -> None:
         """Have clients as RocketMQ's look up a topic at each name server, until `stop`."""
         context = self._kit.context
-        expectations = Expectations(context.history, client=f"{asker}-held", client_group=TOOLS)
+        expectations = Expectations(
+            context.history, client=f"{query_client}-held", client_group=TOOLS
+        )
         for server in context.world.layout.name_servers:
-            lookups = RouteLookups(instance, expectations, server=server, topic=self._kept_topic)
+            lookups = RouteLookups(
+                instance, expectations, server=server, topic=self._retained_topic
+            )
             tasks.create_task(lookups.run(stop))
 
     async def idle(self) -> None:
@@ -227,7 +231,7 @@ class _Routes:
         if not self._changing:
             self._idle.set()
 
-    async def _ask(
+    async def _query(
         self, questions: _Questions, stop: asyncio.Event, drained: asyncio.Event
     ) -> None:
         while not drained.is_set():
@@ -274,7 +278,7 @@ class _User:
 
 
 class _Questions:
-    """The process that asks. `root`: its name, if it is not that of its client."""
+    """The process that queries. `root`: its name, if it is not that of its client."""
 
     def __init__(
         self, kit: PartKit, instance: ClientInstance, client: str, *, root: str | None = None
@@ -286,25 +290,25 @@ class _Questions:
         )
 
     async def round(self, topic: str) -> bool:
-        """Ask all who know the topic; return whether they agree with the leaders."""
+        """Query all who know the topic; return whether they agree with the leaders."""
         agreed = True
         layout = self._context.world.layout
         for group in layout.groups:
-            owned = await self._ask_owner(topic, group)
+            owned = await self._query_owner(topic, group)
             for server in layout.name_servers:
-                shown = await self._ask_name_server(topic, group, server.name, server.address)
+                shown = await self._query_name_server(topic, group, server.name, server.address)
                 agreed &= owned is not None and shown == owned
         return agreed
 
     async def name_servers(self, topic: str) -> None:
-        """Ask every name server what it has of the topic at each broker group."""
+        """Query what every name server has of the topic at each broker group."""
         layout = self._context.world.layout
         for server in layout.name_servers:
             for group in layout.groups:
-                await self._ask_name_server(topic, group, server.name, server.address)
+                await self._query_name_server(topic, group, server.name, server.address)
 
-    async def _ask_owner(self, topic: str, group: str) -> _Shown | None:
-        """Ask the group's ready leader what it has; None where it did not lead all the while."""
+    async def _query_owner(self, topic: str, group: str) -> _Shown | None:
+        """Query what the group's ready leader has; None where it did not lead all the while."""
         with self._actor.operation(
             "route", broker_group=group, topic=topic, key=OWNER
         ) as operation:
@@ -350,7 +354,7 @@ class _Questions:
         except (BodyError, msgspec.ValidationError) as error:
             raise MalformedAnswerError(f"topic {topic} at {address}: {error}") from error
 
-    async def _ask_name_server(
+    async def _query_name_server(
         self, topic: str, group: str, name: str, address: str
     ) -> _Shown | None:
         with self._actor.operation(

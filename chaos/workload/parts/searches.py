@@ -3,7 +3,7 @@
 Place in the data path: SEARCH_OFFSET_BY_TIMESTAMP, GET_EARLIEST_MSG_STORETIME and QUERY_MESSAGE
 with a range, at the leader, through the part's own proxies.
 
-Invariants: what was asked and what came is recorded as it is: nothing is left out of an answer.
+Invariants: what was queried and what came is recorded as it is: nothing is left out of an answer.
 Times are those that brokers store, in Unix milliseconds; `from_ms` and `to_ms` are never compared
 with the run's own clock.
 
@@ -116,7 +116,7 @@ class _Searches:
         client = slot.next_client()
         actor = Actor(kit.context.history, root=client, client=client, client_group=TOOLS)
         async with make_tool(kit.context, slot) as tool:
-            asked = _Questions(tool.instance, actor, self._times)
+            questions = _Questions(tool.instance, actor, self._times)
             while await pace.wait(stop):
                 if not self._known:
                     continue
@@ -128,20 +128,20 @@ class _Searches:
                     at_ms = known.at_ms + rng.randint(-1, 1)
                 match rng.randrange(10):
                     case 0:
-                        await asked.earliest(known.queue)
+                        await questions.earliest(known.queue)
                     case 1 | 2 | 3:
-                        await asked.by_time(known.queue, at_ms, upper=False)
+                        await questions.by_time(known.queue, at_ms, upper=False)
                     case 4 | 5:
-                        await asked.by_time(known.queue, at_ms, upper=True)
+                        await questions.by_time(known.queue, at_ms, upper=True)
                     case 6 | 7:
                         known = rng.choice(self._known)
-                        await asked.by_key(known, 0, known.at_ms + _BEHIND_ALL_MS)
+                        await questions.by_key(known, 0, known.at_ms + _BEHIND_ALL_MS)
                         if self._times:  # the answer has told exact ones
                             known = self._times[-1]
-                            await asked.around(known.queue, known.at_ms)
+                            await questions.around(known.queue, known.at_ms)
                     case _:
                         length_ms = rng.choice((0, rng.randrange(4 * _AROUND_MS)))
-                        await asked.by_key(known, at_ms, at_ms + length_ms)
+                        await questions.by_key(known, at_ms, at_ms + length_ms)
 
 
 class _Questions:
@@ -168,7 +168,7 @@ class _Questions:
             from_ms=at_ms,
         ) as operation:
             try:
-                answer = await self._ask(
+                answer = await self._query(
                     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue.broker_name, fields
                 )
                 offset = _number(answer, "offset")
@@ -184,7 +184,7 @@ class _Questions:
                 await self.by_time(queue, at_ms, upper=upper)
 
     async def earliest(self, queue: MessageQueue) -> None:
-        """Ask when the queue's first message was stored."""
+        """Query when the queue's first message was stored."""
         with self._actor.operation(
             "search",
             broker_group=queue.broker_name,
@@ -193,7 +193,7 @@ class _Questions:
             ref="earliest",
         ) as operation:
             try:
-                answer = await self._ask(
+                answer = await self._query(
                     RequestCode.GET_EARLIEST_MSG_STORETIME, queue.broker_name, _of_queue(queue)
                 )
                 at_ms = _number(answer, "timestamp")
@@ -223,7 +223,7 @@ class _Questions:
             to_ms=to_ms,
         ) as operation:
             try:
-                answer = await self._ask(
+                answer = await self._query(
                     RequestCode.QUERY_MESSAGE, group, fields, accept=_RANGE_ANSWERS
                 )
                 messages = _messages(answer, group)
@@ -236,7 +236,7 @@ class _Questions:
             for each in messages
         )
 
-    async def _ask(
+    async def _query(
         self,
         code: RequestCode,
         group: str,

@@ -32,7 +32,7 @@ class NotSureError(Exception):
 
 
 class SettingsRecord:
-    """The process that changes settings and asks for them. `root`, `client`: as of an `Actor`."""
+    """The process that changes settings and queries them. `root`, `client`: as of an `Actor`."""
 
     def __init__(self, context: WorkContext, *, root: str, client: str, client_group: str) -> None:
         self._context = context
@@ -70,7 +70,7 @@ class SettingsRecord:
                 return _completed(operations, outcome_of(error), error=error_text(error))
             return _completed(operations, "ok", node=self._context.node(node) or node)
 
-    async def ask(
+    async def query(
         self,
         keys: Sequence[str],
         send: Callable[[], Awaitable[tuple[Mapping[str, str], str]]],
@@ -79,7 +79,7 @@ class SettingsRecord:
         broker_group: str | None = None,
         when: str | None = None,
     ) -> Mapping[str, str]:
-        """Ask for settings; return the values that the answer shows, none where none came.
+        """Query settings; return the values that the answer shows, none where none came.
 
         `send` returns the values by key, where a setting that is missing is not there, and who
         answered. With `when` NOW the answer is linearizable.

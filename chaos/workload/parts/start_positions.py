@@ -1,4 +1,4 @@
-"""Asks where a group that has no offset yet begins in a topic that was just made.
+"""Queries where a group that has no offset yet begins in a topic that was just made.
 
 Place in the data path: QUERY_CONSUMER_OFFSET at a group's leader, as a consumer that starts asks
 it; the part `deletions`, whose topics are made again and again.
@@ -18,7 +18,7 @@ from typing import Final
 
 from chaos.workload.context import WorkContext
 from chaos.workload.offset_reader import read_min_offset
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from chaos.workload.parts.settings_record import NOW, NotSureError, SettingsRecord
 from client.consume.pull_consumer import PullConsumer
 from client.message import MessageQueue
@@ -32,7 +32,7 @@ _FOUND: Final = frozenset({0, ResponseCode.QUERY_NOT_FOUND.value})
 
 
 class StartPositions:
-    """Asks for the queues of one topic. `tool`: a client that belongs to no group."""
+    """Queries the queues of one topic. `tool`: a client that belongs to no group."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class StartPositions:
                 self._beginnings[queue] = beginning
 
     def forget(self) -> None:
-        """The topic is deleted now: ask for nothing until it is made again."""
+        """The topic is deleted now: query nothing until it is made again."""
         self._beginnings.clear()
 
-    async def ask(self) -> None:
-        """Ask for one queue, as a new group; call it before the topic's deletion is requested."""
+    async def query(self) -> None:
+        """Query one queue, as a new group; call it before the topic's deletion is requested."""
         if not self._beginnings:
             return
         queue = self._rng.choice(list(self._beginnings))
@@ -81,7 +81,7 @@ class StartPositions:
         await self._record.change(
             {key: str(beginning)}, known, how="topic made", broker_group=queue.broker_name
         )
-        await self._record.ask(
+        await self._record.query(
             [key],
             lambda: self._start(key, group, queue),
             how="query of a new group",
@@ -99,7 +99,7 @@ class StartPositions:
             "queueId": str(queue.queue_id),
         }
         command = RemotingCommand(code=RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
-        answer, address = await ask_leader(
+        answer, address = await request_leader(
             self._tool.instance,
             queue.broker_name,
             lambda: command,

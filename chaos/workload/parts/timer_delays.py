@@ -32,9 +32,9 @@ class Delay:
 
     @property
     def time(self) -> int | None:
-        """Return the time told, in Unix milliseconds; None where a delay counts."""
-        told = [name for name in self.properties if self.properties[name] != NO_LEVEL]
-        return int(self.properties[told[0]]) if told == [PropertyName.TIMER_DELIVER_MS] else None
+        """Return the time given, in Unix milliseconds; None where a delay counts."""
+        named = [name for name in self.properties if self.properties[name] != NO_LEVEL]
+        return int(self.properties[named[0]]) if named == [PropertyName.TIMER_DELIVER_MS] else None
 
     @property
     def has_level(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chaos.workload.expectations import Expectations
-from chaos.workload.parts.leader_requests import ask_leader
+from chaos.workload.parts.leader_requests import request_leader
 from client.connection.instance import ClientInstance
 from client.errors import ClientError
 from client.message import DeliveredMessage
@@ -24,7 +24,7 @@ from remoting.records.message import decode_records
 
 __all__ = ["DELIVERED_MAX", "find_some"]
 
-DELIVERED_MAX: Final = 100  # of which one is asked for
+DELIVERED_MAX: Final = 100  # of which one is queried
 FOUND_SHARE: Final = 0.3
 TIMEOUT_MS: Final = 2_000
 COUNT_MAX: Final = 32
@@ -38,7 +38,7 @@ async def find_some(
     delivered: Sequence[DeliveredMessage],
     rng: random.Random,
 ) -> None:
-    """Now and then, ask for one that was delivered by its key, and hold the answer against where
+    """Now and then, query one that was delivered by its key, and hold the answer against where
     it came."""
     if not delivered or rng.random() >= FOUND_SHARE:
         return
@@ -54,7 +54,7 @@ async def find_some(
         "_UNIQUE_KEY_QUERY": "true",
     }
     try:
-        answer, _ = await ask_leader(
+        answer, _ = await request_leader(
             instance,
             queue.broker_name,
             lambda: RemotingCommand(code=RequestCode.QUERY_MESSAGE, ext_fields=dict(fields)),

@@ -5,9 +5,9 @@ Place in the data path: `client.produce.producer` through the slot's own proxies
 the part's own; one pull group reads it from the first message on. Rules D1 to D5 judge the rows
 `delay` and `recall`, and A2, A11, A18, A19 and A20 the messages like any other.
 
-Invariants: `due` is the earliest time at which the message may be delivered: the time told, or the
+Invariants: `due` is the earliest time at which the message may be delivered: the time given, or the
 delay counted from the invoke, since a broker counts from its own receipt; of a half, from when its
-client decided to commit it, which it tells the broker then, or when it is asked. A retry sends the
+client decided to commit it, which it sends the broker then, or at a check. A retry sends the
 same message again with the same delay, so that the broker, which stores it once, counts from the
 first.
 A message is recalled only where its send was acknowledged with a handle. A recall without an answer
@@ -139,7 +139,7 @@ class TimersPart:
         self._awaited.seen(values, asyncio.get_running_loop().time())
 
     async def find_one(self, instance: ClientInstance, rng: random.Random) -> None:
-        """Now and then, ask for a message that was delivered."""
+        """Now and then, query a message that was delivered."""
         await find_some(instance, self._expectations, self._delivered, rng)
 
     def _hold_delivery(self, sent: Message, queue: MessageQueue, message: DeliveredMessage) -> None:
@@ -285,8 +285,8 @@ class _Sender:
             seconds = float(max(1, round(seconds)))
             return Delay(properties={kind: str(round(seconds))}, seconds=seconds)
         millis = max(1, round(seconds * 1000))
-        told = millis if kind == PropertyName.TIMER_DELAY_MS else wall_ms() + millis
-        return Delay(properties={kind: str(told)}, seconds=millis / 1000)
+        given_ms = millis if kind == PropertyName.TIMER_DELAY_MS else wall_ms() + millis
+        return Delay(properties={kind: str(given_ms)}, seconds=millis / 1000)
 
     def _next_message(self, delay: Delay, *, is_large: bool) -> Message:
         uniq_key = self._producer.instance.next_uniq_key(wall_ms())

@@ -19,9 +19,9 @@ from chaos.workload.actor import Actor, error_text, outcome_of
 from chaos.workload.context import WorkContext
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.leader_requests import (
-    ask_leader,
     create_topic_command,
     delete_topic_command,
+    request_leader,
 )
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.instance import ClientInstance
@@ -97,7 +97,7 @@ class TopicAdmin:
             status=str(perm),
         ) as operation:
             try:
-                _, address = await ask_leader(
+                _, address = await request_leader(
                     self._instance,
                     group,
                     lambda: create_topic_command(self.topic, queues=self._queues, perm=perm),
@@ -114,7 +114,7 @@ class TopicAdmin:
             "delete_topic", broker_group=group, topic=self.topic
         ) as operation:
             try:
-                _, address = await ask_leader(
+                _, address = await request_leader(
                     self._instance,
                     group,
                     lambda: delete_topic_command(self.topic),

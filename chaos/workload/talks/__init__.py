@@ -1,6 +1,6 @@
 """Talks: requests to a broker that a seed draws, and what a RocketMQ answered to them.
 
-`talk` has the questions of its speakers asked (`talk_sends`, `talk_reads`, `talk_pops`,
+`talk` has the questions of its speakers sent (`talk_sends`, `talk_reads`, `talk_pops`,
 `talk_groups`) and `talk_answers` says what of an answer two brokers have to agree on; `recorded`
 has the answers of a RocketMQ.
 

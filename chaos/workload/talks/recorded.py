@@ -18,36 +18,36 @@ from typing import Final, TypeAlias
 from chaos.workload.talks.talk_answers import shown
 from chaos.workload.talks.talk_desk import Desk, Step
 
-__all__ = ["RECORDED", "Told", "otherwise", "recorded_talks", "told_by", "write_talks"]
+__all__ = ["RECORDED", "Answers", "answers_of", "otherwise", "recorded_talks", "write_talks"]
 
 RECORDED: Final = Path(__file__).parent / "talks.txt"
 
-Told: TypeAlias = Mapping[tuple[int, int], tuple[str, str]]
+Answers: TypeAlias = Mapping[tuple[int, int], tuple[str, str]]
 """By the question's number and the step's within it: what it is about, and the answer as shown."""
 
 
-def told_by(desk: Desk, steps: Iterable[Step]) -> Told:
-    """Return what a broker told in a talk."""
+def answers_of(desk: Desk, steps: Iterable[Step]) -> Answers:
+    """Return what a broker answered in a talk."""
     counts = Counter[int]()
-    told: dict[tuple[int, int], tuple[str, str]] = {}
+    answered: dict[tuple[int, int], tuple[str, str]] = {}
     for step in steps:
-        told[step.turn, counts[step.turn]] = (step.about, shown(desk, step))
+        answered[step.turn, counts[step.turn]] = (step.about, shown(desk, step))
         counts[step.turn] += 1
-    return told
+    return answered
 
 
-def write_talks(talks: Mapping[int, Told]) -> None:
+def write_talks(talks: Mapping[int, Answers]) -> None:
     """Write the talks by seed. Raises OSError."""
     lines = [
-        "\t".join((str(seed), str(turn), str(number), *told))
+        "\t".join((str(seed), str(turn), str(number), *answered))
         for seed, steps in sorted(talks.items())
-        for (turn, number), told in sorted(steps.items())
+        for (turn, number), answered in sorted(steps.items())
     ]
     RECORDED.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
 @cache
-def recorded_talks() -> Mapping[int, Told]:
+def recorded_talks() -> Mapping[int, Answers]:
     """Return the recorded talks by seed. Raises OSError."""
     talks: dict[int, dict[tuple[int, int], tuple[str, str]]] = {}
     for line in RECORDED.read_text(encoding="ascii").splitlines():
@@ -56,11 +56,11 @@ def recorded_talks() -> Mapping[int, Told]:
     return talks
 
 
-def otherwise(expected: Told, told: Told) -> Sequence[str]:
-    """Return what was told otherwise than is recorded, one line each, in order."""
+def otherwise(expected: Answers, answered: Answers) -> Sequence[str]:
+    """Return what was answered otherwise than recorded, one line each, in order."""
     lines = []
-    for at in sorted({*expected, *told}):
-        one, other = expected.get(at), told.get(at)
+    for at in sorted({*expected, *answered}):
+        one, other = expected.get(at), answered.get(at)
         if one != other:
             lines.append(f"{at}: {other} where RocketMQ has {one}")
     return lines

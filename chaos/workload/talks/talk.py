@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.workload.talks.talk_desk import Ask, Desk, Step
+from chaos.workload.talks.talk_desk import Desk, Requester, Step
 from chaos.workload.talks.talk_groups import GroupTalk
 from chaos.workload.talks.talk_pops import PopTalk
 from chaos.workload.talks.talk_reads import ReadTalk
@@ -29,12 +29,12 @@ class Talk:
     in its names."""
 
     def __init__(
-        self, seed: int, name: str, ask: Ask, *, broker_name: str, topic_prefix: str
+        self, seed: int, name: str, request: Requester, *, broker_name: str, topic_prefix: str
     ) -> None:
-        self.desk = Desk(seed, name, ask, broker_name=broker_name, topic_prefix=topic_prefix)
+        self.desk = Desk(seed, name, request, broker_name=broker_name, topic_prefix=topic_prefix)
 
     async def hold(self) -> Sequence[Step]:
-        """Ask all questions, leave no half undecided, and return the steps. Raises what `ask`
+        """Send all questions, leave no half undecided, and return the steps. Raises what `request`
         does."""
         desk = self.desk
         sends, groups = SendTalk(desk), GroupTalk(desk)

@@ -1,9 +1,9 @@
-"""What the speakers of one talk share: names, drawn values, and what was asked so far.
+"""What the speakers of one talk share: names, drawn values, and what was requested so far.
 
 Place in the data path: each speaker (`talk_sends`, `talk_reads`, `talk_pops`, `talk_groups`) draws
-questions from it and asks them through it.
+questions from it and sends them through it.
 
-Invariants: nothing is drawn by what was answered, so that two brokers are asked the same; every
+Invariants: nothing is drawn by what was answered, so that two brokers get the same; every
 name has the talk's, so that talks do not meet; a broker has put away what it stored before it is
 asked for it, since RocketMQ builds queues behind its answers.
 """
@@ -31,14 +31,14 @@ __all__ = [
     "QUEUES",
     "SQL",
     "TOPICS",
-    "Ask",
     "Desk",
     "Popped",
+    "Requester",
     "Sent",
     "Step",
 ]
 
-Ask: TypeAlias = Callable[[RemotingCommand], Awaitable[RemotingCommand]]
+Requester: TypeAlias = Callable[[RemotingCommand], Awaitable[RemotingCommand]]
 
 TOPICS: Final = 3
 QUEUES: Final = 2
@@ -117,12 +117,12 @@ class Desk:
     `topic_prefix`. `known` has what questions refer to."""
 
     def __init__(
-        self, seed: int, name: str, ask: Ask, *, broker_name: str, topic_prefix: str
+        self, seed: int, name: str, request: Requester, *, broker_name: str, topic_prefix: str
     ) -> None:
         self.name = name
         self.broker_name = broker_name
         self.rng = random.Random(seed)
-        self.ask = ask
+        self.request = request
         self.known = _Known()
         self.numbers = 0
         self.turn = 0
@@ -187,7 +187,7 @@ class Desk:
     ) -> RemotingCommand:
         texts = {name: str(value) for name, value in fields.items() if value is not None}
         command = RemotingCommand(code=int(code), ext_fields=texts, body=body)
-        answer = await self.ask(command)
+        answer = await self.request(command)
         self.add(about, command, answer)
         return answer
 
@@ -200,12 +200,12 @@ class Desk:
         if answer.code == _MOVED:
             moved = {**fields, "queueOffset": answer.ext_fields["nextBeginOffset"], "sysFlag": 4}
             texts = {name: str(value) for name, value in moved.items()}
-            await self.ask(RemotingCommand(code=int(code), ext_fields=texts))
+            await self.request(RemotingCommand(code=int(code), ext_fields=texts))
 
     async def stored_ms(self, sent: Sent) -> int:
         """Return when the broker stored a message, by its own clock; 0 where it has it no more."""
         fields = {"offset": str(sent.position)}
-        answer = await self.ask(
+        answer = await self.request(
             RemotingCommand(code=int(Code.VIEW_MESSAGE_BY_ID), ext_fields=fields)
         )
         return decode_records(answer.body)[0].store_timestamp_ms if answer.code == 0 else 0
@@ -217,7 +217,7 @@ class Desk:
         end_s = loop.time() + _PUT_AWAY_S
         while loop.time() < end_s:
             command = RemotingCommand(code=int(Code.GET_MAX_OFFSET), ext_fields=fields)
-            answer = await self.ask(command)
+            answer = await self.request(command)
             if answer.code or int(answer.ext_fields.get("offset", -1)) > sent.offset:
                 return
             await asyncio.sleep(APART_S)

@@ -23,7 +23,7 @@ class GroupTalk:
         self._desk = desk
 
     def kinds(self) -> Mapping[Callable[[], Awaitable[None]], int]:
-        """Return the questions, and how often each is asked."""
+        """Return the questions, and how often each is sent."""
         return {
             self._commit: 5,
             self._offset: 5,
@@ -227,7 +227,7 @@ class GroupTalk:
             }
             texts = {name: str(value) for name, value in fields.items()}
             command = RemotingCommand(code=int(Code.PULL_MESSAGE), ext_fields=texts)
-            answer = await self._desk.ask(command)
+            answer = await self._desk.request(command)
             await self._desk.follow(answer, Code.PULL_MESSAGE, fields)
 
     async def _clone(self) -> None:

@@ -24,7 +24,7 @@ class PopTalk:
         self._desk = desk
 
     def kinds(self) -> Mapping[Callable[[], Awaitable[None]], int]:
-        """Return the questions, and how often each is asked."""
+        """Return the questions, and how often each is sent."""
         return {self._pop: 5, self._ack: 4, self._change: 2, self._ack_many: 2}
 
     async def _pop(self) -> None:
@@ -47,14 +47,14 @@ class PopTalk:
         answer = await self._desk.step("pop", Code.POP_MESSAGE, fields)
         if answer.code:
             return
-        told = answer.ext_fields
-        for row in filter(None, told.get("msgOffsetInfo", "").split(";")):
+        shown = answer.ext_fields
+        for row in filter(None, shown.get("msgOffsetInfo", "").split(";")):
             kind, at, offsets = row.split(" ")
             if kind not in ("0", topic):
                 continue
             for offset in offsets.split(","):
                 extra = (
-                    f"{offset} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} 0"
+                    f"{offset} {shown['popTime']} {shown['invisibleTime']} {shown['reviveQid']} 0"
                     f" {self._desk.broker_name} {at} {offset}"
                 )
                 self._desk.known.popped.append(

@@ -25,7 +25,7 @@ class ReadTalk:
         self._desk = desk
 
     def kinds(self) -> Mapping[Callable[[], Awaitable[None]], int]:
-        """Return the questions, and how often each is asked."""
+        """Return the questions, and how often each is sent."""
         return {
             self._pull: 12,
             self._ends: 4,

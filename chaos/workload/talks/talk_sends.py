@@ -30,7 +30,7 @@ class SendTalk:
         self._desk = desk
 
     def kinds(self) -> Mapping[Callable[[], Awaitable[None]], int]:
-        """Return the questions, and how often each is asked."""
+        """Return the questions, and how often each is sent."""
         return {
             self._send: 14,
             self._batch: 3,
@@ -43,7 +43,7 @@ class SendTalk:
     async def end_all(self) -> None:
         """Roll back what is left undecided."""
         for half in self._desk.known.halves:
-            await self._desk.ask(self._end_command(half, f"{self._desk.name}-p", _ROLLBACK))
+            await self._desk.request(self._end_command(half, f"{self._desk.name}-p", _ROLLBACK))
 
     def _properties(self) -> dict[str, str]:
         rng = self._desk.rng
@@ -96,16 +96,16 @@ class SendTalk:
         answer = await self._desk.step(about, code, fields, body)
         names = ("topic", "sysFlag") if code == Code.SEND_MESSAGE else ("b", "f")
         topic, flag = (fields[name] for name in names)
-        told = answer.ext_fields
-        if answer.code == 0 and "queueOffset" in told:
+        shown = answer.ext_fields
+        if answer.code == 0 and "queueOffset" in shown:
             try:
-                position = parse_offset_msg_id(told["msgId"].split(",")[0])[-1]
+                position = parse_offset_msg_id(shown["msgId"].split(",")[0])[-1]
             except ValueError:
                 position = 0
             sent = Sent(
                 topic=str(topic),
-                queue=int(told["queueId"]),
-                offset=int(told["queueOffset"]),
+                queue=int(shown["queueId"]),
+                offset=int(shown["queueOffset"]),
                 position=position,
                 uniq_key=self._desk.key_of(self._desk.numbers),
                 is_half=flag == 4,
@@ -177,7 +177,7 @@ class SendTalk:
         if group != "others":
             self._desk.known.halves.remove(half)
         command = self._end_command(half, group, decision)
-        answer = await self._desk.ask(command)
+        answer = await self._desk.request(command)
         self._desk.add("end a half", command, answer)
         if decision == _COMMIT:
             await asyncio.sleep(BEHIND_S)

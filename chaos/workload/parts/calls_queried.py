@@ -43,7 +43,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.queue_table import parse_queue_name
 
-__all__ = ["GROUP", "AskedMember"]
+__all__ = ["GROUP", "QueriedMember"]
 
 GROUP: Final = "calls-asked"
 OWED_TAG: Final = "T0"
@@ -60,7 +60,7 @@ _RESULTS: Final = {
 }
 
 
-class AskedMember:
+class QueriedMember:
     """The member, from the beginning of the load to the end of the drain."""
 
     def __init__(self, kit: PartKit, slot: Slot, sent: Mapping[str, Sent], *, topic: str) -> None:
@@ -113,7 +113,7 @@ class AskedMember:
                 elif draw < 0.8:
                     await self._have_consumed(consumer, expectations)
                 elif draw < 0.92:
-                    await self._ask_itself(consumer, expectations)
+                    await self._query_member(consumer, expectations)
                 else:
                     await self._start_in_vain(expectations)
             await drained.wait()
@@ -193,16 +193,16 @@ class AskedMember:
             return  # the leader may not know the member, or the message's node be gone
         finally:
             was_given = self._directly.pop(value, None) is None
-        told: dict[str, Any] = msgspec.json.decode(answer.body)
+        body: dict[str, Any] = msgspec.json.decode(answer.body)
         expectations.hold(
             "result of a message that an administrator had consumed",
             expected=f"{_RESULTS[manner]}, given True, ordered False",
-            answered=f"{told.get('consumeResult')}, given {was_given}, ordered {told.get('order')}",
+            answered=f"{body.get('consumeResult')}, given {was_given}, ordered {body.get('order')}",
             topic=self._topic,
         )
 
-    async def _ask_itself(self, consumer: PushConsumer, expectations: Expectations) -> None:
-        """Ask the member through a broker where it is, which it knows where nothing moves."""
+    async def _query_member(self, consumer: PushConsumer, expectations: Expectations) -> None:
+        """Query the member through a broker where it is, which it knows where nothing moves."""
         group = wire_name(self._slot.namespace, GROUP)
         topic = wire_name(self._slot.namespace, self._topic)
         broker_name = self._kit.context.part_queues[self._topic][0].broker_name
@@ -222,15 +222,15 @@ class AskedMember:
                 timeout_ms=TIMEOUT_MS,
                 policy=RetryPolicy(attempts_max=1),
             )
-            told = _told_places(answer, code, consumer.client_id, topic)
+            places = _reported_places(answer, code, consumer.client_id, topic)
         except ClientError:
             return  # the leader may not know the member
         except BodyError as error:
-            told = f"unreadable: {error}"
+            places = f"unreadable: {error}"
         expectations.hold(
             f"places of a member, by {code.name.lower()}",
             expected=before if before == self._places(consumer) else None,
-            answered=told,
+            answered=places,
             topic=self._topic,
         )
 
@@ -293,8 +293,8 @@ class AskedMember:
         )
 
 
-def _told_places(answer: RemotingCommand, code: RequestCode, client_id: str, topic: str) -> str:
-    """Return how far a member is in each queue, as it told a broker. Raises BodyError."""
+def _reported_places(answer: RemotingCommand, code: RequestCode, client_id: str, topic: str) -> str:
+    """Return how far a member is in each queue, as it reported to a broker. Raises BodyError."""
     body = fastjson.decode(answer.body, dict[str, Any])
     if code == RequestCode.GET_CONSUMER_RUNNING_INFO:
         places = {name: row.get("commitOffset") for name, row in body.get("mqTable", {}).items()}
