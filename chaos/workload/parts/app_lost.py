@@ -35,7 +35,6 @@ __all__ = ["LostConnections"]
 QUEUES: Final = 2
 FORGOTTEN_S: Final = 0.3  # by when a broker has seen that a connection has ended
 KNOWN_S: Final = 2.0
-ASK_EVERY_S: Final = 0.1
 INVISIBLE_MS: Final = 20_000
 POLL_MS: Final = 200
 HELD_MS: Final = 8_000
