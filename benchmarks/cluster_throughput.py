@@ -139,7 +139,7 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory(dir=".", prefix="bench-") as name:
             directory = Path(name)
-            cluster.up(directory, base_port=0, namesrv_port=0, detach=True, say=lambda _: None)
+            cluster.up(directory, base_port=0, namesrv_port=0, detach=True, report=lambda _: None)
             try:
                 figures = uvloop.run(measure(directory, arguments.seconds, arguments.in_flight))
             finally:

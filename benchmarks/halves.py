@@ -216,9 +216,9 @@ async def await_ready(address: str) -> None:
 def restart(root: Path) -> float:
     """Kill the node and start it again; return the seconds until it leads and serves."""
     (node,) = cluster.status(root).nodes
-    nodes.kill(root, node.name, say=lambda _: None)
+    nodes.kill(root, node.name, report=lambda _: None)
     began = time.monotonic()
-    nodes.start(root, node.name, say=lambda _: None)
+    nodes.start(root, node.name, report=lambda _: None)
     asyncio.run(await_ready(node.address))
     return round(time.monotonic() - began, 1)
 
@@ -266,7 +266,7 @@ def main() -> None:
             base_port=0,
             detach=True,
             settings=SETTINGS,
-            say=lambda _: None,
+            report=lambda _: None,
         )
         try:
             rows = measured(

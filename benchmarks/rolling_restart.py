@@ -153,7 +153,7 @@ def main() -> None:
             detach=True,
             trace=arguments.keep is not None,
             profile=arguments.profile,
-            say=lambda _: None,
+            report=lambda _: None,
         )
         try:
             figures = uvloop.run(measure(directory, arguments.rounds, arguments.rate))

@@ -80,7 +80,7 @@ def main() -> None:
             namesrv_port=0,
             base_port=0,
             detach=True,
-            say=lambda _: None,
+            report=lambda _: None,
         )
         context = multiprocessing.get_context("spawn")
         hogs = [context.Process(target=burn, daemon=True) for _ in range(arguments.hogs)]

@@ -76,7 +76,7 @@ def chaos_campaign(
         jobs=jobs,
         with_spark=with_spark,
         with_minimise=with_minimise,
-        say=_say,
+        report=_say,
         publish=build_campaign_page,
     )
     minutes_max = campaign.judging.minutes_max
@@ -121,7 +121,7 @@ def chaos_minimise(
                 attempts=attempts,
                 repeats=repeats,
                 check=check,
-                say=_say,
+                report=_say,
             ),
             minutes_max=minutes_max,
         )

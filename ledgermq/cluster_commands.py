@@ -135,31 +135,31 @@ def cluster_down(directory: Annotated[Path, typer.Argument(metavar="DIR")]) -> N
 @cluster_app.command("start")
 def cluster_start(directory: Directory, node: Process, group: Group = None) -> None:
     """Start a node that is down, on its own store and ports; it outlives this command."""
-    _act("nodes", lambda nodes: nodes.start(directory, node, group=group, say=typer.echo))
+    _act("nodes", lambda nodes: nodes.start(directory, node, group=group, report=typer.echo))
 
 
 @cluster_app.command("stop")
 def cluster_stop(directory: Directory, node: Process, group: Group = None) -> None:
     """Stop one node as `down` would."""
-    _act("nodes", lambda nodes: nodes.stop(directory, node, group=group, say=typer.echo))
+    _act("nodes", lambda nodes: nodes.stop(directory, node, group=group, report=typer.echo))
 
 
 @cluster_app.command("kill")
 def cluster_kill(directory: Directory, node: Process, group: Group = None) -> None:
     """Kill one node (SIGKILL)."""
-    _act("nodes", lambda nodes: nodes.kill(directory, node, group=group, say=typer.echo))
+    _act("nodes", lambda nodes: nodes.kill(directory, node, group=group, report=typer.echo))
 
 
 @cluster_app.command("pause")
 def cluster_pause(directory: Directory, node: Process, group: Group = None) -> None:
     """Pause one node (SIGSTOP)."""
-    _act("nodes", lambda nodes: nodes.pause(directory, node, group=group, say=typer.echo))
+    _act("nodes", lambda nodes: nodes.pause(directory, node, group=group, report=typer.echo))
 
 
 @cluster_app.command("resume")
 def cluster_resume(directory: Directory, node: Process, group: Group = None) -> None:
     """Resume a paused node (SIGCONT)."""
-    _act("nodes", lambda nodes: nodes.resume(directory, node, group=group, say=typer.echo))
+    _act("nodes", lambda nodes: nodes.resume(directory, node, group=group, report=typer.echo))
 
 
 @member_app.command("list")
@@ -189,7 +189,7 @@ def member_add(
     """Start a new node and add it as a learner: it gets the log and counts in no majority."""
     _members(
         lambda members: members.add(
-            directory, node, group=group, voter=voter, timeout_s=timeout_s, say=typer.echo
+            directory, node, group=group, voter=voter, timeout_s=timeout_s, report=typer.echo
         )
     )
 
@@ -201,7 +201,7 @@ def member_promote(
     """Make a learner a voter, once it has caught up."""
     _members(
         lambda members: members.promote(
-            directory, node, group=group, timeout_s=timeout_s, say=typer.echo
+            directory, node, group=group, timeout_s=timeout_s, report=typer.echo
         )
     )
 
@@ -209,7 +209,7 @@ def member_promote(
 @member_app.command("remove")
 def member_remove(directory: Directory, node: Node, group: Group = None) -> None:
     """Remove a node from its group, then stop it. A node whose disk is lost: remove, then add."""
-    _members(lambda members: members.remove(directory, node, group=group, say=typer.echo))
+    _members(lambda members: members.remove(directory, node, group=group, report=typer.echo))
 
 
 @cluster_app.command("transfer")
@@ -219,7 +219,7 @@ def cluster_transfer(
     group: Group = None,
 ) -> None:
     """Transfer the leadership of a group to one of its voters."""
-    _members(lambda members: members.transfer(directory, to, group=group, say=typer.echo))
+    _members(lambda members: members.transfer(directory, to, group=group, report=typer.echo))
 
 
 @cluster_app.command("master")
@@ -231,7 +231,7 @@ def cluster_master(
     """Make a node its group's master, with the engines async and sync: the group restarts."""
     from chaos.cluster import masters  # noqa: PLC0415
 
-    _act("nodes", lambda _: masters.change_master(directory, to, group=group, say=typer.echo))
+    _act("nodes", lambda _: masters.change_master(directory, to, group=group, report=typer.echo))
 
 
 def _members(act: Callable[[Any], Any]) -> Any:

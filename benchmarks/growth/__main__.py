@@ -75,7 +75,9 @@ def main() -> None:
         else:
             with tempfile.TemporaryDirectory(dir=".", prefix="growth-") as folder:
                 directory = Path(folder)
-                cluster.up(directory, base_port=0, namesrv_port=0, detach=True, say=lambda _: None)
+                cluster.up(
+                    directory, base_port=0, namesrv_port=0, detach=True, report=lambda _: None
+                )
                 try:
                     rows = uvloop.run(grow(directory, KINDS[name], arguments.counts_max))
                 finally:

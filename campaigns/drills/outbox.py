@@ -114,7 +114,7 @@ def crash(
         profile="fast",
         detach=True,
         settings=SETTINGS,
-        say=lambda _: None,
+        report=lambda _: None,
     )
     name_servers = list(up.name_servers)
     began = time.monotonic()
@@ -220,8 +220,8 @@ def _kill_broker(folder: Path, rng: random.Random) -> None:
     known = cluster.status(folder).nodes
     leaders = [node for node in known if node.role == "leader"]
     node = rng.choice(leaders if leaders and rng.random() < 0.7 else list(known))
-    nodes.kill(folder, node.name, say=lambda _: None)
-    nodes.start(folder, node.name, say=lambda _: None)
+    nodes.kill(folder, node.name, report=lambda _: None)
+    nodes.start(folder, node.name, report=lambda _: None)
 
 
 async def _make_topic(name_servers: list[str]) -> None:

@@ -265,7 +265,7 @@ def follow(directory: Path, version: str, count: int) -> list[Found]:
         base_port=0,
         detach=True,
         settings={"segment_size_bytes_max": FILE_SIZE, "flush": "async"},
-        say=lambda _: None,
+        report=lambda _: None,
     )
     (name_server,), (master,) = status.name_servers, status.nodes
     theirs = directory / "theirs"

@@ -102,7 +102,7 @@ async def running(system: str, directory: Path, version: str) -> AsyncIterator[R
             namesrv_port=0,
             detach=True,
             settings=ours.settings,
-            say=lambda _: None,
+            report=lambda _: None,
         )
         try:
             status = await asyncio.to_thread(cluster.status, directory)

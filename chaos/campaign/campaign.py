@@ -1,4 +1,4 @@
-"""A campaign: every run of its plan, judged, told of, and cut to what shall stay.
+"""A campaign: every run of its plan, judged, reported, and cut to what shall stay.
 
 Place in the data path: `ledgermq chaos campaign` calls `run_campaign` with a Runner. It leaves:
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 class CampaignOptions:
     """Options of the command line beyond the file. `sources`: a digest of the program's text.
 
-    `say` is called with a line of progress; `publish` with the folder, whenever its index is new.
+    `report` is called with progress, by line; `publish` with the folder, whenever its index is new.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class CampaignOptions:
     jobs: int | None
     with_spark: bool
     with_minimise: bool
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     publish: Callable[[Path], object]
 
 
@@ -89,7 +89,7 @@ class _Work:
         done = self._progress.runs
         left = [run for run in self._plan if run.name not in done]
         if done:
-            self._options.say(f"{len(done)} of {len(self._plan)} runs were done before")
+            self._options.report(f"{len(done)} of {len(self._plan)} runs were done before")
         real = [run for run in left if run.world != SIMULATED]
         simulated = [run for run in left if run.world == SIMULATED]
         jobs = self._options.jobs or self._campaign.jobs
@@ -110,13 +110,13 @@ class _Work:
             runs,
             self._progress.minimised,
             planned=len(self._plan),
-            engines_asked=self._judging_words(),
+            engines_requested=self._judging_words(),
         )
 
     def publish(self) -> None:
         """Write index.json and junit.xml anew. Raises OSError."""
-        told = self.summary()
-        _replace(self._folder / INDEX_FILE, msgspec.json.format(msgspec.json.encode(told)))
+        index = self.summary()
+        _replace(self._folder / INDEX_FILE, msgspec.json.format(msgspec.json.encode(index)))
         runs = [self._progress.runs[r.name] for r in self._plan if r.name in self._progress.runs]
         _replace(self._folder / "junit.xml", junit_xml(self._campaign.name, runs).encode())
         self._options.publish(self._folder)
@@ -156,7 +156,7 @@ class _Work:
         before = self._progress.runs.values()
         found = retained(out, found, before=before, bounds=self._campaign.bounds)
         self._progress.add(found)
-        self._tell(found)
+        self._report_outcome(found)
         if time.monotonic() - self._published_s >= PUBLISH_S:
             self.publish()
 
@@ -181,10 +181,10 @@ class _Work:
                 attempts=self._campaign.minimise.attempts,
                 repeats=self._campaign.minimise.repeats,
                 check=None,
-                say=lambda text: self._options.say(f"minimising {outcome.run}: {text}"),
+                report=lambda text: self._options.report(f"minimising {outcome.run}: {text}"),
             )
         except MinimiseError as error:
-            self._options.say(f"{outcome.run} can't be minimised: {error}")
+            self._options.report(f"{outcome.run} can't be minimised: {error}")
             return
         self._progress.add(found)
 
@@ -199,10 +199,10 @@ class _Work:
         chosen = list(firsts.values())[: self._campaign.minimise.failures_max]
         return [outcome for outcome in chosen if outcome.run not in self._progress.minimised]
 
-    def _tell(self, found: RunOutcome) -> None:
+    def _report_outcome(self, found: RunOutcome) -> None:
         failed = " ".join(check.id for check in found.failed)
         why = failed or (found.reason if found.verdict == "unknown" else "")
-        self._options.say(
+        self._options.report(
             f"{len(self._progress.runs)} of {len(self._plan)}: {found.run} {found.verdict}"
             f"{f' ({why})' if why else ''}, {found.took_s:.0f} s"
         )

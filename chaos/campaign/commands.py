@@ -10,7 +10,7 @@ nothing of the verifier.
 
 Invariants: a process of a run ends with this one, even with a killed one, and takes the processes
 that it started with it; one that takes longer than the bound is stopped and then killed; what it
-prints is bounded by that, and only its end is told.
+prints is bounded by that, and only its end is reported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CommandRunner"]
 STOP_SECONDS_MAX: Final = 60.0
 _FINISHED: Final = frozenset({0, 1, 2})  # the exit codes of verdicts
 _KILLED: Final = -1
-_TOLD_MAX: Final = 500
+_REPORTED_MAX: Final = 500
 _TAIL: Final = 4_096
 
 
@@ -74,15 +74,15 @@ class CommandRunner:
 
     async def experiment(self, of: Experiment, out: Path) -> str:
         words = [*of.words, "--out", str(out), "--judge", "duckdb"]
-        code, told = await self._run(words, self._fork_server if of.world == SIMULATED else None)
-        return told if code else ""
+        code, output = await self._run(words, self._fork_server if of.world == SIMULATED else None)
+        return output if code else ""
 
     async def confirm(self, out: Path) -> str:
         words = ["verify", str(out), "--engine", "both"]
-        code, told = await self._run(words, self._judge_server)
-        trouble = "" if code in _FINISHED else told
-        code, told = await self._run(["report", str(out)], self._judge_server)
-        return trouble or (told if code else "")
+        code, output = await self._run(words, self._judge_server)
+        trouble = "" if code in _FINISHED else output
+        code, output = await self._run(["report", str(out)], self._judge_server)
+        return trouble or (output if code else "")
 
     async def _run(self, words: list[str], argv: Sequence[str] | None) -> tuple[int, str]:
         return await (self._command(words) if argv is None else self._served(words, tuple(argv)))
@@ -93,8 +93,8 @@ class CommandRunner:
         server = idle.pop() if idle else ForkServer(argv)
         code: int | None = None
         try:
-            with tempfile.NamedTemporaryFile() as said:
-                pid = await server.start(words, said=Path(said.name))
+            with tempfile.NamedTemporaryFile() as stderr:
+                pid = await server.start(words, stderr=Path(stderr.name))
                 try:
                     async with asyncio.timeout(self._seconds_max):
                         code = await server.wait()
@@ -103,7 +103,7 @@ class CommandRunner:
                 finally:
                     if code is None:
                         await asyncio.shield(_stop_fork(pid, server))
-                end = _end_of(said.file)
+                end = _end_of(stderr.file)
         except ForkServerError as error:
             return _KILLED, str(error)
         finally:
@@ -114,15 +114,15 @@ class CommandRunner:
         return code, end if code in _FINISHED else f"exit code {code}: {end}"
 
     async def _command(self, words: list[str]) -> tuple[int, str]:
-        """Return the exit code, and the end of what it said or why it was killed."""
+        """Return the exit code, and the end of what it printed or why it was killed."""
         # A file, and no pipe: whoever it started may hold that open for longer than it lives.
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as stderr:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "ledgermq", *words),
                 env=environment_of(os.environ, parent=os.getpid()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
                 start_new_session=True,  # Ctrl-C reaches the campaign, which stops it
             )
             try:
@@ -132,7 +132,7 @@ class CommandRunner:
                 return _KILLED, self._too_long(words)
             finally:
                 await asyncio.shield(_stop(process))
-            end = _end_of(said)
+            end = _end_of(stderr)
         return code, end if code in _FINISHED else f"exit code {code}: {end}"
 
     def _too_long(self, words: list[str]) -> str:
@@ -166,12 +166,12 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-def _end_of(said: IO[bytes]) -> str:
-    """Return the last line of a file, as far as it is told; after a traceback its error, too."""
-    size = said.seek(0, os.SEEK_END)
-    said.seek(max(0, size - _TAIL))
-    lines = said.read().decode(errors="replace").strip().splitlines()
+def _end_of(stderr: IO[bytes]) -> str:
+    """Return the last line of a file, as far as reports go; after a traceback its error, too."""
+    size = stderr.seek(0, os.SEEK_END)
+    stderr.seek(max(0, size - _TAIL))
+    lines = stderr.read().decode(errors="replace").strip().splitlines()
     if not lines:
         return "it printed nothing"
     is_error = any(line.startswith('  File "') for line in lines[:-1])
-    return "; ".join(lines[-2:] if is_error else lines[-1:])[-_TOLD_MAX:]
+    return "; ".join(lines[-2:] if is_error else lines[-1:])[-_REPORTED_MAX:]

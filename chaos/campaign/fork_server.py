@@ -54,7 +54,7 @@ class ForkServer:
         self._argv = argv
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, words: Sequence[str], *, said: Path) -> int:
+    async def start(self, words: Sequence[str], *, stderr: Path) -> int:
         """Start a command and return its process id. Raises ForkServerError."""
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
@@ -66,7 +66,7 @@ class ForkServer:
             )
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(msgspec.json.encode(_Command(words=list(words), said=str(said))) + b"\n")
+        stdin.write(msgspec.json.encode(_Command(words=list(words), said=str(stderr))) + b"\n")
         return await self._answer("pid")
 
     async def wait(self) -> int:
@@ -129,9 +129,9 @@ def serve_here(run_command: Callable[[], int]) -> None:
     os.dup2(null, sys.stdout.fileno())
     for line in sys.stdin.buffer:
         command = msgspec.json.decode(line, type=_Command)
-        said = os.open(command.said, os.O_WRONLY | os.O_APPEND)
-        os.dup2(said, sys.stderr.fileno())
-        os.close(said)
+        stderr = os.open(command.said, os.O_WRONLY | os.O_APPEND)
+        os.dup2(stderr, sys.stderr.fileno())
+        os.close(stderr)
         sys.argv[1:] = command.words
         _write(answers, {"pid": os.getpid()})
         code = run_command()
@@ -150,9 +150,9 @@ def _become(command: _Command, server: int, run_command: Callable[[], object]) -
         os.setsid()  # Ctrl-C reaches the campaign, which stops it
         end_with_parent(server)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        said = os.open(command.said, os.O_WRONLY | os.O_APPEND)
+        stderr = os.open(command.said, os.O_WRONLY | os.O_APPEND)
         null = os.open(os.devnull, os.O_RDWR)
-        for number, file in enumerate((null, null, said)):
+        for number, file in enumerate((null, null, stderr)):
             os.dup2(file, number)
         sys.argv[1:] = command.words
         run_command()

@@ -94,7 +94,7 @@ async def minimise_run(
     attempts: int,
     repeats: int,
     check: str | None,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Minimised:
     """Minimise a run that failed. `check` None: its first failing check that has a promise.
 
@@ -104,7 +104,7 @@ async def minimise_run(
     whole, of = _source(run, out)
     chosen = _chosen(run, check)
     _make_empty(out)
-    trials = _Trials(out, of, runner, chosen, say)
+    trials = _Trials(out, of, runner, chosen, report)
     try:
         search = await shrink(
             whole,
@@ -115,7 +115,7 @@ async def minimise_run(
         )
     finally:
         trials.clean_up()
-    result = _told(run.name, chosen, whole, search, of, took_s=time.monotonic() - began)
+    result = _result_of(run.name, chosen, whole, search, of, took_s=time.monotonic() - began)
     _write(out / MINIMISED_FILE, result)
     return result
 
@@ -140,12 +140,12 @@ class _Trials:
         of: Experiment,
         runner: Runner,
         check: str,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._of = of
         self._runner = runner
         self._check = check
-        self._say = say
+        self._report = report
         self._count = 0
         self._run = out / "run"
         self._trial = out / "trial"
@@ -170,7 +170,7 @@ class _Trials:
         has_failed = any(failed.id == self._check for failed in outcome.failed)
         result = "fails" if has_failed else "does not fail"
         why = f" ({outcome.reason})" if outcome.verdict == "unknown" else ""
-        self._say(f"attempt {self._count}, {what}: {self._check} {result}{why}")
+        self._report(f"attempt {self._count}, {what}: {self._check} {result}{why}")
         if has_failed:
             _remove(self._failed)
             self._trial.rename(self._failed)
@@ -200,10 +200,10 @@ def _source(run: Path, out: Path) -> tuple[Scenario, Experiment]:
     Raises MinimiseError.
     """
     manifest = _json(run / "run.json")
-    told = manifest.get("scenario")
-    text = told.get("text") if isinstance(told, dict) else None
+    recorded = manifest.get("scenario")
+    text = recorded.get("text") if isinstance(recorded, dict) else None
     name, world, engine, seed = (
-        told.get("name") if isinstance(told, dict) else None,
+        recorded.get("name") if isinstance(recorded, dict) else None,
         manifest.get("world"),
         manifest.get("engine"),
         manifest.get("seed"),
@@ -231,9 +231,13 @@ def _source(run: Path, out: Path) -> tuple[Scenario, Experiment]:
 
 
 def _settings(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return the world's settings; older runs tell none."""
-    told = manifest.get("world_settings")
-    return {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
+    """Return the world's settings; older runs record none."""
+    settings = manifest.get("world_settings")
+    return (
+        {str(name): str(value) for name, value in settings.items()}
+        if isinstance(settings, dict)
+        else {}
+    )
 
 
 def _with_fixed_faults(run: Path, scenario: Scenario, seed: int, possible: object) -> Scenario:
@@ -274,7 +278,7 @@ def _json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _told(
+def _result_of(
     name: str, check: str, whole: Scenario, search: Search, of: Experiment, *, took_s: float
 ) -> Minimised:
     smallest = search.smallest

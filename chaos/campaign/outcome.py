@@ -108,7 +108,7 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 def read_outcome(
     folder: Path, *, name: str, scenario: str, of: Experiment, trouble: str, took_s: float
 ) -> RunOutcome:
-    """Read what a run left in `folder`. `trouble`: what its command said when it failed."""
+    """Read what a run left in `folder`. `trouble`: what its command printed when it failed."""
     manifest, verdict = _json(folder / "run.json"), _json(folder / "verdict.json")
     known: dict[str, Any] = {
         "run": name,
@@ -179,9 +179,9 @@ def _acknowledged(operations: Mapping[str, Any]) -> int:
     )
 
 
-def _before(told: Mapping[str, Any]) -> Before | None:
+def _before(fields: Mapping[str, Any]) -> Before | None:
     try:
-        return msgspec.convert(told, Before)
+        return msgspec.convert(fields, Before)
     except msgspec.ValidationError:  # nothing was sent before
         return None
 
@@ -196,7 +196,7 @@ def _around_faults(coverage: Mapping[str, Any], measure: str) -> list[tuple[str,
 
 
 def _counts(checks: Mapping[str, Mapping[str, Any]], lost: object) -> dict[str, int]:
-    """Return the counts. `lost`: all that was acknowledged and is in no log, where that is told."""
+    """Return the counts. `lost`: all that was acknowledged and is in no log, if it is reported."""
 
     def violations(name: str) -> int:
         return _violations(checks[name]) if name in checks else 0

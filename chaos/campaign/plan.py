@@ -1,4 +1,4 @@
-"""The file of a campaign, and the runs that it asks for.
+"""The file of a campaign, and the runs that it requests.
 
 Place in the data path: `ledgermq chaos campaign FILE` reads it with `load_campaign`;
 `chaos.campaign.campaign` goes through `runs`.
@@ -183,14 +183,14 @@ class Campaign:
 
     def digest(self) -> str:
         """Return the SHA-256 of all that decides which runs there are and what they do."""
-        told = [*self.worlds, "", *self.engines, "", str(self.seeds)]
-        told += [
+        inputs = [*self.worlds, "", *self.engines, "", str(self.seeds)]
+        inputs += [
             f"{world} {name}={value}"
             for world, values in self.settings.items()
             for name, value in values.items()
         ]
-        told += [text for name, each in self.scenarios.items() for text in (name, each.text)]
-        return hashlib.sha256("\0".join(told).encode()).hexdigest()
+        inputs += [text for name, each in self.scenarios.items() for text in (name, each.text)]
+        return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
 
 
 def load_campaign(path: Path) -> Campaign:

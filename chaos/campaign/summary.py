@@ -1,7 +1,7 @@
 """All runs of a campaign in one value: what index.json holds and the index page shows.
 
 Place in the data path: `chaos.campaign.campaign` writes it as index.json, now and then and at the
-end; `verify.report.campaign_page` and `chaos.campaign.junit` tell it to people and to CI. Pure.
+end; `verify.report.campaign_page` and `chaos.campaign.junit` report it to people and to CI. Pure.
 
 Invariants: a run counts in the row of each fault that took effect in it, or may have; a fault that
 was not seen to take effect (a world that can't have it, no target) counts as not taken, and proves
@@ -31,7 +31,7 @@ def summary(
     minimised: Mapping[str, Minimised],
     *,
     planned: int,
-    engines_asked: str,
+    engines_requested: str,
 ) -> dict[str, Any]:
     """Return the content of index.json. `planned`: how many runs there are to be."""
     return {
@@ -42,7 +42,7 @@ def summary(
         "done": len(runs),
         "verdicts": _verdicts(runs),
         "counts": _counts(runs),
-        "judging": engines_asked,
+        "judging": engines_requested,
         "judged_by_two": sum(1 for run in runs if len(run.engines) > 1),
         "took_s": round(sum(run.took_s for run in runs), 1),
         "systems": sorted({run.place for run in runs}),

@@ -138,17 +138,17 @@ def up(
     trace: bool = False,
     failpoints: bool = False,
     settings: Mapping[str, int | bool | str] | None = None,
-    say: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> ClusterStatus:
     """Start a cluster in `directory` and wait until every group has a ready leader.
 
     A port of 0 picks free ones. Without `detach` it stays until SIGINT, SIGTERM or SIGHUP and then
     stops the cluster, which is killed where this process is. `settings` are the brokers'
     (docs/SETTINGS.md); `failpoints`: brokers can be made to fail, now and whenever this directory's
-    cluster is started again (`chaos.cluster.failpoints`); `say` takes each line for the person
+    cluster is started again (`chaos.cluster.failpoints`); `report` takes each line for the person
     (default: print). Raises ClusterError, LayoutError or PortInUseError, with all stopped again.
     """
-    report = say or _print
+    print_line = report or _print
     ports = plan_ports(
         groups=groups,
         replicas=replicas,
@@ -172,22 +172,22 @@ def up(
     _check_none_runs(directory, table, layout)
     check_ports_free({port: who for port, (_, who) in ports_of(layout).items()})
     write_directory(directory, layout, trace=trace, failpoints=failpoints)
-    keep = False
+    leaves_running = False
     with StopSignals() as stopped:
         try:
             start_all(table, directory, layout, stopped.check)
             asyncio.run(await_ready(table, layout, stopped.check))
             result = status(directory)
             for line in _lines(result):
-                report(line)
+                print_line(line)
             if not detach:
-                _watch(table, layout, stopped, report)
-            keep = detach
+                _watch(table, layout, stopped, print_line)
+            leaves_running = detach
         finally:
-            if not keep:
+            if not leaves_running:
                 table.stop(table.names())
-    if not keep:
-        report(
+    if not leaves_running:
+        print_line(
             f"stopped: no process is left; the stores stay in {directory / 'nodes'}, and"
             f" `ledgermq cluster up {shlex.quote(str(directory))}` with the same options goes on"
             " with them"

@@ -3,7 +3,7 @@
 Place in the data path: faults of `chaos.nemesis` and `ledgermq failpoints` ask a broker by its own
 address, past every proxy. A cluster has failpoints where its directory holds a folder `failpoints`
 (`enable`): its brokers are then started with them, and DIR/failpoints/<process>.json says what is
-armed at a start, for points that a start passes before it can be asked anything.
+armed at a start, for points that a start passes before it can be sent anything.
 
 Invariants: a refused or unanswered order raises, so that no probe takes it for done; counts are of
 one process, and begin anew with each start: compare `pid` where that matters. A power failure is
@@ -156,8 +156,8 @@ def arm_at_start(directory: Path, name: str, armings: Sequence[Arming]) -> Path:
     file = _file(directory, name)
     known = _at_start(file)
     points = {each.point for each in armings}
-    kept = [each for each in known.arm if each.point not in points]
-    _write(file, Order(arm=[*kept, *armings], clock=known.clock))
+    retained = [each for each in known.arm if each.point not in points]
+    _write(file, Order(arm=[*retained, *armings], clock=known.clock))
     return file
 
 
@@ -166,8 +166,8 @@ def disarm_at_start(directory: Path, name: str, points: Sequence[str] | None = N
     FailpointError."""
     file = _file(directory, name)
     known = _at_start(file)
-    kept = [each for each in known.arm if points and each.point not in points]
-    _write(file, Order(arm=kept, clock=known.clock))
+    retained = [each for each in known.arm if points and each.point not in points]
+    _write(file, Order(arm=retained, clock=known.clock))
 
 
 def put_clock_at_start(directory: Path, name: str, setting: ClockSetting | None) -> None:

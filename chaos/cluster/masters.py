@@ -59,7 +59,7 @@ def longest_log(
 
 
 def change_master(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Make a node its group's master, and restart the group's nodes that run.
 
@@ -79,7 +79,7 @@ def change_master(
     nodes = layout.groups[place.group]
     running = [each for each in nodes if table.find(each.name) is not None]
     former = layout.master_of(place.group)
-    _warn_of_shorter_log(layout, place, say)
+    _warn_of_shorter_log(layout, place, report)
     for each in sorted(running, key=lambda one: one != former):
         table.stop([each.name])
     trace = traces(directory, layout)
@@ -89,9 +89,9 @@ def change_master(
     for each in running:
         table.start(each.name, broker_process(directory, each.name))
     asyncio.run(_await_answers(table, changed, running))
-    say(f"{place.node} is the master of {place.group}; {former.node} was")
+    report(f"{place.node} is the master of {place.group}; {former.node} was")
     if place not in running:
-        say(f"{place.name} is not running; `ledgermq cluster start` starts it")
+        report(f"{place.name} is not running; `ledgermq cluster start` starts it")
 
 
 def _place(layout: ClusterLayout, node: str, group: str | None) -> BrokerPlace:
@@ -107,9 +107,9 @@ def _place(layout: ClusterLayout, node: str, group: str | None) -> BrokerPlace:
 
 
 def _warn_of_shorter_log(
-    layout: ClusterLayout, place: BrokerPlace, say: Callable[[str], None]
+    layout: ClusterLayout, place: BrokerPlace, report: Callable[[str], None]
 ) -> None:
-    """Say by how much another node's log is longer: that much is lost."""
+    """Report by how much another node's log is longer: that much is lost."""
     places = layout.groups[place.group]
     answers = asyncio.run(query_all([each.address for each in places], access_of(layout)))
     statuses = {each.name: answers[each.address] for each in places if each.address in answers}
@@ -118,7 +118,7 @@ def _warn_of_shorter_log(
         return
     more = statuses[longest.name].last_index - statuses[place.name].last_index
     if more > 0:
-        say(f"{longest.node} has {more} entries more than {place.node}: they are lost")
+        report(f"{longest.node} has {more} entries more than {place.node}: they are lost")
 
 
 async def _await_answers(

@@ -108,7 +108,7 @@ def add(
     group: str | None = None,
     voter: bool = False,
     timeout_s: float = 900.0,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Start a node and make it a learner; with `voter` a voter, once it has caught up.
 
@@ -138,7 +138,7 @@ def add(
             # Nothing was requested yet: no majority counts on the node.
             on_failure.callback(table.stop, [place.name])
             table.start(place.name, broker_process(directory, place.name))
-            say(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
+            report(f"{place.name} started, pid {_pid(table, place.name)}, at {place.address}")
         store_id = asyncio.run(await_store(table, grown, directory, place))
         if member is not None:
             _check_same_store(member, place, store_id)
@@ -146,7 +146,7 @@ def add(
     if member is None:
         fields = {"change": "add", "node": node, "address": place.raft_address}
         try:
-            _request_learner(layout, name, fields | {"storeId": store_id}, say)
+            _request_learner(layout, name, fields | {"storeId": store_id}, report)
         except RejectedError:
             if not running:
                 table.stop([place.name])
@@ -154,15 +154,15 @@ def add(
     # After the commit: a crash between the two leaves a member that cluster.json lacks.
     write_layout(directory, grown)
     kind = "learner" if member is None else member.kind
-    say(f"{node} is a {kind} of {name}, store {store_id}")
+    report(f"{node} is a {kind} of {name}, store {store_id}")
     if voter and kind != "voter":
-        promote(directory, node, group=name, timeout_s=timeout_s, say=say)
+        promote(directory, node, group=name, timeout_s=timeout_s, report=report)
 
 
 def _request_learner(
-    layout: ClusterLayout, group: str, fields: dict[str, str], say: Callable[[str], None]
+    layout: ClusterLayout, group: str, fields: dict[str, str], report: Callable[[str], None]
 ) -> None:
-    """Request the addition; where that ends without an answer, say what is left."""
+    """Request the addition; where that ends without an answer, report what is left."""
     is_known = False
     try:
         asyncio.run(change_member(layout, group, fields))
@@ -173,7 +173,7 @@ def _request_learner(
     finally:
         if not is_known:
             node = fields["node"]
-            say(
+            report(
                 f"whether {node} is a member of {group} is not known, so its process goes on: "
                 f"`member list` tells, and `member add` takes it up"
             )
@@ -185,24 +185,24 @@ def promote(
     *,
     group: str | None = None,
     timeout_s: float = 900.0,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Make a learner a voter, once it has caught up. Raises ClusterError."""
     layout = load_layout(directory)
     name = _group(layout, group)
     fields = {"change": "promote", "node": node}
     asyncio.run(change_member(layout, name, fields, busy_timeout_s=timeout_s))
-    say(f"{node} is a voter of {name}")
+    report(f"{node} is a voter of {name}")
 
 
 def remove(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Remove a member and stop its process, if that runs. Raises ClusterError."""
     layout = load_layout(directory)
     name = _group(layout, group)
     asyncio.run(change_member(layout, name, {"change": "remove", "node": node}))
-    say(f"{node} is no member of {name} any more")
+    report(f"{node} is no member of {name} any more")
     directory = directory.resolve()
     left = tuple(p for p in layout.brokers if (p.group, p.node) != (name, node))
     process = _process_name(name, node)  # cluster.json may lack it
@@ -211,11 +211,11 @@ def remove(
     table.stop([process])
     write_layout(directory, with_members(layout, left))
     if running:
-        say(f"stopped {process}; its store stays in {directory / 'nodes' / name / node}")
+        report(f"stopped {process}; its store stays in {directory / 'nodes' / name / node}")
 
 
 def transfer(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Transfer leadership to a voter. Raises ClusterError."""
     layout = load_layout(directory)
@@ -223,7 +223,7 @@ def transfer(
     if node not in {place.node for place in layout.groups[name]}:
         raise ClusterError(f"{node} is no node of {name}")
     asyncio.run(transfer_leadership(layout, name, node))
-    say(f"{node} leads {name}")
+    report(f"{node} leads {name}")
 
 
 # Requests ------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ async def change_member(
     where the change certainly was not made, and another ClusterError where that is not known.
     """
     deadline = asyncio.get_running_loop().time() + busy_timeout_s
-    said = ""
+    reason = ""
     doubt = False  # an attempt without an answer may still be carried out
     while True:
         rejected = False
@@ -283,9 +283,9 @@ async def change_member(
                 layout, leader.address, RequestCode.LEDGERMQ_CHANGE_MEMBER, fields
             )
         except RemotingError as error:
-            said, doubt = str(error), True
+            reason, doubt = str(error), True
         else:
-            said = answer.remark or f"code {answer.code}"
+            reason = answer.remark or f"code {answer.code}"
             if answer.code == ResponseCode.SUCCESS:
                 return
             doubt = doubt or answer.code == ResponseCode.SYSTEM_ERROR
@@ -294,10 +294,10 @@ async def change_member(
         if doubt and await _is_done(layout, group, fields):
             return
         if rejected:
-            raise RejectedError(f"{group}: {said}")
+            raise RejectedError(f"{group}: {reason}")
         if asyncio.get_running_loop().time() >= deadline:
             kind = ClusterError if doubt else RejectedError
-            raise kind(f"{group}: not done within {busy_timeout_s:g} s: {said}")
+            raise kind(f"{group}: not done within {busy_timeout_s:g} s: {reason}")
         await asyncio.sleep(_POLL_S)
 
 
@@ -320,23 +320,23 @@ async def _is_done(layout: ClusterLayout, group: str, fields: dict[str, str]) ->
 async def transfer_leadership(layout: ClusterLayout, group: str, node: str) -> None:
     """Repeat the transfer until the node leads; a slow candidate or a busy leader is retried."""
     deadline = asyncio.get_running_loop().time() + _LEADER_TIMEOUT_S
-    said = ""
+    reason = ""
     while True:
         leader, _ = await _await_leader(layout, group)
         if leader.node == node:
             return
         if asyncio.get_running_loop().time() >= deadline:
-            raise ClusterError(f"{group}: {leader.node} leads, not {node}: {said}")
+            raise ClusterError(f"{group}: {leader.node} leads, not {node}: {reason}")
         try:
             answer = await _request(
                 layout, leader.address, RequestCode.LEDGERMQ_TRANSFER, {"node": node}
             )
         except RemotingError as error:
-            said = str(error)
+            reason = str(error)
         else:
-            said = answer.remark or f"code {answer.code}"
+            reason = answer.remark or f"code {answer.code}"
             if answer.code == ResponseCode.INVALID_PARAMETER:
-                raise ClusterError(f"{group}: {said}")
+                raise ClusterError(f"{group}: {reason}")
         await asyncio.sleep(_POLL_S)
 
 

@@ -38,7 +38,7 @@ _POLL_S: Final = 0.02
 
 
 def start(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Start a node that is down and wait until it answers; it outlives this command.
 
@@ -59,43 +59,43 @@ def start(
     process = table.start(name, argv)
     if is_broker:
         asyncio.run(_await_answer(table, layout, layout.broker(name)))
-    say(f"{name} started, pid {process.pid}")
+    report(f"{name} started, pid {process.pid}")
 
 
 def stop(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Send SIGTERM, and SIGKILL where that is not enough. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     killed = table.stop([name])
-    say(f"{'killed' if killed else 'stopped'} {name}")
+    report(f"{'killed' if killed else 'stopped'} {name}")
 
 
 def kill(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Send SIGKILL. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     _signal(table, name, SIGKILL, {"gone"})
-    say(f"killed {name}; `ledgermq cluster start` brings it back")
+    report(f"killed {name}; `ledgermq cluster start` brings it back")
 
 
 def pause(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Send SIGSTOP: it does nothing until `resume`. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     _signal(table, name, SIGSTOP, {"T"})
-    say(f"paused {name}; `ledgermq cluster resume` lets it go on")
+    report(f"paused {name}; `ledgermq cluster resume` lets it go on")
 
 
 def resume(
-    directory: Path, node: str, *, group: str | None = None, say: Callable[[str], None]
+    directory: Path, node: str, *, group: str | None = None, report: Callable[[str], None]
 ) -> None:
     """Send SIGCONT; no effect on a node that is not paused. Raises ClusterError, ProcessError."""
     table, name = _running(directory, node, group)
     _signal(table, name, SIGCONT, {"S", "R", "D"})
-    say(f"resumed {name}")
+    report(f"resumed {name}")
 
 
 def process_name(layout: ClusterLayout, node: str, group: str | None) -> str:

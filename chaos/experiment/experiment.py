@@ -161,7 +161,7 @@ def run_experiment(
         first = first_of(errors)
         experiment.give_up(f"{type(first).__name__}: {first}")
         raise ExperimentError(f"{type(first).__name__}: {first}", run) from errors
-    experiment.progress.say(
+    experiment.progress.print_line(
         f"{result.ops} operations, {result.faults} faults and {result.raft} Raft events in {run}"
     )
     return run
@@ -221,7 +221,7 @@ class _Experiment:
             if self._host.has_real_time:
                 tables.start()
             self._host.run(self._carry_out)
-            self.progress.say("all processes have stopped; writing tables")
+            self.progress.print_line("all processes have stopped; writing tables")
             facts = {**self._facts(), "complete": True}
             return export_run(self._run, tables.finish(), facts)
 
@@ -301,7 +301,7 @@ class _Experiment:
             raise error
         self._left_behind = _places(place for place, _ in ended)
         for place, words in ended:
-            self.progress.say(f"{place.name} ended by itself: {words}")
+            self.progress.print_line(f"{place.name} ended by itself: {words}")
 
     async def _make_context(self, world: World, history: HistoryWriter) -> WorkContext:
         """Create the topics; until then the queues are not known."""
@@ -366,7 +366,7 @@ class _Experiment:
             behind = await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
             self._left_behind = _places(behind)
             if behind:
-                self.progress.say(
+                self.progress.print_line(
                     f"{', '.join(place.name for place in behind)} did not come back within"
                     f" {self._scenario.load.heal_seconds_max:g} s"
                 )

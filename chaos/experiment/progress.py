@@ -46,7 +46,7 @@ class Progress:
         """Show this run's state from now on."""
         self._sources = (world, history, watch, nemesis)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print one line that stays."""
         self._console.print(Text(text), soft_wrap=True)
 
@@ -56,7 +56,7 @@ class Progress:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 await self._every(REFRESH_S, lambda: live.update(self._block(), refresh=True))
         else:
-            await self._every(LINE_INTERVAL_S, lambda: self.say(self._line()))
+            await self._every(LINE_INTERVAL_S, lambda: self.print_line(self._line()))
 
     async def _every(self, seconds: float, show: Callable[[], None]) -> None:
         while True:

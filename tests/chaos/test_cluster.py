@@ -29,12 +29,12 @@ def directory(tmp_path: Path):
 
 
 def test_up_status_kill_one_and_down(directory: Path) -> None:
-    said: list[str] = []
-    up = cluster.up(directory, namesrv_port=0, base_port=0, detach=True, say=said.append)
+    reported: list[str] = []
+    up = cluster.up(directory, namesrv_port=0, base_port=0, detach=True, report=reported.append)
     assert len(up.name_servers) == 2
     assert [node.role for node in up.nodes].count("leader") == 1
     assert all(node.commit_index is not None for node in up.nodes)
-    assert any("leader" in line for line in said)
+    assert any("leader" in line for line in reported)
     asked = json.loads(cluster.status(directory).to_json())
     assert set(asked) == {"name_servers", "nodes"}
     assert set(asked["nodes"][0]) == {
@@ -48,9 +48,9 @@ def test_up_status_kill_one_and_down(directory: Path) -> None:
         "commit_index",
     }
     with pytest.raises(cluster.ClusterError, match="already runs"):
-        cluster.up(directory, namesrv_port=0, base_port=0, detach=True, say=said.append)
+        cluster.up(directory, namesrv_port=0, base_port=0, detach=True, report=reported.append)
     with pytest.raises(cluster.ClusterError, match="1 group"):
-        cluster.up(directory, groups=2, namesrv_port=0, base_port=0, say=said.append)
+        cluster.up(directory, groups=2, namesrv_port=0, base_port=0, report=reported.append)
 
     victim = next(node for node in up.nodes if node.role == "leader")
     assert victim.pid is not None
@@ -95,8 +95,8 @@ def test_settings_reach_brokers_and_name_servers(directory: Path, tmp_path: Path
     server = cluster.status(directory).name_servers[0]
     account = {"LEDGERMQ_ACCESS_KEY": "someone", "LEDGERMQ_SECRET_KEY": "secret-enough"}
     send = ["send", "T", "hello", "--namesrv", server, "--tls"]
-    said = _ledgermq(*send, environment=account)
-    assert "SEND_OK" in said.stdout
+    reported = _ledgermq(*send, environment=account)
+    assert "SEND_OK" in reported.stdout
     tail = ["tail", "T", "--from-start", "--count", "1", "--namesrv", server, "--tls"]
     assert "hello" in _ledgermq(*tail, environment=account).stdout
     refused = _ledgermq(*send, check=False)
@@ -145,14 +145,14 @@ def test_foreground_stops_at_sigterm(directory: Path) -> None:
 
 
 def test_a_port_in_use_is_named_and_nothing_starts(directory: Path) -> None:
-    said: list[str] = []
+    reported: list[str] = []
     up = cluster.up(
-        directory, replicas=1, namesrv_port=0, base_port=0, detach=True, say=said.append
+        directory, replicas=1, namesrv_port=0, base_port=0, detach=True, report=reported.append
     )
     taken = int(up.nodes[0].address.rpartition(":")[2])
     other = directory.parent / "other"
     with pytest.raises(PortInUseError, match=rf"{taken}.*broker-a-n0"):
-        cluster.up(other, replicas=1, namesrv_port=0, base_port=taken, say=said.append)
+        cluster.up(other, replicas=1, namesrv_port=0, base_port=taken, report=reported.append)
     assert ProcessTable(other).names() == []
 
 

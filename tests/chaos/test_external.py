@@ -181,7 +181,7 @@ print({"gone": "gone", "T": "stopped"}.get(state, "running"))
 @pytest.mark.cluster
 def test_a_cluster_by_its_commands(tmp_path: Path) -> None:
     directory = tmp_path / "theirs"
-    cluster.up(directory, namesrv_port=0, base_port=0, detach=True, say=lambda _: None)
+    cluster.up(directory, namesrv_port=0, base_port=0, detach=True, report=lambda _: None)
     try:
         layout = cluster.load_layout(directory)
         own = shlex.join([sys.executable, "-m", "ledgermq", "cluster"])

@@ -35,7 +35,12 @@ class Group:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         cluster.up(
-            directory, namesrv_port=0, base_port=0, detach=True, failpoints=True, say=lambda _: None
+            directory,
+            namesrv_port=0,
+            base_port=0,
+            detach=True,
+            failpoints=True,
+            report=lambda _: None,
         )
         self.layout = cluster.load_layout(directory)
         self.table = ProcessTable(directory)
@@ -73,10 +78,10 @@ class Group:
         return leader, sorted(found.keys() - {leader})
 
     async def start(self, name: str) -> None:
-        await asyncio.to_thread(nodes.start, self.directory, name, say=lambda _: None)
+        await asyncio.to_thread(nodes.start, self.directory, name, report=lambda _: None)
 
     async def kill(self, name: str) -> None:
-        await asyncio.to_thread(nodes.kill, self.directory, name, say=lambda _: None)
+        await asyncio.to_thread(nodes.kill, self.directory, name, report=lambda _: None)
 
     def is_gone(self, name: str) -> bool:
         return self.table.find(name) is None
@@ -219,7 +224,7 @@ async def test_acknowledged_bytes_behind_a_lying_fsync_are_lost_and_repaired(gro
         # is as if it were another's. The next leader asks it where its log ends.
         await group.start(victim)
         await asyncio.to_thread(
-            members.transfer, group.directory, other.rpartition("-")[2], say=lambda _: None
+            members.transfer, group.directory, other.rpartition("-")[2], report=lambda _: None
         )
         await until(has_all, "its peers have them")
     finally:

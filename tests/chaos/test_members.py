@@ -95,9 +95,9 @@ def in_layout(directory: Path) -> bool:
 
 
 def add(directory: Path) -> list[str]:
-    said: list[str] = []
-    members.add(directory, "n3", say=said.append)
-    return said
+    reported: list[str] = []
+    members.add(directory, "n3", report=reported.append)
+    return reported
 
 
 def test_what_the_group_rejects_leaves_nothing(directory: Path, group: Group) -> None:
@@ -110,10 +110,10 @@ def test_what_the_group_rejects_leaves_nothing(directory: Path, group: Group) ->
 @pytest.mark.parametrize("loses", [True, False], ids=["committed", "not committed"])
 def test_an_interrupted_addition_is_taken_up(directory: Path, group: Group, loses: bool) -> None:
     group.answers, group.loses = [KeyboardInterrupt()], loses
-    said: list[str] = []
+    reported: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        members.add(directory, "n3", say=said.append)
-    assert "whether n3 is a member of broker-a is not known" in said[-1]
+        members.add(directory, "n3", report=reported.append)
+    assert "whether n3 is a member of broker-a is not known" in reported[-1]
     running = pid(directory)
     assert running is not None, "a majority may count on it soon"
     assert not in_layout(directory)
@@ -148,7 +148,7 @@ def test_another_store_is_not_taken_up(directory: Path, group: Group) -> None:
     group.learners[0]["store_id"] = "b" * 32
     with pytest.raises(ClusterError, match="`member remove` takes it out"):
         add(directory)
-    members.remove(directory, "n3", say=lambda _: None)
+    members.remove(directory, "n3", report=lambda _: None)
     assert pid(directory) is None, "a member that cluster.json lacks is stopped too"
 
 

@@ -153,7 +153,7 @@ def test_a_killed_foreground_cluster_leaves_no_process(tmp_path: Path) -> None:
     assert len(table.names()) == 3
     await_until(lambda: all(table.find(name) is None for name in table.names()), "all have ended")
     again = cluster.up(
-        tmp_path, replicas=1, namesrv_port=0, base_port=0, detach=True, say=lambda _: None
+        tmp_path, replicas=1, namesrv_port=0, base_port=0, detach=True, report=lambda _: None
     )
     assert [node.role for node in again.nodes] == ["leader"]
     cluster.down(tmp_path)

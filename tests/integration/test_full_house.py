@@ -43,7 +43,12 @@ def ask(peer: socket.socket) -> int:
 
 def test_status_and_members_beside_a_full_house(directory: Path) -> None:
     up = cluster.up(
-        directory, namesrv_port=0, base_port=0, detach=True, settings=SETTINGS, say=lambda _: None
+        directory,
+        namesrv_port=0,
+        base_port=0,
+        detach=True,
+        settings=SETTINGS,
+        report=lambda _: None,
     )
     leader = next(node for node in up.nodes if node.role == "leader")
     busy: list[socket.socket] = []
@@ -76,7 +81,7 @@ def test_who_only_connects_keeps_nobody_out(directory: Path) -> None:
         base_port=0,
         detach=True,
         settings=SETTINGS,
-        say=lambda _: None,
+        report=lambda _: None,
     )
     silent = [connect(up.nodes[0].address) for _ in range(12)]
     try:

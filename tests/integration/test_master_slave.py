@@ -37,7 +37,7 @@ def up(directory: Path, engine: str, flush: str, replicas: int) -> cluster.Clust
         base_port=0,
         namesrv_port=0,
         detach=True,
-        say=lambda _: None,
+        report=lambda _: None,
         settings={"segment_size_bytes_max": 1 << 16, "flush": flush},
     )
 
@@ -218,8 +218,8 @@ def test_a_slave_is_made_master_by_hand(tmp_path: Path) -> None:
         table.stop([lost], timeout_s=0)
         shutil.rmtree(directory / "nodes" / master.group / master.name)
         with pytest.raises(cluster.ClusterError, match="n7 is no node of it: broker-a-n0"):
-            masters.change_master(directory, "n7", say=told.append)
-        masters.change_master(directory, slave.name, say=told.append)
+            masters.change_master(directory, "n7", report=told.append)
+        masters.change_master(directory, slave.name, report=told.append)
         assert told == ["n1 is the master of broker-a; n0 was"]
         assert cluster.load_layout(directory).master_of(master.group).node == slave.name
         assert stored(slave.address) == bodies
@@ -247,10 +247,10 @@ def test_a_group_that_elects_has_no_master_to_be_made(tmp_path: Path) -> None:
         base_port=0,
         namesrv_port=0,
         detach=True,
-        say=lambda _: None,
+        report=lambda _: None,
     )
     try:
         with pytest.raises(cluster.ClusterError, match="the engine raft elects its masters"):
-            masters.change_master(directory, "n0", say=lambda _: None)
+            masters.change_master(directory, "n0", report=lambda _: None)
     finally:
         cluster.down(directory)

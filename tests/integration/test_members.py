@@ -58,12 +58,12 @@ def test_misuse_is_told_in_a_line(three: Processes) -> None:
     directory = three.directory
     for act, message in (
         (lambda: members.list_members(directory, group="broker-z"), "no group broker-z"),
-        (lambda: members.transfer(directory, "n9", say=silent), "n9 is no node of broker-a"),
-        (lambda: members.promote(directory, "n0", say=silent), "n0 is no learner"),
-        (lambda: members.promote(directory, "n9", say=silent), "n9 is no learner"),
-        (lambda: members.remove(directory, "n9", say=silent), "n9 is no member"),
-        (lambda: members.add(directory, "n1", say=silent), "n1 is a node of broker-a already"),
-        (lambda: members.add(directory, "../n3", say=silent), "is no name of a node"),
+        (lambda: members.transfer(directory, "n9", report=silent), "n9 is no node of broker-a"),
+        (lambda: members.promote(directory, "n0", report=silent), "n0 is no learner"),
+        (lambda: members.promote(directory, "n9", report=silent), "n9 is no learner"),
+        (lambda: members.remove(directory, "n9", report=silent), "n9 is no member"),
+        (lambda: members.add(directory, "n1", report=silent), "n1 is a node of broker-a already"),
+        (lambda: members.add(directory, "../n3", report=silent), "is no name of a node"),
     ):
         with pytest.raises(ClusterError, match=message):
             act()
@@ -78,7 +78,7 @@ def test_misuse_is_told_in_a_line(three: Processes) -> None:
 
 def test_without_a_cluster_there_is_nothing_to_change(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="holds no cluster"):
-        members.remove(tmp_path, "n1", say=silent)
+        members.remove(tmp_path, "n1", report=silent)
 
 
 def test_of_several_groups_one_has_to_be_named(
@@ -94,7 +94,7 @@ def test_of_several_groups_one_has_to_be_named(
     layout = ClusterLayout(brokers=(*places, *other))
     monkeypatch.setattr(members, "load_layout", lambda _: layout)
     with pytest.raises(ClusterError, match="several groups, name one: broker-a, broker-b"):
-        members.remove(three.directory, "n1", say=silent)
+        members.remove(three.directory, "n1", report=silent)
 
 
 def test_another_engine_keeps_its_members(
@@ -103,13 +103,13 @@ def test_another_engine_keeps_its_members(
     layout = ClusterLayout(engine="pysyncobj", brokers=three.layout.brokers)
     monkeypatch.setattr(members, "load_layout", lambda _: layout)
     with pytest.raises(ClusterError, match="the engine pysyncobj of broker-a"):
-        members.add(three.directory, "n3", say=silent)
+        members.add(three.directory, "n3", report=silent)
 
 
 def test_a_learner_gets_the_log_and_counts_once_promoted(three: Processes) -> None:
     three.send("T", b"there before", "C" * 32)
     directory = three.directory
-    members.add(directory, "n3", say=silent)
+    members.add(directory, "n3", report=silent)
     place = load_layout(directory).broker("broker-a-n3")
     assert {row.node: row.kind for row in members.list_members(directory)} == {
         "n0": "voter",
@@ -124,17 +124,17 @@ def test_a_learner_gets_the_log_and_counts_once_promoted(three: Processes) -> No
 
     await_until(is_learner, "n3 has heard that it is a learner")
     with pytest.raises(ClusterError, match="n3 is a node of broker-a already"):
-        members.add(directory, "n3", say=silent)
-    members.promote(directory, "n3", say=silent)
+        members.add(directory, "n3", report=silent)
+    members.promote(directory, "n3", report=silent)
     assert voters(three) == {"n0", "n1", "n2", "n3"}
-    members.transfer(directory, "n3", say=silent)
+    members.transfer(directory, "n3", report=silent)
 
     def takes_messages() -> bool:
         stored = request(place.address, send_command("T", b"from n3", "D" * 32))
         return isinstance(stored, RemotingCommand) and stored.code == 0
 
     await_until(takes_messages, "n3 leads")
-    members.remove(directory, "n3", say=silent)
+    members.remove(directory, "n3", report=silent)
     assert voters(three) == {"n0", "n1", "n2"}
     assert three.table.find("broker-a-n3") is None
 
@@ -162,19 +162,19 @@ def test_a_node_whose_disk_was_lost_is_replaced(three: Processes) -> None:
 
 def test_members_that_came_stay_over_a_stop(three: Processes) -> None:
     directory = three.directory
-    members.add(directory, "n4", voter=True, say=silent)
+    members.add(directory, "n4", voter=True, report=silent)
     cluster.down(directory)
-    up = cluster.up(directory, namesrv_port=0, base_port=0, detach=True, say=silent)
+    up = cluster.up(directory, namesrv_port=0, base_port=0, detach=True, report=silent)
     assert {node.name for node in up.nodes} == {"n0", "n1", "n2", "n4"}
     assert voters(three) == {"n0", "n1", "n2", "n4"}
-    members.remove(directory, "n4", say=silent)
+    members.remove(directory, "n4", report=silent)
 
 
 def test_the_leader_is_taken_out_and_the_others_go_on(three: Processes) -> None:
     leader = three.leader()
     node = three.place(leader).node
     stored = three.send("T", b"before", "A" * 32)
-    members.remove(three.directory, node, say=silent)
+    members.remove(three.directory, node, report=silent)
     assert voters(three) == {"n0", "n1", "n2"} - {node}
     assert three.table.find(leader) is None
     assert three.store(leader).is_dir(), "its store stays"

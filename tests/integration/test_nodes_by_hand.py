@@ -110,7 +110,7 @@ def test_a_foreground_cluster_stops_what_was_started_by_hand(directory: Path) ->
 @pytest.mark.cluster
 def test_a_port_that_was_taken_meanwhile_is_named(directory: Path) -> None:
     up = cluster.up(
-        directory, replicas=1, namesrv_port=0, base_port=0, detach=True, say=lambda _: None
+        directory, replicas=1, namesrv_port=0, base_port=0, detach=True, report=lambda _: None
     )
     by_hand("kill", directory, "n0")
     port = int(up.nodes[0].address.rpartition(":")[2])

@@ -42,7 +42,7 @@ def test_a_cluster_on_pysyncobj_survives_its_leader(tmp_path: Path) -> None:
         base_port=0,
         namesrv_port=0,
         detach=True,
-        say=lambda _: None,
+        report=lambda _: None,
     )
     table = ProcessTable(directory)
     try:

@@ -326,7 +326,7 @@ def test_a_master_without_its_disk_begins_a_log_of_its_own() -> None:
     log = book(disk=True)
     for entry in filled(log):
         log.on_applied(SLAVE, entry.index, entry.chain)
-        entry.is_told = True
+        entry.is_acknowledged = True
     log.on_wiped(MASTER)
     log.on_opened(MASTER, opened(0), ())
     log.on_appended(1, 201, 10, ())
@@ -361,10 +361,10 @@ def test_sync_is_answered_once_the_nodes_have_it() -> None:
         answer(log, entry, Status.COMMITTED)
     log.on_applied(SLAVE, 1, 101)
     answer(log, entry, Status.COMMITTED)
-    log.on_told("v1", ("T", 0), 0, is_ok=True)
-    log.on_told("v2", ("T", 0), 1, is_ok=False)
+    log.on_send_result("v1", ("T", 0), 0, is_ok=True)
+    log.on_send_result("v2", ("T", 0), 1, is_ok=False)
     with pytest.raises(Violation, match="v2 is told SEND_OK"):
-        log.on_told("v2", ("T", 0), 1, is_ok=True)
+        log.on_send_result("v2", ("T", 0), 1, is_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_what_is_read_and_told_stands_at_its_place() -> None:
     with pytest.raises(Violation, match="not its place"):
         log.on_read(("T", 0), 0, "v2")
     with pytest.raises(Violation, match="no master had it"):
-        log.on_told("v2", ("T", 0), 0, is_ok=False)
+        log.on_send_result("v2", ("T", 0), 0, is_ok=False)
     for found, to in (([2], 3), ([1, 3], 3), ([1], 3)):
         with pytest.raises(Violation, match="a pull"):
             log.on_pulled(("T", 0), 1, found, to)

@@ -74,9 +74,9 @@ class StoreFault(NodeFault):
         node = self._nodes[0]
         answer = await self._context.system.status(node)
         if answer is None or answer.leader is None or answer.phase != "serving":
-            says = "no answer" if answer is None else answer.phase
+            phase = "no answer" if answer is None else answer.phase
             state = self._context.processes.state(node)
-            return Observation(seen=False, evidence=f"{node}: process {state}, {says}")
+            return Observation(seen=False, evidence=f"{node}: process {state}, {phase}")
         text = f"{node}: {answer.role} term {answer.term}, serving"
         if self._edit is None or not self._edit.repaired:
             return Observation(seen=True, evidence=text)

@@ -43,8 +43,8 @@ class _DiskFault(NodeFault):
         node = self._nodes[0]
         answer = await self._context.system.status(node)
         if answer is None or answer.leader is None or answer.phase != "serving":
-            says = "no answer" if answer is None else answer.phase
-            return Observation(seen=False, evidence=f"{node}: {says}")
+            phase = "no answer" if answer is None else answer.phase
+            return Observation(seen=False, evidence=f"{node}: {phase}")
         known = (status.commit_index for status in self._context.statuses().values())
         behind = max(known, default=0) - answer.commit_index
         text = f"{node}: {answer.role} term {answer.term}, serving, {max(0, behind)} entries behind"

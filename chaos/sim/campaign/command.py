@@ -73,19 +73,19 @@ def sim_command(
         if schedule is not None:
             return _print_replay(run_schedule(load_schedule(schedule)), f"{schedule}", out)
         wanted = parse_seeds(seeds)
-        kept = None if record is None else SeedRecord(record, nodes=nodes, kind=kind)
+        seed_record = None if record is None else SeedRecord(record, nodes=nodes, kind=kind)
     except (ScheduleError, RecordError, OSError, ValueError) as error:
         err.write(f"ledgermq: {error}\n")
         return 64
     if replay_seed is not None:
         return _print_replay(replay(replay_seed, nodes, kind=kind), f"SEED={replay_seed}", out)
-    result = _campaign(wanted, nodes, kind, jobs=jobs, kept=kept, out=out, err=err)
+    result = _campaign(wanted, nodes, kind, jobs=jobs, seed_record=seed_record, out=out, err=err)
     if result is None:
         return 130
     for failure in result.failures[: _SHRUNK_MAX if keep is not None else 0]:
         assert keep is not None
         _shrink(failure, keep, out, err)
-    return _report(result, wanted, kept, out)
+    return _report(result, wanted, seed_record, out)
 
 
 def _problem(nodes: int | None, kind: str | None) -> str | None:
@@ -102,15 +102,15 @@ def _campaign(
     kind: str | None,
     *,
     jobs: int,
-    kept: SeedRecord | None,
+    seed_record: SeedRecord | None,
     out: TextIO,
     err: TextIO,
 ) -> CampaignResult | None:
     """Run the campaign; return None if interrupted, after printing what was found until then."""
     shown = done = 0
-    missing: Sequence[int] = wanted if kept is None else kept.missing(wanted)
-    if kept is not None:
-        anew = "; what it had is of other sources, nodes or kinds" if kept.begun_anew else ""
+    missing: Sequence[int] = wanted if seed_record is None else seed_record.missing(wanted)
+    if seed_record is not None:
+        anew = "; what it had is of other sources, nodes or kinds" if seed_record.begun_anew else ""
         err.write(
             f"ledgermq: the record has {len(wanted) - len(missing)} of {len(wanted)} seeds{anew}\n"
         )
@@ -127,11 +127,11 @@ def _campaign(
         err.flush()
 
     try:
-        result = run_campaign(missing, nodes, jobs, show, kind=kind, record=kept)
+        result = run_campaign(missing, nodes, jobs, show, kind=kind, record=seed_record)
     except KeyboardInterrupt:
         err.write(
             f"\nledgermq: interrupted after {done} of {len(missing)} seeds, {shown} of them failed;"
-            f" nothing is left running{' or written' if kept is None else ''}\n"
+            f" nothing is left running{' or written' if seed_record is None else ''}\n"
         )
         return None
     err.write("\n")
@@ -164,15 +164,17 @@ def _shrink(failure: SeedFailure, keep: Path, out: TextIO, err: TextIO) -> None:
     )
 
 
-def _report(result: CampaignResult, wanted: range, kept: SeedRecord | None, out: TextIO) -> int:
+def _report(
+    result: CampaignResult, wanted: range, seed_record: SeedRecord | None, out: TextIO
+) -> int:
     """Print the result, with the counters of the recorded seeds that this campaign skipped."""
-    coverage = result.coverage if kept is None else kept.coverage
+    coverage = result.coverage if seed_record is None else seed_record.coverage
     for name, count in coverage.items():
         if count:
             out.write(f"{name:34} {count:>12,}\n")
     kinds = result.kinds
-    if kept is not None:  # counters of earlier calls add up, so a zero among them counts too
-        kinds = tuple({kind_of_seed(seed, kept.kind): None for seed in wanted})
+    if seed_record is not None:  # counters of earlier calls add up, so a zero among them counts too
+        kinds = tuple({kind_of_seed(seed, seed_record.kind): None for seed in wanted})
     zeros = Coverage.zeros(coverage, kinds)
     if zeros:
         out.write(f"never came up: {', '.join(zeros)}\n")
@@ -183,10 +185,11 @@ def _report(result: CampaignResult, wanted: range, kept: SeedRecord | None, out:
             "times real time on one core\n"
         )
     passed = result.seeds_run - len(result.failures)
-    if kept is not None:
-        passed = kept.passed(wanted)
+    if seed_record is not None:
+        passed = seed_record.passed(wanted)
         out.write(
-            f"the record has {passed} of {len(wanted)} seeds, of sources {kept.sources[:12]}\n"
+            f"the record has {passed} of {len(wanted)} seeds,"
+            f" of sources {seed_record.sources[:12]}\n"
         )
     if result.failures:
         out.write(f"{len(result.failures)} FAILED\n")

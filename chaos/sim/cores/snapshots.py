@@ -1,4 +1,4 @@
-"""Snapshots of a simulated node: taken, kept, sent, received, restored; and the log they replace.
+"""Snapshots of a simulated node: taken, retained, sent, received, restored; the log they replace.
 
 Place in the data path: `SimNode` reports what it applied and what the core wants; the product's own
 `SnapshotFiles`, `InstallSender` and `InstallReceiver` work on the node's simulated disk, each step
@@ -36,7 +36,7 @@ __all__ = ["NodeSnapshots", "Owner"]
 
 _STATE_SIZE = 4
 _SNAPSHOT_SIZE_MAX = 1 << 20
-_KEPT = 2
+_RETAINED = 2
 _THREAD_US_MAX = 2_000
 
 
@@ -208,12 +208,12 @@ class NodeSnapshots:
 
     def _retain(self) -> None:
         """Keep two snapshots and the log behind the older."""
-        kept = self._files.indexes()[-_KEPT:]
-        self._files.retain(kept)
-        if len(kept) < _KEPT:
+        retained = self._files.indexes()[-_RETAINED:]
+        self._files.retain(retained)
+        if len(retained) < _RETAINED:
             return
         log = self._owner.log
-        position = self._files.verified(kept[0]).last.position
+        position = self._files.verified(retained[0]).last.position
         self._owner.disk.complete_sync()  # the round under way holds the disk: wait for it
         before = log.base
         base = log.drop_before(position)

@@ -5,8 +5,8 @@ Place in the data path: `chaos.sim.campaign.campaign` makes one per seed and cal
 Phases, on virtual time:
 1. faults; `log_book` judges each step as it is noted;
 2. all is healed, every node runs: within SETTLE_MS the slaves follow their master at the end of its
-   log, and within SERVE_MS more a send is told SEND_OK;
-3. quiet: no send that begins now is told anything but SEND_OK, for the time that the seed draws;
+   log, and within SERVE_MS more a send is answered SEND_OK;
+3. quiet: each send that begins now is answered SEND_OK, for the time that the seed draws;
 4. senders rest; the nodes' logs, queues and states are compared.
 """
 
@@ -303,7 +303,7 @@ class HaCluster(SeedRun):
             if self._run_until(self.scheduler.now_us + SETTLE_MS * 1000, self._is_linked):
                 return
             # Whoever follows or not, the master takes sends.
-            if self.desk.told_us < self.scheduler.now_us - SERVE_MS * 1000:
+            if self.desk.answered_us < self.scheduler.now_us - SERVE_MS * 1000:
                 raise Violation("liveness", f"no send is answered: {self._states()}")
             (master,) = (one for one in self.brokers if one.name == self.book.master)
             slaves = [one for one in self.brokers if one is not master]

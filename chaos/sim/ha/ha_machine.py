@@ -266,18 +266,18 @@ class HaMachine(BrokerMachine):
         """Return the answer to come, and the payload; that is empty where its write has failed."""
         payload = b""
 
-        def kept_fill(slot: Slot) -> bytes:
+        def recorded_fill(slot: Slot) -> bytes:
             nonlocal payload
             payload = fill(slot)
             return payload
 
-        future = propose(kept_fill)
+        future = propose(recorded_fill)
         log = self._opened_log
         if future.done() or log is None:
             return future, b""
         begun_us = self.site.scheduler.now_us
         assert self.process is not None
-        connected = self._slaves.look(self.process.loop)
+        connected = self._slaves.poll(self.process.loop)
         after = log.end
         with self._judged():
             entry = self._book.on_appended(

@@ -1,7 +1,7 @@
 """A dumb model of a master's log, its copies, and what was answered about it.
 
 Place in the data path: `ha_machine` notes here what the master appends, what each node applies, how
-a node died and what its next start finds; `programs` what clients were told and read.
+a node died and what its next start finds; `programs` what clients were answered and read.
 
 What it holds, by the promises of the engines (docs/decisions/0028):
 - H1: a log that is opened has all that its node had, unless its disk lost power or an fsync failed:
@@ -62,7 +62,7 @@ class Entry:
     messages: tuple[Message, ...]
     had_by: set[NodeId] = field(default_factory=set)  # once, whatever became of it there
     on_disk: bool = False  # of the master, durably: shown when it was answered
-    is_told: bool = False  # a client was told SEND_OK of a message in it
+    is_acknowledged: bool = False  # a client was answered SEND_OK of a message in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ class LogBook:
 
     def on_made_master(self, node: NodeId) -> None:
         """A person has made this node, which has some `length`, the master: what others have beyond
-        it is lost, whatever was told of it."""
+        it is lost, whatever was answered of it."""
         former = self.entries
         self.master, self._is_new = node, True
         self._masters.add(node)
@@ -386,10 +386,10 @@ class LogBook:
         del self.entries[last:]
         self.counts["entries_lost_by_masters"] += len(lost)
         for entry in lost:
-            self.counts["messages_lost_after_an_answer"] += entry.is_told
+            self.counts["messages_lost_after_an_answer"] += entry.is_acknowledged
             if entry.on_disk and self._waits_for_disk:
                 raise Violation("H3", f"entry {entry.index} was on the master's disk, and is lost")
-            if entry.is_told and self._waits_for_disk:
+            if entry.is_acknowledged and self._waits_for_disk:
                 raise Violation("H3", f"entry {entry.index} was told SEND_OK, and is lost")
 
     def _node(self, node: NodeId) -> _Node:
@@ -397,8 +397,8 @@ class LogBook:
 
     # --- clients -------------------------------------------------------------------------------
 
-    def on_told(self, value: str, queue: QueueKey, offset: int, *, is_ok: bool) -> None:
-        """A producer was told where its message is stored; `is_ok`: SEND_OK."""
+    def on_send_result(self, value: str, queue: QueueKey, offset: int, *, is_ok: bool) -> None:
+        """A producer was answered where its message is stored; `is_ok`: SEND_OK."""
         place = f"{queue[0]}/{queue[1]}/{offset}"
         entries = [
             entry
@@ -411,7 +411,7 @@ class LogBook:
         if not is_ok:
             return
         entry = entries[-1]
-        entry.is_told = True
+        entry.is_acknowledged = True
         if self._waits_for_slaves:
             self._require_copies(entry, f"{value} is told SEND_OK, in entry {entry.index} which")
 
@@ -442,7 +442,7 @@ class LogBook:
         self.counts["ends_told_by_slaves"] += 1
 
     def on_bad_status_when_calm(self, status: str) -> None:
-        """A send that began in the calm end was told this, not SEND_OK."""
+        """A send that began in the calm end was answered this, not SEND_OK."""
         raise Violation("H4", f"a send is told {status}, and nothing is wrong any more")
 
     # --- the end -------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Clients of a master and its slaves: producers that tell the book what they were told, consumers,
-and one that asks every node where queues end.
+"""Clients of a master and its slaves: producers that report their answers to the book, consumers,
+and one that queries every node where queues end.
 
 Place in the data path: `cluster` runs one per client machine, with the product's own client.
 """
@@ -61,7 +61,7 @@ class HaDesk:
     is_resting: bool = False  # whether no client does anything for a while
     sent: int = 0
     acknowledged: int = 0
-    told_us: int = 0  # when a send was told last where its message stands
+    answered_us: int = 0  # when a send was answered last where its message stands
     begun_us: list[int] = field(default_factory=list)  # of the sends that got SEND_OK
     queues: dict[int, MessageQueue] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ class Sender:
             except ClientError:
                 desk.counts["sends_unknown"] += 1
             else:
-                self._told(values, result)
+                self._on_result(values, result)
                 if result.status is SendStatus.SEND_OK:
                     desk.acknowledged += 1
                     desk.begun_us.append(begun_us)
@@ -123,16 +123,16 @@ class Sender:
                 return
             await asyncio.sleep(_PAUSE_S * rng.random())
 
-    def _told(self, values: list[str], result: SendResult) -> None:
+    def _on_result(self, values: list[str], result: SendResult) -> None:
         desk, queue = self._desk, result.queue
         desk.counts[f"told_{result.status.value}"] += 1
-        desk.told_us = desk.now_us()
+        desk.answered_us = desk.now_us()
         desk.queues[queue.queue_id] = queue
         is_ok = result.status is SendStatus.SEND_OK
         place = queue.topic, queue.queue_id
         for at, value in enumerate(values):
             offset = result.queue_offset + at
-            desk.judge(partial(desk.book.on_told, value, place, offset, is_ok=is_ok))
+            desk.judge(partial(desk.book.on_send_result, value, place, offset, is_ok=is_ok))
 
     def _body(self, value: str, rng: random.Random) -> bytes:
         options = self._desk.options

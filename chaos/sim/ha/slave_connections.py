@@ -1,6 +1,6 @@
 """What connections of slaves a master really has: those of the network, not those that it counts.
 
-Place in the data path: `ha_machine` looks here when its broker proposes, and again when that is
+Place in the data path: `ha_machine` polls it when its broker proposes, and again when that is
 answered; `log_book` judges by it whether slaves were available.
 
 The network knows both ends of a connection. A slave surely counts where both are open and it says
@@ -52,7 +52,7 @@ class SlaveConnections:
         self._loop: ProcessLoop | None = None  # of the process that the rest is about
         self._missed_us: dict[str, int | None] = {}  # by slave; None: it is connected
 
-    def look(self, loop: ProcessLoop) -> Connected:
+    def poll(self, loop: ProcessLoop) -> Connected:
         """Return what the process of `loop` has at this moment."""
         now_us = self._now_us()
         ends = self._tcp.accepted(loop, self._port)
@@ -60,7 +60,7 @@ class SlaveConnections:
             self._loop, self._missed_us = loop, {}
         for slave, missed_us in self._missed_us.items():
             if missed_us is None:
-                self._missed_us[slave] = now_us  # or at any time since the last look
+                self._missed_us[slave] = now_us  # or at any time since the last poll
         self._missed_us.update((end.peer_host, None) for end in ends)
         possible = [
             slave

@@ -505,12 +505,12 @@ class SimDisk:
         rng = self._rng
         for path in sorted(self._name_operations):
             operations = self._name_operations[path]
-            kept = len(operations)
+            survived = len(operations)
             if survival is Survival.NONE:
-                kept = 0
+                survived = 0
             elif survival is not Survival.ALL:
-                kept = int(rng.random() * (kept + 1))
-            for operation in operations[:kept]:
+                survived = int(rng.random() * (survived + 1))
+            for operation in operations[:survived]:
                 self._do_durably(operation)
         self._name_operations.clear()
         self._directories = set(self._directories_durable)
@@ -545,11 +545,11 @@ class SimDisk:
             case Survival.ALL:
                 return list(pending)
             case Survival.PREFIX:
-                kept = int(rng.random() * (len(pending) + 1))
-                survivors = list(pending[:kept])
-                if kept < len(pending):
-                    offset, data = pending[kept]
-                    self.lost_bytes += sum(len(lost) for _, lost in pending[kept:] if lost)
+                survived = int(rng.random() * (len(pending) + 1))
+                survivors = list(pending[:survived])
+                if survived < len(pending):
+                    offset, data = pending[survived]
+                    self.lost_bytes += sum(len(lost) for _, lost in pending[survived:] if lost)
                     if data:
                         survivors.append((offset, data[: int(rng.random() * len(data))]))
                         self.torn_writes += 1
@@ -571,11 +571,11 @@ class SimDisk:
         survivors: _Operations = []
         start = offset
         end = offset + len(data)
-        keep_rate = rng.choice((0.3, 0.7, 0.95))
+        survival_rate = rng.choice((0.3, 0.7, 0.95))
         lost_bytes = 0
         while start < end:
             stop = min(end, (start // sector + 1) * sector)
-            if rng.random() < keep_rate:
+            if rng.random() < survival_rate:
                 survivors.append((start, data[start - offset : stop - offset]))
             else:
                 lost_bytes += stop - start

@@ -127,8 +127,8 @@ def _fetch(version: str, root: Path) -> None:
                 f"Maven did not fetch RocketMQ {version} in {_FETCH_TIMEOUT_S} s"
             ) from error
         if done.returncode != 0:
-            said = (done.stdout + done.stderr)[-_OUTPUT_SIZE_MAX:]
-            raise RocketmqJarsError(f"Maven could not fetch RocketMQ {version}:\n{said}")
+            output = (done.stdout + done.stderr)[-_OUTPUT_SIZE_MAX:]
+            raise RocketmqJarsError(f"Maven could not fetch RocketMQ {version}:\n{output}")
         (root / version).mkdir(exist_ok=True)
         # Another process may have been first; its directory is as good.
         if not (root / version / "lib").is_dir():

@@ -64,7 +64,7 @@ def finished(
         "jobs": None,
         "with_spark": True,
         "with_minimise": True,
-        "say": lambda _: None,
+        "report": lambda _: None,
         "publish": build_campaign_page,
         **changes,
     }

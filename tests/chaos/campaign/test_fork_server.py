@@ -80,7 +80,7 @@ def test_each_command_has_a_process_of_its_own(tmp_path: Path, program: tuple[st
         for word in ("0", "2", "killed", "bug", "1"):
             file = tmp_path / "said"
             file.write_text("")
-            pids.append(await server.start([word], said=file))
+            pids.append(await server.start([word], stderr=file))
             codes.append(await server.wait())
             said.append(file.read_text().splitlines())
         await server.close()
@@ -97,7 +97,7 @@ def test_an_ended_server_is_an_error(program: tuple[str, ...], tmp_path: Path) -
     async def main() -> None:
         server = ForkServer((*program[:1], "-c", "print('no server')"))
         with pytest.raises(ForkServerError, match="no server"):
-            await server.start(["0"], said=tmp_path / "said")
+            await server.start(["0"], stderr=tmp_path / "said")
         await server.close()
 
     asyncio.run(main())
@@ -139,10 +139,10 @@ def test_commands_within_a_server_share_what_it_has(tmp_path: Path) -> None:
         for word in ("0", "2", "1"):
             file = tmp_path / f"said-{word}"
             file.touch()
-            pids.append(await server.start([word], said=file))
+            pids.append(await server.start([word], stderr=file))
             codes.append(await server.wait())
             said.append(file.read_text())
-        await server.start(["no number"], said=tmp_path / "said-0")
+        await server.start(["no number"], stderr=tmp_path / "said-0")
         with pytest.raises(ForkServerError):
             await server.wait()
         assert "ValueError" in (tmp_path / "said-0").read_text()

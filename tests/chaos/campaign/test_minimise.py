@@ -67,7 +67,7 @@ def minimised(run: Path, runner: FakeRunner, **changes: Any) -> Minimised:
         "attempts": 200,
         "repeats": 3,
         "check": None,
-        "say": lambda _: None,
+        "report": lambda _: None,
         **changes,
     }
     return asyncio.run(minimise_run(run, run.parent / "out", **options))

@@ -179,7 +179,7 @@ class TraceRules:
             self._on_found(node, mirror, *entry)
         if index <= mirror.last:
             is_same = mirror.chains.get(index, chain) == chain
-            self._check_kept(node, mirror, index + 1 if is_same else index)
+            self._check_retained(node, mirror, index + 1 if is_same else index)
             mirror.cut(index if is_same else index - 1)
             mirror.terms[index], mirror.chains[index] = int(fields["entry_term"]), chain
             mirror.last = index
@@ -201,14 +201,14 @@ class TraceRules:
         if index <= mirror.base or mirror.chains.get(index) == chain:
             return
         if index <= mirror.last:
-            self._check_kept(node, mirror, index)
+            self._check_retained(node, mirror, index)
             mirror.cut(index - 1)
         if self._entries.setdefault((index, term), chain) != chain:
             self._broken("R5", node, f"starts with {index}@{term} unlike the others'")
         mirror.terms[index], mirror.chains[index] = term, chain
         mirror.last = index
 
-    def _check_kept(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
+    def _check_retained(self, node: NodeId, mirror: _Mirror, index: Index) -> None:
         """Check that what is gone from `index` on was not committed, though it was durable.
 
         It fell to a truncation that was not traced any more, since its term was not saved yet. A
@@ -310,8 +310,8 @@ class TraceRules:
         committed = self._committed.get(index)
         if committed is None or committed[1] != chain:
             self._broken("R6", node, f"installs {index}, which is not what was committed there")
-        kept = mirror.chains.get(index) == chain
-        if not kept:
+        is_retained = mirror.chains.get(index) == chain
+        if not is_retained:
             # The configuration in force stays so until a config event replaces it.
             configs = {place: voters for place, voters in mirror.configs.items() if place <= index}
             mirror.cut(mirror.base)
