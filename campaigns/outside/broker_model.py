@@ -74,8 +74,8 @@ class HalfState:
     offset: int  # of its newest append in the half queue
     since: int  # its commit, or its last check
     checks: int = 0
-    asked_by: str = ""  # the replica that asked last
-    quiet: int = 0  # for so long its producer wants to be asked nothing
+    checked_by: str = ""  # the replica that checked last
+    quiet: int = 0  # for so long its producer wants no check
     decision: str | None = None
     is_discarded: bool = False
 
@@ -117,7 +117,7 @@ class Broker:
         self.half_groups: dict[str, str] = {}
         self.half_quiet: dict[str, int] = {}
         self.half_offset = 0
-        self.ignored: set[str] = set()  # transactions that a defect keeps from being asked about
+        self.ignored: set[str] = set()  # transactions that a defect keeps from being checked
         self.forgotten: set[str] = set()  # and whose decisions are answered, and never stored
         self.stored_ms: dict[tuple[str, int], int] = {}  # by topic and offset, of first queues
         self.found: dict[tuple[str, int], Row] = {}  # the messages there
@@ -305,10 +305,10 @@ class Broker:
         timeout: int,
         interval: int,
         check_max: int,
-        ask: Callable[[str, HalfState], bool],
+        check: Callable[[str, HalfState], bool],
         puts_back: bool,
     ) -> None:
-        """One round: asks producers, discards what was asked too often, moves the half offset."""
+        """One round: checks producers, discards what was checked too often, moves the offset."""
         now = self.group.sim.now
         for tx, half in sorted(self.halves.items()):
             if (
@@ -320,10 +320,10 @@ class Broker:
                 continue
             if now - half.since < (interval if half.checks else max(timeout, half.quiet)):
                 continue
-            half.asked_by = node.name
+            half.checked_by = node.name
             if half.checks >= check_max:
                 self.add(node, [of_message("message", half.message, MAX_TIME_TOPIC, 0)])
-            elif ask(tx, half):
+            elif check(tx, half):
                 half.checks += 1
                 half.since = now
                 if puts_back:

@@ -47,14 +47,14 @@ def near_miss_alarms(near: NearMiss) -> list[str]:
     alarms = [
         f"{rule} fails: {dict(check.witnesses[0])}" for rule, check in accused(verdict).items()
     ]
-    if "*" in near.unknown:  # nothing is said of such a run
+    if "*" in near.unknown:  # nothing is reported of such a run
         return alarms + ([] if len(doubts) == len(verdict.checks) else ["something was judged"])
     if doubts != near.unknown:
         alarms.append(f"unknown: {sorted(doubts)}, expected {sorted(near.unknown)}")
     return alarms
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -65,7 +65,9 @@ def _plants() -> list[Found]:
         for one in judged(batch):
             found.append(one)
             if one.outcome != "named":
-                _say(f"{one.outcome}: {one.plant.rule} {one.plant.name} (others {one.others})")
+                _print_line(
+                    f"{one.outcome}: {one.plant.rule} {one.plant.name} (others {one.others})"
+                )
     return found
 
 
@@ -74,30 +76,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=_SEEDS)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
-    told: dict[str, Any] = {"clean": {}, "near_misses": {}}
+    figures: dict[str, Any] = {"clean": {}, "near_misses": {}}
     for seed in range(1, options.seeds + 1):
         if alarms := clean_alarms(seed):
-            told["clean"][seed] = alarms
-            _say(f"clean seed {seed}: {alarms}")
+            figures["clean"][seed] = alarms
+            _print_line(f"clean seed {seed}: {alarms}")
     for near in NEAR_MISSES:
         if alarms := near_miss_alarms(near):
-            told["near_misses"][near.name] = alarms
-            _say(f"{near.name}: {alarms}")
+            figures["near_misses"][near.name] = alarms
+            _print_line(f"{near.name}: {alarms}")
     found = _plants()
     outcomes = Counter(one.outcome for one in found)
-    told["plants"] = dict(outcomes)
-    told["not_named"] = [
+    figures["plants"] = dict(outcomes)
+    figures["not_named"] = [
         [one.plant.rule, one.plant.name, one.outcome] for one in found if one.outcome != "named"
     ]
-    _say(
-        f"{options.seeds} clean seeds, {len(told['clean'])} with an alarm; "
-        f"{len(NEAR_MISSES)} near misses, {len(told['near_misses'])} with an alarm; "
+    _print_line(
+        f"{options.seeds} clean seeds, {len(figures['clean'])} with an alarm; "
+        f"{len(NEAR_MISSES)} near misses, {len(figures['near_misses'])} with an alarm; "
         f"{len(found)} plants for {len({one.plant.rule for one in found})} rules: {dict(outcomes)}"
     )
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(told, indent=1) + "\n")
-    is_sound = not told["clean"] and not told["near_misses"] and set(outcomes) == {"named"}
+        options.output.write_text(json.dumps(figures, indent=1) + "\n")
+    is_sound = not figures["clean"] and not figures["near_misses"] and set(outcomes) == {"named"}
     return 0 if is_sound else 1
 
 

@@ -93,16 +93,16 @@ def judged(plants: Sequence[Plant]) -> list[Found]:
         return [_judged_alone(plants[0])]
     runs, notes = [], []
     for place, plant in enumerate(plants):
-        run, told = planted_run(plant)
-        named = [row for row in run.ops if told == f"op {row['op']}"]
+        run, note = planted_run(plant)
+        named = [row for row in run.ops if note == f"op {row['op']}"]
         runs.append(prefixed(run, f"c{place:02}-"))
-        notes.append((told, named))
+        notes.append((note, named))
     whole = merged(runs)  # which numbers the operations anew
-    notes = [(f"op {rows[0]['op']}" if rows else told, rows) for told, rows in notes]
+    notes = [(f"op {rows[0]['op']}" if rows else note, rows) for note, rows in notes]
     verdict = judge(whole)
     found = [
-        found_in(verdict, plant, told, f"c{place:02}-")
-        for place, (plant, (told, _)) in enumerate(zip(plants, notes, strict=True))
+        found_in(verdict, plant, note, f"c{place:02}-")
+        for place, (plant, (note, _)) in enumerate(zip(plants, notes, strict=True))
     ]
     # Others of the batch may have filled the witnesses that are shown.
     return [
@@ -112,17 +112,17 @@ def judged(plants: Sequence[Plant]) -> list[Found]:
 
 
 def _judged_alone(plant: Plant) -> Found:
-    run, told = planted_run(plant)
-    return found_in(judge(run), plant, told, "")
+    run, note = planted_run(plant)
+    return found_in(judge(run), plant, note, "")
 
 
-def _shows(witness: str, told: str) -> bool:
-    if told.startswith("op "):
-        return re.search(rf": {told[3:]}[,}}\]]", witness) is not None
-    return told in witness
+def _shows(witness: str, note: str) -> bool:
+    if note.startswith("op "):
+        return re.search(rf": {note[3:]}[,}}\]]", witness) is not None
+    return note in witness
 
 
-def found_in(verdict: Verdict, plant: Plant, told: str, prefix: str) -> Found:
+def found_in(verdict: Verdict, plant: Plant, note: str, prefix: str) -> Found:
     """Who named a plant: in a merged run what is shown under its prefix counts alone."""
     others: Counter[str] = Counter()
     is_named = is_shown = False
@@ -131,7 +131,7 @@ def found_in(verdict: Verdict, plant: Plant, told: str, prefix: str) -> Found:
         own = [text for text in texts if prefix in text]
         if rule == plant.rule:
             is_named = bool(own)
-            is_shown = any(_shows(text, told) for text in own)
+            is_shown = any(_shows(text, note) for text in own)
         elif own:
             others[rule] += len(own)
     if is_named and is_shown:

@@ -133,7 +133,7 @@ class Client:
             self._successors += 1
             self.process = f"{self.name}.{self._successors}"
 
-    def ask(
+    def request(
         self, row: Row, group: str, work: Callable[[Node], Wait], *, patience: int = 1500 * MS
     ) -> Process:
         """One request: answers what `work` does, or None after ending the row itself.

@@ -3,8 +3,8 @@
 Place in the data path: processes in virtual time, which read what is committed and commit offsets.
 
 Invariants (without a defect): a position is what the group last committed, or the queue's first
-offset; a queue is given to another member only after its holder has been told; whoever gets an
-`info` starts anew under another name and asks for its position again.
+offset; a queue is given to another member only after its holder was notified; whoever gets an
+`info` starts anew under another name and queries its position again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Reader(Client):
             wait.resolve(broker.read(node, topic, queue, offset, count))
             return wait
 
-        came = yield from self.ask(row, group, shown)
+        came = yield from self.request(row, group, shown)
         if came is not None:
             self.end(row, "ok", messages=came)
         return came
@@ -91,7 +91,7 @@ class _Reader(Client):
             broker.group.read_index(node).then(read)
             return wait
 
-        offset = yield from self.ask(row, group, stored)
+        offset = yield from self.request(row, group, stored)
         if offset is not None:
             self.end(row, "ok", offset=None if offset < 0 else offset)
         return offset
@@ -102,7 +102,7 @@ class _Reader(Client):
         row = self.begin(
             "commit_offset", broker_group=group, topic=topic, queue=queue, offset=offset
         )
-        answer = yield from self.ask(
+        answer = yield from self.request(
             row,
             group,
             lambda node: broker.commit_offset(node, self.client_group, topic, queue, offset),
@@ -184,7 +184,7 @@ class PushMember(PollMember):
 
     def __init__(self, world: World, name: str, state: GroupState, *, hides: bool) -> None:
         super().__init__(world, name, state)
-        self.hides = hides  # tells the original topic, and no offset, of what came back
+        self.hides = hides  # reports the original topic, and no offset, of what came back
 
     def consume(self, name: QueueName) -> Process:
         group, topic, queue = name
@@ -197,7 +197,7 @@ class PushMember(PollMember):
         if not came:
             self.to_floor(name)
             return
-        shown = [dict(told) for told in came]
+        shown = [dict(message) for message in came]
         row = self.begin("deliver", broker_group=group, topic=topic, queue=queue)
         if topic.startswith("%RETRY%") and self.hides:
             shown = shown[:1]
@@ -212,7 +212,7 @@ class PushMember(PollMember):
             self.name, self.generation = self.process, -1
             self.state.members[self.state.members.index(row["client"])] = self.name
             return
-        refuses = luck < 0.08 and max(told["reconsume"] for told in shown) < 2
+        refuses = luck < 0.08 and max(message["reconsume"] for message in shown) < 2
         self.end(row, "fail" if refuses else "ok", error="RECONSUME_LATER" if refuses else None)
         consumed = came[: len(shown)]
         if refuses:
@@ -221,18 +221,20 @@ class PushMember(PollMember):
         if rng.random() < 0.3:
             yield from self.commit(name, self.positions[name])
 
-    def _original(self, told: Row) -> Row:
-        return next(made for made in self.world.sent if made["value"] == told["value"])
+    def _original(self, message: Row) -> Row:
+        return next(made for made in self.world.sent if made["value"] == message["value"])
 
     def _send_back(self, group: str, messages: list[Row]) -> Process:
         broker = self.world.brokers[group]
-        for told in messages:
+        for message in messages:
             is_back = False
             while not is_back:
                 node = broker.group.leader()
                 if node is not None:
                     by_schedule = self.world.rng.random() < 0.3
-                    back = broker.send_back(node, told, self.client_group, by_schedule=by_schedule)
+                    back = broker.send_back(
+                        node, message, self.client_group, by_schedule=by_schedule
+                    )
                     is_back = bool((yield self.world.sim.timeout(back, SECOND)))
                 yield 10 * MS
 

@@ -69,7 +69,7 @@ Damage = Callable[[Path, random.Random], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One damaged run and what was said of it."""
+    """One damaged run and what was reported of it."""
 
     seed: int
     damages: list[str]
@@ -100,7 +100,7 @@ def _table(run: Path, rng: random.Random) -> tuple[Path, list[dict[str, Any]], p
 
 
 def _put(run: Path, path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    """Writes the rows back and seals them: the manifest tells the new count and digest."""
+    """Writes the rows back and seals them: the manifest has the new count and digest."""
     if not len(schema):
         return
     columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
@@ -122,9 +122,9 @@ def _seal(run: Path, path: Path, rows: int) -> None:
 def _rows(change: Callable[[list[dict[str, Any]], random.Random], str]) -> Damage:
     def damage(run: Path, rng: random.Random) -> str:
         path, rows, schema = _table(run, rng)
-        told = change(rows, rng) if rows else "nothing"
+        text = change(rows, rng) if rows else "nothing"
         _put(run, path, rows, schema)
-        return f"{path.parent.name}: {told}"
+        return f"{path.parent.name}: {text}"
 
     return damage
 
@@ -164,10 +164,10 @@ def _shift_times(rows: list[dict[str, Any]], rng: random.Random) -> str:
 
 def _flip_digests(rows: list[dict[str, Any]], rng: random.Random) -> str:
     for row in rng.sample(rows, min(len(rows), 20)):
-        for told in [row, *(row.get("messages") or ())]:
+        for entry in [row, *(row.get("messages") or ())]:
             for name in ("digest", "chain", "tag_hash"):
-                if told.get(name) is not None:
-                    told[name] ^= 1 << rng.randrange(60)
+                if entry.get(name) is not None:
+                    entry[name] ^= 1 << rng.randrange(60)
     return "digests and chains flipped"
 
 
@@ -175,8 +175,8 @@ def _null_in_structs(rows: list[dict[str, Any]], rng: random.Random) -> str:
     for row in rng.sample(rows, min(len(rows), 60)):
         for inner in ("messages", "assigned"):
             if row.get(inner):
-                told = rng.choice(row[inner])
-                told[rng.choice(sorted(told))] = None
+                entry = rng.choice(row[inner])
+                entry[rng.choice(sorted(entry))] = None
                 if rng.random() < 0.2:
                     row[inner] = [None, *row[inner]]
         if row.get("keys"):
@@ -222,13 +222,13 @@ def _columns(run: Path, rng: random.Random) -> str:
     fields = list(schema)
     if rng.random() < 0.5:
         gone = fields.pop(rng.randrange(len(fields)))
-        told = f"{gone.name} is missing"
+        text = f"{gone.name} is missing"
     else:
         fields.insert(0, pa.field("colour", pa.string()))
         rng.shuffle(fields)
-        told = "a column more, all in another order"
+        text = "a column more, all in another order"
     _put(run, path, rows, pa.schema(fields))
-    return f"{path.parent.name}: {told}"
+    return f"{path.parent.name}: {text}"
 
 
 def _bytes(run: Path, rng: random.Random) -> str:
@@ -277,15 +277,15 @@ def _manifest_key(run: Path, rng: random.Random) -> str:
             break
     if isinstance(where, dict) and rng.random() < 0.3:
         del where[name]
-        told = "gone"
+        text = "gone"
     else:
         value = rng.choice(
             [None, 0, -1, 1.5, 10**30, "", "x", [], {}, True, [1, 2], {"a": None}, "2**63", [None]]
         )
         where[name] = value
-        told = repr(value)
+        text = repr(value)
     _write_manifest(run, manifest)
-    return f"run.json: {name} is {told}"
+    return f"run.json: {name} is {text}"
 
 
 def _manifest_text(run: Path, rng: random.Random) -> str:
@@ -326,7 +326,7 @@ def damaged(seed: int, folder: Path) -> list[str]:
         done.append(damage(folder, rng))
         if not any(folder.glob("*/*.parquet")) or not isinstance(_manifest(folder), dict):
             break
-        if any("run.json" in told for told in done):
+        if any("run.json" in text for text in done):
             break  # what the manifest lists may be gone
     return done
 
@@ -413,11 +413,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        told = [
+        rows = [
             {name: getattr(result, name) for name in Judged.__dataclass_fields__}
             for result in results
         ]
-        options.output.write_text(json.dumps(told, indent=1) + "\n")
+        options.output.write_text(json.dumps(rows, indent=1) + "\n")
     return 1 if verdicts["raised"] or differing else 0
 
 

@@ -30,8 +30,8 @@ _SHOWING: Final = frozenset({"poll", "deliver", "pop", "query", "search"})
 
 def group_settings(topic: str, *, at_least_once: bool = True, **more: Any) -> Row:
     """A row of the manifest's consumer_groups."""
-    told: Row = {"kind": "cluster", "at_least_once": at_least_once, "ordered": False}
-    return {**told, "topics": [topic], "rebalance_ms": 5000, **more}
+    row: Row = {"kind": "cluster", "at_least_once": at_least_once, "ordered": False}
+    return {**row, "topics": [topic], "rebalance_ms": 5000, **more}
 
 
 def queue_name(topic: str, queue: int = 0) -> Row:
@@ -62,8 +62,8 @@ class Feature(Client):
         """Begins an operation; what it shows has the topic to which it was sent."""
         if f in _SHOWING and fields.get("messages"):
             of = {made["value"]: made["topic"] for made in self.world.sent}
-            told = [{"origin": of[each["value"]], **each} for each in fields["messages"]]
-            fields = {**fields, "messages": told}
+            messages = [{"origin": of[each["value"]], **each} for each in fields["messages"]]
+            fields = {**fields, "messages": messages}
         return super().begin(f, **fields)
 
     def does(self, f: str, type_: str = "ok", ms: int = 2, **fields: Any) -> Process:
@@ -121,9 +121,9 @@ class Feature(Client):
         return {**again, "topic": topic, "offset": offset}
 
     def delivers(self, shown: list[Row], type_: str = "ok", **fields: Any) -> Process:
-        told = [dict(each) for each in shown]
-        place: Row = {"topic": told[0]["topic"], "queue": 0}
-        return (yield from self.does("deliver", type_, messages=told, **place, **fields))
+        messages = [dict(each) for each in shown]
+        place: Row = {"topic": messages[0]["topic"], "queue": 0}
+        return (yield from self.does("deliver", type_, messages=messages, **place, **fields))
 
     def assigns(self, topic: str | None) -> Process:
         owned = [] if topic is None else [queue_name(topic)]
@@ -158,8 +158,8 @@ class Feature(Client):
         return row
 
     def acks(self, topic: str, shown: list[Row], ref: str) -> Process:
-        told: Row = {"topic": topic, "messages": [dict(each) for each in shown], "ref": ref}
-        row = self.begin("ack", broker_group=GROUP, **told)
+        columns: Row = {"topic": topic, "messages": [dict(each) for each in shown], "ref": ref}
+        row = self.begin("ack", broker_group=GROUP, **columns)
         yield from self._notes("ack", shown)
         row |= {"type": "ok", "t_complete": self.now}
         yield PAUSE

@@ -212,7 +212,7 @@ class Backer(Feature):
 class Asker(Feature):
     """Requests: three are answered, one is answered too late, and one asker crashes meanwhile."""
 
-    def asks(self, number: int) -> Process:
+    def requests(self, number: int) -> Process:
         """Stores a request; answers its row, which is under way, and the message at its place."""
         made = message(f"{self.name}.asked-{number}", topic="asked", queue=0, broker_group=GROUP)
         self.world.sent.append(made)
@@ -221,26 +221,26 @@ class Asker(Feature):
         return row, {**made, "offset": offset}
 
     def answers(self, stored: Row, answer: str, type_: str = "ok") -> Process:
-        told: Row = {"topic": "asked", "key": stored["value"], "ref": answer}
-        yield from self.does("reply", type_, **told)
+        columns: Row = {"topic": "asked", "key": stored["value"], "ref": answer}
+        yield from self.does("reply", type_, **columns)
 
     def run(self) -> Process:
         yield SECOND
         answerer = Asker(self.world, "answerer", "answerers")
         yield from answerer.assigns("asked")
         for number in range(3):
-            row, stored = yield from self.asks(number)
+            row, stored = yield from self.requests(number)
             yield from answerer.delivers([stored], ref=f"answer-{number}")
             yield from answerer.answers(stored, f"answer-{number}")
             row |= {"type": "ok", "t_complete": self.now, "ref": f"answer-{number}"}
-        row, stored = yield from self.asks(3)
+        row, stored = yield from self.requests(3)
         yield SECOND
         row |= {"type": "info", "t_complete": self.now, "status": "NO_REPLY"}
         yield MS
         yield from answerer.delivers([stored], ref="answer-3")
         yield from answerer.answers(stored, "answer-3")
         crashed = Asker(self.world, "asker-2", self.client_group)
-        row, stored = yield from crashed.asks(4)
+        row, stored = yield from crashed.requests(4)
         yield from answerer.delivers([stored], ref="answer-4")
         row |= {"type": "info", "t_complete": self.now, "status": "GONE"}
         yield MS

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from campaigns.outside.planting import FEATURES, Plant
 from campaigns.outside.run_rows import MS, Row, Run
 
-__all__ = ["Change", "add_op", "drop_ops", "ops_of", "plants_of", "told_value"]
+__all__ = ["Change", "add_op", "drop_ops", "first_value", "ops_of", "plants_of"]
 
 Change: TypeAlias = Callable[[Run], str]
 
@@ -23,7 +23,7 @@ def ops_of(run: Run, f: str, **wanted: Any) -> list[Row]:
         row
         for row in run.ops
         if row["f"] == f
-        and all(row.get(name) == told for name, told in wanted.items())
+        and all(row.get(name) == expected for name, expected in wanted.items())
         and (value is None or value in [m["value"] for m in row.get("messages") or ()])
     ]
 
@@ -38,13 +38,13 @@ def add_op(run: Run, like: Row, t_invoke: int, **columns: Any) -> Row:
     row = {**like, "t_invoke": t_invoke, "t_complete": t_invoke + MS, **columns}
     row["process"] = f"{like['process']}.planted"
     if row.get("messages") is not None:
-        row["messages"] = [dict(told) for told in row["messages"]]
+        row["messages"] = [dict(message) for message in row["messages"]]
     run.ops.append(row)
     run.number_ops()
     return row
 
 
-def told_value(row: Row) -> str:
+def first_value(row: Row) -> str:
     """Return the value of the row's first message."""
     return str(row["messages"][0]["value"])
 

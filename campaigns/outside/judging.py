@@ -15,7 +15,7 @@ from campaigns.outside.run_rows import Run
 from verify.run import EngineChoice, Rules, load_rules, verify_run
 from verify.verdict import CheckResult, Outcome, Verdict
 
-__all__ = ["accused", "judge", "told_of", "undecided"]
+__all__ = ["accused", "judge", "undecided", "witness_text"]
 
 
 @functools.cache
@@ -39,6 +39,6 @@ def undecided(verdict: Verdict) -> Mapping[str, CheckResult]:
     return {check.id: check for check in verdict.checks if check.verdict is Outcome.UNKNOWN}
 
 
-def told_of(check: CheckResult) -> str:
+def witness_text(check: CheckResult) -> str:
     """Its witnesses as text, for looking up what they must name."""
     return json.dumps([dict(witness) for witness in check.witnesses], default=str)

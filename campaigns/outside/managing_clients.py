@@ -41,7 +41,7 @@ class Manager(Feature):
         shown["ref"] = None if perm is None else " ".join([leader, *others])
         return (yield from self.does("route", topic=topic, **shown))
 
-    def asks_all(self, topic: str, perm: str | None) -> Process:
+    def queries_all(self, topic: str, perm: str | None) -> Process:
         yield from self.views(topic, perm)
         yield 800 * MS
         for server in ("ns-0", "ns-1"):
@@ -66,12 +66,12 @@ class Manager(Feature):
         yield from self.changes("create_topic", PERM, "4")
         yield from reader.assigns(PERM)
         yield from reader.does("poll", messages=[], final=False, **place)
-        yield from self.asks_all(PERM, "4")
+        yield from self.queries_all(PERM, "4")
         yield from self._user()
         yield from self._searches()
         yield self.world.times.heal_end + 200 * MS - self.now
-        yield from self.asks_all(PERM, "4")
-        yield from self.asks_all(GONE, None)
+        yield from self.queries_all(PERM, "4")
+        yield from self.queries_all(GONE, None)
 
     def _user(self) -> Process:
         user: Row = {"key": "someone", "topic": "orders"}
@@ -90,10 +90,10 @@ class Manager(Feature):
         yield from self.does("search", ref="last", from_ms=stored_ms[3], offset=3, **place)
         yield from self.does("search", ref="earliest", from_ms=stored_ms[0], **place)
         found = self.broker.found["back", 1]
-        asked: Row = {"key": found["keys"][0], "from_ms": stored_ms[1], "to_ms": stored_ms[1]}
+        columns: Row = {"key": found["keys"][0], "from_ms": stored_ms[1], "to_ms": stored_ms[1]}
         shown = [{**found, "topic": "back", "queue": 0, "offset": 1}]
         range_place: Row = {"topic": "back", "queue": None, "messages": shown}
-        yield from self.does("search", ref="range", **asked, **range_place)
+        yield from self.does("search", ref="range", **columns, **range_place)
 
 
 class TopicMaker(Manager):

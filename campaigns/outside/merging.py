@@ -55,8 +55,8 @@ def _rename(row: Row, prefix: str) -> None:
     if row.get("ref") is not None and row.get("f") in _REFERRING:
         row["ref"] = prefix + row["ref"]
     for inner in ("messages", "assigned"):
-        for told in row.get(inner) or ():
-            _rename(told, prefix)
+        for entry in row.get(inner) or ():
+            _rename(entry, prefix)
 
 
 def prefixed(run: Run, prefix: str) -> Run:
@@ -67,7 +67,7 @@ def prefixed(run: Run, prefix: str) -> Run:
             row.pop("message", None)
             for inner in ("messages", "assigned"):
                 if row.get(inner):
-                    row[inner] = [dict(told) for told in row[inner]]
+                    row[inner] = [dict(entry) for entry in row[inner]]
             assert id(row) not in seen
             seen.add(id(row))
             _rename(row, prefix)
@@ -78,9 +78,9 @@ def prefixed(run: Run, prefix: str) -> Run:
     for queue in manifest["queues"]:
         _rename(queue, prefix)
     for key in ("groups", "consumer_groups"):
-        manifest[key] = {prefix + name: told for name, told in manifest[key].items()}
-    for told in manifest["left_behind"]:
-        told["broker_group"] = prefix + told["broker_group"]
+        manifest[key] = {prefix + name: settings for name, settings in manifest[key].items()}
+    for settings in manifest["left_behind"]:
+        settings["broker_group"] = prefix + settings["broker_group"]
     return run
 
 
@@ -95,8 +95,8 @@ def merged(runs: Sequence[Run]) -> Run:
     ):
         whole.manifest[key] = type(empty)()
     for key in ("delays", "routes"):
-        told = [run.manifest[key] for run in runs if key in run.manifest]
-        whole.manifest |= {key: told[0]} if told else {}
+        values = [run.manifest[key] for run in runs if key in run.manifest]
+        whole.manifest |= {key: values[0]} if values else {}
     for run in runs:
         for key in ("phases", "limits", "dedupe", "transactions"):
             assert run.manifest[key] == whole.manifest[key], key
@@ -107,8 +107,8 @@ def merged(runs: Sequence[Run]) -> Run:
         for table in ("ops", "raft", "log", "cq", "faults"):
             getattr(whole, table).extend(getattr(run, table))
     whole.manifest["consumer_groups"] = {
-        name: {**told, "at_least_once": False}
-        for name, told in whole.manifest["consumer_groups"].items()
+        name: {**settings, "at_least_once": False}
+        for name, settings in whole.manifest["consumer_groups"].items()
     }
     for number, fault in enumerate(whole.faults):
         fault["fault"] = number

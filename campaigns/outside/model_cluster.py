@@ -69,7 +69,7 @@ class Options:
     first_config: bool = False
     slow_apply: bool = False
     puts_back: bool = False
-    repeats: bool = False  # halves and decisions are told again, some halves want a quiet time
+    repeats: bool = False  # halves and decisions are sent again, some halves want a quiet time
     features: bool = False  # delays, POP, locks, resets, routes and the like
     faults: tuple[str, ...] = ("kill-leader",)
     defects: frozenset[str] = frozenset()
@@ -190,11 +190,11 @@ class ModelCluster:
                     timeout=CHECKS["timeout_ms"] * MS,
                     interval=CHECKS["check_interval_ms"] * MS,
                     check_max=CHECKS["check_max"],
-                    ask=self._ask,
+                    check=self._check,
                     puts_back=self.options.puts_back,
                 )
 
-    def _ask(self, tx: str, half: HalfState) -> bool:
+    def _check(self, tx: str, half: HalfState) -> bool:
         name = tx.rsplit("-x", 1)[0]
         producer = next(client for client in self.tx_producers if client.name == name)
         return producer.checked(tx, half)
@@ -227,8 +227,8 @@ class ModelCluster:
             self._has_group("watchers", "broadcast", ordered=False)
         if options.features:
             clients += feature_clients(world)
-            for told in self.consumer_groups.values():
-                told["topics"] = list(world.topics)
+            for settings in self.consumer_groups.values():
+                settings["topics"] = list(world.topics)
             self.consumer_groups |= copy.deepcopy(FEATURE_GROUPS)
         for client in clients:
             sim.spawn(client.run())  # type: ignore[attr-defined]  # every one of these runs

@@ -85,8 +85,8 @@ class FaultPlan:
                 continue
             yield rng.randint(0, 5 * MS)
             self._strike(kind, target)
-            told = "unknown" if place and rng.random() < 0.2 else "taken"
-            row.update(effect=told, t_effect=sim.now, evidence=f"{target.name} is gone")
+            effect = "unknown" if place and rng.random() < 0.2 else "taken"
+            row.update(effect=effect, t_effect=sim.now, evidence=f"{target.name} is gone")
             yield rng.randint(900 * MS, 1800 * MS)
             row["t_heal"] = sim.now
             self._heal(kind, target)

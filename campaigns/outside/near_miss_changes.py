@@ -139,13 +139,13 @@ def acked_again(run: Run) -> None:
     run.number_ops()
 
 
-def again(run: Run, row: Row, told: Row, **fields: Any) -> None:
+def again(run: Run, row: Row, message: Row, **fields: Any) -> None:
     """The same client of a listener gets a message again, later."""
     last = max(r["t_complete"] or r["t_invoke"] for r in run.ops if r["process"] == row["process"])
     run.ops.append(
         {
             **row,
-            "messages": [{**told, **fields}],
+            "messages": [{**message, **fields}],
             "t_invoke": last + MS,
             "t_complete": last + 2 * MS,
         }
@@ -166,14 +166,14 @@ def deliveries(run: Run) -> list[tuple[Row, Row]]:
 
 
 def reconsumed(run: Run) -> None:
-    row, told = deliveries(run)[2]
-    again(run, row, told, reconsume=2, offset=None)
+    row, message = deliveries(run)[2]
+    again(run, row, message, reconsume=2, offset=None)
 
 
 def after_a_refusal(type_: str) -> Callable[[Run], None]:
     def change(run: Run) -> None:
-        row, told = deliveries(run)[3]
-        again(run, row, told)
+        row, message = deliveries(run)[3]
+        again(run, row, message)
         row["type"] = type_
         if type_ == "info":
             row["t_complete"] = None
@@ -185,12 +185,12 @@ def after_a_refusal(type_: str) -> Callable[[Run], None]:
 
 
 def after_an_assign(run: Run) -> None:
-    row, told = deliveries(run)[4]
+    row, message = deliveries(run)[4]
     last = max(r["t_complete"] or r["t_invoke"] for r in run.ops if r["process"] == row["process"])
     assigns = [r for r in run.ops if r["f"] == "assign" and r["process"] == row["process"]]
     named = {key: row[key] for key in ("broker_group", "topic", "queue")}
     run.ops.append({**assigns[-1], "t_invoke": last, "t_complete": last, "assigned": [named]})
-    again(run, row, told)
+    again(run, row, message)
 
 
 def open_for_ever(run: Run) -> None:
@@ -200,7 +200,7 @@ def open_for_ever(run: Run) -> None:
 
 
 def given_up_early(run: Run) -> None:
-    """Callers that gave up at once; what they asked for happened later."""
+    """Callers that gave up at once; what they requested happened later."""
     for row in run.ops:
         if row["type"] == "info":
             row["t_complete"] = row["t_invoke"]
@@ -255,8 +255,8 @@ def listener_skips(run: Run) -> None:
 
 def no_digests(run: Run) -> None:
     for row in run.ops:
-        for told in row.get("messages") or ():
-            told["digest"] = None
+        for message in row.get("messages") or ():
+            message["digest"] = None
     for record in run.log:
         record["digest"] = None
 
@@ -265,8 +265,8 @@ def sender_took_no_digest(run: Run) -> None:
     value = sends(run)[5]["messages"][0]["value"]
     for row in attempts_of(run, value):
         row["messages"][0]["digest"] = None
-    for _, told in reads_of(run, value):
-        told["digest"] = 99
+    for _, message in reads_of(run, value):
+        message["digest"] = 99
 
 
 def in_grace(run: Run) -> None:
@@ -283,7 +283,7 @@ def in_grace(run: Run) -> None:
 
 
 def under_a_fault(run: Run) -> None:
-    """Asked too seldom, while a fault of another group kept questions from arriving."""
+    """Checked too seldom, while a fault of another group kept questions from arriving."""
     run.faults.append(
         {
             "fault": len(run.faults),
@@ -355,8 +355,8 @@ def manifest(**changes: Any) -> Callable[[Run], None]:
 
 def short_overlap(run: Run) -> None:
     """Two members hold a queue for less than rebalance_ms."""
-    for told in run.manifest["consumer_groups"].values():
-        told["rebalance_ms"] = 30_000
+    for settings in run.manifest["consumer_groups"].values():
+        settings["rebalance_ms"] = 30_000
     rows = [r for r in run.ops if r["f"] == "assign" and r["client_group"] == "ordered"]
     everything = [q for r in rows for q in r["assigned"]]
     unique = {(q["broker_group"], q["topic"], q["queue"]): q for q in everything}
@@ -413,7 +413,7 @@ def late_trace(run: Run) -> None:
 
 
 def read_in_the_same_moment(run: Run) -> None:
-    """A stale leader is asked in the very moment in which its successor commits."""
+    """A stale leader is queried in the very moment in which its successor commits."""
     leaders = events(run, "role", role="leader", group="broker-a")
     old, new = leaders[0], leaders[1]
     read = events(run, "read", node=old["node"], term=old["term"])[-1]
@@ -424,7 +424,7 @@ def read_in_the_same_moment(run: Run) -> None:
 
 
 def fsync_in_the_same_moment(run: Run) -> None:
-    """Followers tell their fsyncs in the moment of the commit that counts them."""
+    """Followers report their fsyncs in the moment of the commit that counts them."""
     first: dict[tuple[str, int], Row] = {}
     for commit in sorted(events(run, "commit"), key=lambda row: -row["t"]):
         first[commit["broker_group"], commit["index"]] = commit
@@ -447,23 +447,23 @@ def renamed(run: Run) -> None:
         return None if name is None else name.replace(".v", ".\u00fc\u20ac'\"\U0001f600")
 
     for row in [*run.ops, *run.log]:
-        for told in [row, *(row.get("messages") or ())]:
+        for message in [row, *(row.get("messages") or ())]:
             for key in ("value", "uniq_key", "key"):
-                if key in told:
-                    told[key] = other(told[key])
+                if key in message:
+                    message[key] = other(message[key])
 
 
 def failed_first(run: Run) -> None:
     """An attempt that surely failed, then one that was acknowledged."""
     for row in sends(run)[::9]:
-        told = [{**row["messages"][0], "offset": None}]
+        messages = [{**row["messages"][0], "offset": None}]
         run.ops.append(
             {
                 **row,
                 "type": "fail",
                 "status": None,
                 "error": "NO_LEADER",
-                "messages": told,
+                "messages": messages,
                 "process": f"{row['process']}-{row['op']}",
                 "t_invoke": row["t_invoke"] - 4,
                 "t_complete": row["t_invoke"] - 1,
@@ -473,12 +473,14 @@ def failed_first(run: Run) -> None:
 
 
 def sees_what_is_on_its_way(run: Run) -> None:
-    """Queries that were asked before the acknowledgement, and lack the message."""
+    """Queries that were sent before the acknowledgement, and lack the message."""
     for row in run.ops:
         if row["f"] == "query" and row["type"] == "ok" and len(row["messages"]) == 1:
-            told = row["messages"][0]
+            message = row["messages"][0]
             acks = [
-                a for a in attempts_of(run, told["value"]) if a["f"] == "send" and a["type"] == "ok"
+                a
+                for a in attempts_of(run, message["value"])
+                if a["f"] == "send" and a["type"] == "ok"
             ]
             if acks and len(acks[0]["messages"]) == 1:
                 time = acks[0]["t_invoke"]

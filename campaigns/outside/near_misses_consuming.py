@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from campaigns.outside.feature_surgery import add_op, drop_ops, ops_of, told_value
+from campaigns.outside.feature_surgery import add_op, drop_ops, first_value, ops_of
 from campaigns.outside.planting import FEATURES, FEATURES_RETAINED, NearMiss
 from campaigns.outside.plants_operating import adds_fault
 from campaigns.outside.plants_reading import (
@@ -168,16 +168,16 @@ def _held_behind_a_fault(run: Run) -> None:
 # -- C18
 
 
-def _origin_not_told(run: Run) -> None:
+def _origin_not_reported(run: Run) -> None:
     for row in run.ops:
-        for told in row.get("messages") or ():
-            told["origin"] = None
+        for message in row.get("messages") or ():
+            message["origin"] = None
 
 
 def _sent_to_two_topics(run: Run) -> None:
     (row,) = ops_of(run, "send", value="pop-sender.popped-2")
-    told = {**row["messages"][0], "topic": "orders", "offset": None}
-    columns = {"topic": "orders", "messages": [told], "type": "fail"}
+    message = {**row["messages"][0], "topic": "orders", "offset": None}
+    columns = {"topic": "orders", "messages": [message], "type": "fail"}
     add_op(run, row, row["t_invoke"] - 5 * MS, **columns)
     popped_by(run, "r4")["messages"][0]["origin"] = "orders"
 
@@ -199,12 +199,12 @@ def _commits_its_beginning(run: Run) -> None:
 def _gives_up_under_a_lock(run: Run) -> None:
     """A message that was refused as often as it may be: it is dead, and the queue goes on."""
     row = delivered(run, "kept-sender.kept-1", 1)
-    (begin, end), told = (row["t_invoke"], row["t_complete"]), row["messages"][0]
+    (begin, end), message = (row["t_invoke"], row["t_complete"]), row["messages"][0]
     row |= {"type": "fail", "t_complete": (begin + end) // 2}
-    again = [{**told, "reconsume": 2}]
+    again = [{**message, "reconsume": 2}]
     add_op(run, row, (begin + end) // 2 + 1, messages=again, t_complete=end)
     like = ops_of(run, "poll", client_group="dead-readers")[0]
-    dead = {**told, "topic": "%DLQ%keepers", "queue": 0, "offset": None, "reconsume": 3}
+    dead = {**message, "topic": "%DLQ%keepers", "queue": 0, "offset": None, "reconsume": 3}
     place = {"topic": "%DLQ%keepers", "messages": [dead], "client": "dead-reader-2"}
     add_op(run, like, end + SECOND, **place)
 
@@ -239,7 +239,7 @@ def _change_in_doubt(run: Run) -> None:
 def _another_got_it(run: Run) -> None:
     """A pop that is held on, while another member got what came."""
     row = popped_by(run, "w2")
-    time = commit_of(run, told_value(row))
+    time = commit_of(run, first_value(row))
     other = {"client": "pop-waker-2", "t_complete": row["t_complete"]}
     add_op(run, row, time - 100 * MS, **other)
     row |= {"messages": [], "ref": None, "t_complete": time + 900 * MS}
@@ -249,7 +249,7 @@ def _another_got_it(run: Run) -> None:
 def _within_wake_ms(run: Run) -> None:
     """As long as it took to answer a pop, so long it may take."""
     taken = [
-        row["t_complete"] - commit_of(run, told_value(row))
+        row["t_complete"] - commit_of(run, first_value(row))
         for row in ops_of(run, "pop", client_group="pop-wakers")
         if row["messages"]
     ]
@@ -354,7 +354,7 @@ CONSUMING_NEAR_MISSES: Final[tuple[NearMiss, ...]] = (
         _held_behind_a_fault,
         unknown=frozenset(),
     ),
-    _legal("no origin told", "C18: null: not told", _origin_not_told),
+    _legal("no origin told", "C18: null: not told", _origin_not_reported),
     _legal("sent to two topics", "C18: to which no send of its value went", _sent_to_two_topics),
     _legal(
         "a commit in the moment of the delivery's end",

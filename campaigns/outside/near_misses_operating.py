@@ -14,15 +14,15 @@ from campaigns.outside.feature_client import queue_name
 from campaigns.outside.feature_surgery import add_op, drop_ops, ops_of
 from campaigns.outside.planting import FEATURES, FEATURES_RETAINED, REPEATED, TWO, NearMiss
 from campaigns.outside.plants_decisions import (
-    asked_twice,
+    begun_twice,
+    checked_twice,
     copied,
     decided_twice,
     quiet_half,
-    told_twice,
 )
 from campaigns.outside.plants_operating import (
     adds_fault,
-    asked,
+    end_query,
     made_topic,
     reply_to,
     round_of,
@@ -76,13 +76,13 @@ def _not_all_answered(run: Run) -> None:
 
 
 def _calm_soon(run: Run) -> None:
-    row = asked(run, 1)
+    row = end_query(run, 1)
     row["status"] = "9"
     adds_fault(run, "cut-leader", row["t_invoke"] - 3 * SECOND, row["t_invoke"] - 2 * SECOND)
 
 
 def _calm_in_a_fault(run: Run) -> None:
-    row = asked(run, 3)
+    row = end_query(run, 3)
     row["status"] = None
     adds_fault(run, "cut-leader", row["t_invoke"] - SECOND, row["t_invoke"])
 
@@ -116,21 +116,21 @@ def _elsewhere_behind_a_fault(run: Run) -> None:
 
 
 def _made_slowly(run: Run) -> None:
-    made, told = made_topic(run, 1)
+    made, seen = made_topic(run, 1)
     retimed(run, made, made["t_complete"] - 900 * MS, made["t_complete"])
-    told["status"] = "6"
+    seen["status"] = "6"
 
 
 def _made_behind_a_fault(run: Run) -> None:
-    made, told = made_topic(run, 1)
-    told["status"] = "6"
+    made, seen = made_topic(run, 1)
+    seen["status"] = "6"
     adds_fault(run, "cut-registration", made["t_invoke"] - SECOND, made["t_invoke"] - 900 * MS)
 
 
 def _made_elsewhere(run: Run) -> None:
     run.manifest["system"] = "other"
-    _, told = made_topic(run, 1)
-    told["status"] = "6"
+    _, seen = made_topic(run, 1)
+    seen["status"] = "6"
 
 
 # -- M17
@@ -157,19 +157,19 @@ def _committed_meanwhile(run: Run) -> None:
 # -- transactions
 
 
-def _asked_anew_elsewhere(run: Run) -> None:
-    """The half was put back: the count is told of another half."""
-    one, other, *_ = asked_twice(run)
+def _checked_anew_elsewhere(run: Run) -> None:
+    """The half was put back: the count is reported of another half."""
+    one, other, *_ = checked_twice(run)
     other |= {"status": one["status"], "offset": None}
 
 
-def _count_not_told(run: Run) -> None:
+def _count_not_reported(run: Run) -> None:
     for row in ops_of(run, "check"):
         row["status"] = None
 
 
 def _frames_twice(run: Run) -> None:
-    row = asked_twice(run)[0]
+    row = checked_twice(run)[0]
     add_op(run, row, row["t_complete"] + MS)
     adds_fault(run, "duplicate-frames", row["t_invoke"] - MS, row["t_complete"] + SECOND)
 
@@ -187,7 +187,7 @@ def _refused_for_another_reason(run: Run) -> None:
 
 
 def _stored_anew_in_doubt(run: Run) -> None:
-    row = told_twice(run)[1]
+    row = begun_twice(run)[1]
     row |= {"type": "info", "status": None, "t_complete": None}
     row["offset"] += 1
     apart(row)
@@ -195,10 +195,10 @@ def _stored_anew_in_doubt(run: Run) -> None:
 
 def _stored_anew_without_a_window(run: Run) -> None:
     run.manifest["dedupe"] = None
-    told_twice(run)[0]["offset"] = None
+    begun_twice(run)[0]["offset"] = None
 
 
-def _asked_at_nine_tenths(run: Run) -> None:
+def _checked_at_nine_tenths(run: Run) -> None:
     half, check = quiet_half(run)
     time = half["t_invoke"] + (half["due"] - half["t_invoke"]) * 9 // 10
     retimed(run, check, time, time + MS)
@@ -218,9 +218,9 @@ def _tried_twice(run: Run) -> None:
     """Whoever had no answer from one group tried the other."""
     run.manifest["dedupe"] = None
     (row,) = attempts_of(run, run.note)
-    told = [{**told, "broker_group": "broker-b", "offset": None} for told in row["messages"]]
+    messages = [{**each, "broker_group": "broker-b", "offset": None} for each in row["messages"]]
     columns: dict[str, Any] = {"type": "info", "t_complete": None, "broker_group": "broker-b"}
-    add_op(run, row, row["t_invoke"] + MS, messages=told, **columns)
+    add_op(run, row, row["t_invoke"] + MS, messages=messages, **columns)
 
 
 def _legal(
@@ -317,10 +317,12 @@ OPERATING_NEAR_MISSES: Final[tuple[NearMiss, ...]] = (
     _legal(
         "the same count of a half put back",
         "T14: of one tx, broker group and offset",
-        _asked_anew_elsewhere,
+        _checked_anew_elsewhere,
         REPEATED,
     ),
-    _legal("counts that were not told", "T14: null where it told none", _count_not_told, REPEATED),
+    _legal(
+        "counts that were not told", "T14: null where it told none", _count_not_reported, REPEATED
+    ),
     _legal(
         "a question that the network doubled",
         "T14: without a fault duplicate-frames",
@@ -345,7 +347,7 @@ OPERATING_NEAR_MISSES: Final[tuple[NearMiss, ...]] = (
         _stored_anew_without_a_window,
         REPEATED,
     ),
-    _legal("asked after nine tenths", "T18: 9/10 of", _asked_at_nine_tenths, REPEATED),
+    _legal("asked after nine tenths", "T18: 9/10 of", _checked_at_nine_tenths, REPEATED),
     _legal(
         "an attempt that wants no quiet time",
         "T18: all of whose halves (not fail) have a due",

@@ -18,15 +18,15 @@ _NOBODY: Final[Row] = {"broker_group": None}
 
 
 class Questioner(Feature):
-    """Asks what a model has computed before; nobody can know one of the answers."""
+    """Queries what a model has computed before; nobody can know one of the answers."""
 
     def run(self) -> Process:
         yield 3 * SECOND
         for number in range(4):
-            asked: Row = {"key": f"the end of queue {number}", "node": self.leader()}
+            query: Row = {"key": f"the end of queue {number}", "node": self.leader()}
             decision = "calm" if number % 2 else None
-            told: Row = {"status": str(number), "ref": str(number), "decision": decision}
-            yield from self.does("ask", **{**queue_name("later"), **asked, **told})
+            answer: Row = {"status": str(number), "ref": str(number), "decision": decision}
+            yield from self.does("ask", **{**queue_name("later"), **query, **answer})
         unknown: Row = {"key": "what nobody knows", "node": self.leader()}
         yield from self.does("ask", status="17", ref=None, **unknown)
         yield from self.does("ask", "info", ref="18", **unknown)
@@ -36,12 +36,12 @@ class Setter(Feature):
     """Changes a setting, and sees it changed: at once where it was acknowledged, soon elsewhere."""
 
     def sets(self, status: str, number: int, type_: str = "ok") -> Process:
-        told: Row = {"key": SETTING, "status": status, "ref": f"set-{number}"}
-        yield from self.does("set", type_, node=self.leader(), **told)
+        answer: Row = {"key": SETTING, "status": status, "ref": f"set-{number}"}
+        yield from self.does("set", type_, node=self.leader(), **answer)
 
     def gets(self, status: str, number: int, node: str, decision: str | None = None) -> Process:
-        told: Row = {"key": SETTING, "status": status, "ref": f"get-{number}"}
-        yield from self.does("get", node=node, decision=decision, **told)
+        answer: Row = {"key": SETTING, "status": status, "ref": f"get-{number}"}
+        yield from self.does("get", node=node, decision=decision, **answer)
 
     def run(self) -> Process:
         yield 2 * SECOND
@@ -105,10 +105,10 @@ class Assigner(Feature):
             (2, "POP_SHARE", [[0], [1], [0], [1]]),
         )
         for number, (share, strategy, queues) in enumerate(rounds):
-            told: Row = {"ref": f"round-{number}", "offset": share, "status": strategy}
-            told |= {"topic": "orders", "node": self.leader()}
+            answer: Row = {"ref": f"round-{number}", "offset": share, "status": strategy}
+            answer |= {"topic": "orders", "node": self.leader()}
             for place, owned in enumerate(queues):
                 member = Feature(self.world, f"{self.name}-{place}", self.client_group)
                 names = [queue_name("orders", queue) for queue in owned]
-                yield from member.does("assignment", assigned=names, **told)
+                yield from member.does("assignment", assigned=names, **answer)
             yield SECOND

@@ -82,5 +82,5 @@ def planted_run(plant: Plant | NearMiss) -> tuple[Run, str]:
         run = _base_run(plant.base).copy()
     else:
         run = model_run(replace(plant.base, script=plant.script, defects=defects))
-    told = plant.change(run) if plant.change is not None else None
-    return run, told if isinstance(told, str) else run.note
+    note = plant.change(run) if plant.change is not None else None
+    return run, note if isinstance(note, str) else run.note

@@ -17,7 +17,14 @@ from campaigns.outside.run_rows import MS, SECOND, Row, Run
 from campaigns.outside.surgery import op_note, retimed
 from campaigns.outside.virtual_time import Process
 
-__all__ = ["DECISION_PLANTS", "asked_twice", "copied", "decided_twice", "quiet_half", "told_twice"]
+__all__ = [
+    "DECISION_PLANTS",
+    "begun_twice",
+    "checked_twice",
+    "copied",
+    "decided_twice",
+    "quiet_half",
+]
 
 Script = Callable[[ModelCluster], Process]
 
@@ -39,13 +46,13 @@ def decided_twice(run: Run) -> list[Row]:
     )
 
 
-def told_twice(run: Run) -> list[Row]:
+def begun_twice(run: Run) -> list[Row]:
     """Return the ok halves of a transaction that was begun twice."""
     return next(rows for rows in _by_tx(run, "half", "ok").values() if len(rows) > 1)
 
 
-def asked_twice(run: Run, place: int = 0) -> list[Row]:
-    """Return the checks of a transaction about which was asked twice or more."""
+def checked_twice(run: Run, place: int = 0) -> list[Row]:
+    """Return the checks of a transaction that was checked twice or more."""
     return [rows for rows in _by_tx(run, "check", "ok").values() if len(rows) > 1][place]
 
 
@@ -89,13 +96,13 @@ def _rolled_back_and_there(run: Run) -> str:
 
 
 def _counted_alike(run: Run) -> str:
-    one, other, *_ = asked_twice(run)
+    one, other, *_ = checked_twice(run)
     other["status"] = one["status"]
     return str(one["tx"])
 
 
-def _asked_again(run: Run) -> str:
-    row = asked_twice(run, 1)[0]
+def _checked_again(run: Run) -> str:
+    row = checked_twice(run, 1)[0]
     add_op(run, row, row["t_complete"] + MS)
     return str(row["tx"])
 
@@ -119,7 +126,7 @@ def _refused_again(type_: str) -> Callable[[Run], str]:
 
 def _stored_anew(place: int) -> Callable[[Run], str]:
     def change(run: Run) -> str:
-        row = told_twice(run)[place]
+        row = begun_twice(run)[place]
         row["offset"] += 1
         return str(row["tx"])
 
@@ -129,7 +136,7 @@ def _stored_anew(place: int) -> Callable[[Run], str]:
 # -- T18
 
 
-def _asked_too_soon(run: Run) -> str:
+def _checked_too_soon(run: Run) -> str:
     half, check = quiet_half(run)
     time = (half["t_invoke"] + half["due"]) // 2
     retimed(run, check, time, time + MS)
@@ -154,8 +161,8 @@ def copied(topic: str | None = None, *, of_tx: bool = False) -> Script:
         kind = "final" if of_tx else "message"
         tried: dict[str, int] = {}
         for op in cluster.world.ops:
-            for told in op.get("messages") or () if op["f"] in {"send", "half"} else ():
-                tried[told["value"]] = tried.get(told["value"], 0) + 1
+            for message in op.get("messages") or () if op["f"] in {"send", "half"} else ():
+                tried[message["value"]] = tried.get(message["value"], 0) + 1
         found = next(
             row
             for place in (("orders", 0), ("orders", 1), ("pay", 0))
@@ -164,8 +171,8 @@ def copied(topic: str | None = None, *, of_tx: bool = False) -> Script:
         )
         while (leader := other.group.leader()) is None or not other.group.in_charge(leader):
             yield 5 * MS
-        told = {**found["message"], "broker_group": "broker-b"}
-        other.add(leader, [of_message(kind, told, topic or "orders", 0)])
+        message = {**found["message"], "broker_group": "broker-b"}
+        other.add(leader, [of_message(kind, message, topic or "orders", 0)])
         cluster.note = found["value"]
 
     return script
@@ -180,10 +187,10 @@ def _altered(rule: str, **changes: Callable[[Run], str]) -> list[Plant]:
 
 DECISION_PLANTS: Final[tuple[Plant, ...]] = (
     *_altered("T13", both=_both_acknowledged, rolled_back_and_there=_rolled_back_and_there),
-    *_altered("T14", counted_alike=_counted_alike, asked_again=_asked_again),
+    *_altered("T14", counted_alike=_counted_alike, asked_again=_checked_again),
     *_altered("T15", refused=_refused_again("fail"), in_doubt=_refused_again("info")),
     *_altered("T16", the_second=_stored_anew(1), the_first=_stored_anew(0)),
-    *_altered("T18", too_soon=_asked_too_soon, wanted_longer=_wanted_longer),
+    *_altered("T18", too_soon=_checked_too_soon, wanted_longer=_wanted_longer),
     Plant(name="A23-sent-once", rule="A23", base=TWO, script=copied()),
     Plant(name="A23-sent-once-to-another-topic", rule="A23", base=TWO, script=copied("pay")),
     Plant(name="A23-of-a-transaction", rule="A23", base=TWO, script=copied(of_tx=True)),

@@ -16,9 +16,9 @@ from campaigns.outside.feature_surgery import (
     Change,
     add_op,
     drop_ops,
+    first_value,
     ops_of,
     plants_of,
-    told_value,
 )
 from campaigns.outside.model_cluster import ModelCluster
 from campaigns.outside.planting import FEATURES, Plant
@@ -119,7 +119,7 @@ def _invisible_longer(run: Run) -> str:
 def _popped_at_once_again(run: Run) -> str:
     row = _pop(run, "r5")
     add_op(run, row, row["t_complete"] + 10_000, ref="r9", t_complete=row["t_complete"] + 20_000)
-    return told_value(row)
+    return first_value(row)
 
 
 def _acked_before_it_came_again(run: Run) -> str:
@@ -133,7 +133,7 @@ def _acked_in_order_and_again(run: Run) -> str:
     row = _pop(run, "q0")
     (ack,) = ops_of(run, "ack", ref="q0")
     add_op(run, row, ack["t_complete"] + 10_000, ref="q9", t_complete=ack["t_complete"] + 20_000)
-    return told_value(row)
+    return first_value(row)
 
 
 def _never_acked(run: Run) -> str:
@@ -160,7 +160,7 @@ def _popped_with(count: int) -> Change:
     def change(run: Run) -> str:
         row = _pop(run, "r4")
         row["messages"][0]["reconsume"] = count
-        return told_value(row)
+        return first_value(row)
 
     return change
 
@@ -168,7 +168,7 @@ def _popped_with(count: int) -> Change:
 def _dead_too_early(run: Run) -> str:
     (row,) = ops_of(run, "poll", client_group="dead-readers")
     row["messages"][0]["reconsume"] = 1
-    return told_value(row)
+    return first_value(row)
 
 
 def _dead_though_acked(run: Run) -> str:
@@ -181,7 +181,7 @@ def _receipt_of_nobody(f: str, ref: str, other: str) -> Change:
     def change(run: Run) -> str:
         (row,) = ops_of(run, f, ref=ref)
         row["ref"] = other
-        return told_value(row)
+        return first_value(row)
 
     return change
 

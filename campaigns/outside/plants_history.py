@@ -30,7 +30,7 @@ _CONTENT = ("value", "uniq_key", "keys", "digest", "shard", "seq", "tx")
 
 
 def plain_reads(run: Run, f: str, type_: str = "ok", count: int = 1, **wanted: Any) -> list[Row]:
-    """Reads of user queues with at least `count` messages whose offsets are told."""
+    """Reads of user queues with at least `count` messages whose offsets are reported."""
     return [
         row
         for row in run.ops
@@ -46,20 +46,20 @@ def _other_content(f: str, place: float, type_: str = "ok", **wanted: Any) -> Ca
 
     def change(run: Run) -> str:
         row = at(plain_reads(run, f, type_, **wanted), place)
-        told = row["messages"][0]
+        message = row["messages"][0]
         other = next(
             s["messages"][0]
             for s in sends(run, group=row["broker_group"])
-            if s["messages"][0]["value"] != told["value"] and s["t_complete"] < row["t_invoke"]
+            if s["messages"][0]["value"] != message["value"] and s["t_complete"] < row["t_invoke"]
         )
-        told.update({key: other[key] for key in _CONTENT})
-        return str(told["value"])
+        message.update({key: other[key] for key in _CONTENT})
+        return str(message["value"])
 
     return change
 
 
 def _acked_at_anothers(place: float, group: str = "broker-a") -> Callable[[Run], str]:
-    """Two producers were told the same offset."""
+    """Two producers got the same offset."""
 
     def change(run: Run) -> str:
         rows = sends(run, group=group, topic="orders", queue=0)
@@ -143,7 +143,7 @@ def _stored_twice(run: Run) -> str:
 
 
 def _called_failed(f: str, place: float, group: str | None = None) -> Callable[[Run], str]:
-    """A producer was told that it surely is not stored; it is, and was read."""
+    """A producer got the answer that it surely is not stored; it is, and was read."""
 
     def change(run: Run) -> str:
         rows = [
@@ -316,8 +316,8 @@ def _late_transaction(run: Run) -> str:
 
 def _shown_unsent(f: str, place: float) -> Callable[[Run], str]:
     def change(run: Run) -> str:
-        told = at(plain_reads(run, f), place)["messages"][-1]
-        told["uniq_key"] = "U-garbage"
+        message = at(plain_reads(run, f), place)["messages"][-1]
+        message["uniq_key"] = "U-garbage"
         return "U-garbage"
 
     return change
@@ -329,17 +329,17 @@ def _twice(f: str, group: str, place: float) -> Callable[[Run], str]:
     def change(run: Run) -> str:
         rows = plain_reads(run, f, client_group=group)
         row = at(rows, place)
-        told = row["messages"][0]
-        copies = [r for r, _ in reads_of(run, told["value"], group=group, type_=None)]
+        message = row["messages"][0]
+        copies = [r for r, _ in reads_of(run, message["value"], group=group, type_=None)]
         assert len([r for r in copies if r["client"] == row["client"]]) == 1
         names = [r for r in run.ops if r["process"] == row["process"] and r["op"] > row["op"]]
         free = row["t_complete"]
         if names:
             free = min(free, names[0]["t_invoke"])
-        again = {**row, "messages": [dict(told)], "t_invoke": free, "t_complete": free}
+        again = {**row, "messages": [dict(message)], "t_invoke": free, "t_complete": free}
         run.ops.insert(run.ops.index(row) + 1, again)
         run.number_ops()
-        return str(told["value"])
+        return str(message["value"])
 
     return change
 

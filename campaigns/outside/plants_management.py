@@ -12,9 +12,9 @@ from campaigns.outside.feature_surgery import (
     Change,
     add_op,
     drop_ops,
+    first_value,
     ops_of,
     plants_of,
-    told_value,
 )
 from campaigns.outside.planting import Plant
 from campaigns.outside.run_rows import MS, SECOND, Row, Run
@@ -127,15 +127,15 @@ def _seek_ignored(run: Run) -> str:
 def _wrong_answer(run: Run) -> str:
     row = ops_of(run, "request")[1]
     row["ref"] = "answer-99"
-    return told_value(row)
+    return first_value(row)
 
 
 def _answer_before_it_was_given(run: Run) -> str:
     request = ops_of(run, "request")[2]
-    (row,) = _delivered(run, "answerers", told_value(request))
+    (row,) = _delivered(run, "answerers", first_value(request))
     row |= {"t_invoke": row["t_invoke"] + SECOND, "t_complete": row["t_complete"] + SECOND}
     run.number_ops()
-    return told_value(request)
+    return first_value(request)
 
 
 # -- management
@@ -269,9 +269,9 @@ def _dead_in_route(node: str) -> Change:
             "t_effect": row["t_invoke"] - 600 * MS,
         }
         window |= {"t_heal": row["t_complete"] + MS, "t_healed": row["t_complete"] + 2 * MS}
-        told: Row = {"fault": len(run.faults), "name": "kill", "params": "{}", "evidence": "gone"}
-        told |= {"targets": [f"{GROUP}-{dead}"], "effect": "taken"}
-        run.faults.append({**told, **window})
+        fault: Row = {"fault": len(run.faults), "name": "kill", "params": "{}", "evidence": "gone"}
+        fault |= {"targets": [f"{GROUP}-{dead}"], "effect": "taken"}
+        run.faults.append({**fault, **window})
         return str(dead)
 
     return change

@@ -8,29 +8,37 @@ from __future__ import annotations
 from typing import Any, Final
 
 from campaigns.outside.feature_client import queue_name
-from campaigns.outside.feature_surgery import Change, ops_of, plants_of, told_value
+from campaigns.outside.feature_surgery import Change, first_value, ops_of, plants_of
 from campaigns.outside.planting import Plant
 from campaigns.outside.plants_retrying import apart
 from campaigns.outside.run_rows import MS, SECOND, Row, Run
 from campaigns.outside.surgery import op_note, retimed
 
-__all__ = ["OPERATING_PLANTS", "adds_fault", "asked", "made_topic", "reply_to", "round_of", "shown"]
+__all__ = [
+    "OPERATING_PLANTS",
+    "adds_fault",
+    "end_query",
+    "made_topic",
+    "reply_to",
+    "round_of",
+    "shown",
+]
 
 
 def adds_fault(run: Run, name: str, begins: int, ends: int) -> None:
     """A fault that took effect, healed for sure."""
-    told: Row = {"fault": len(run.faults), "name": name, "params": "{}", "evidence": "seen"}
-    told |= {"t_start": begins, "t_effect": begins, "t_heal": ends, "t_healed": ends}
-    run.faults.append({**told, "targets": ["broker-a-n1"], "effect": "taken"})
+    fault: Row = {"fault": len(run.faults), "name": name, "params": "{}", "evidence": "seen"}
+    fault |= {"t_start": begins, "t_effect": begins, "t_heal": ends, "t_healed": ends}
+    run.faults.append({**fault, "targets": ["broker-a-n1"], "effect": "taken"})
 
 
 # -- C16
 
 
 def reply_to(run: Run, number: int) -> tuple[Row, Row]:
-    """Return the request of that number and what its responder was told."""
+    """Return the request of that number and what its responder was answered."""
     request = ops_of(run, "request")[number]
-    (reply,) = ops_of(run, "reply", key=told_value(request))
+    (reply,) = ops_of(run, "reply", key=first_value(request))
     return request, reply
 
 
@@ -77,14 +85,14 @@ def _assigned(number: int, *queues: tuple[int, ...]) -> Change:
 # -- M12
 
 
-def asked(run: Run, number: int) -> Row:
+def end_query(run: Run, number: int) -> Row:
     (row,) = ops_of(run, "ask", key=f"the end of queue {number}")
     return row
 
 
 def _calm_from_the_start(run: Run) -> str:
     """A question in the first seconds of a run, before which no fault was."""
-    row = asked(run, 3)
+    row = end_query(run, 3)
     row["status"] = "9"
     retimed(run, apart(row), 1900 * MS, 1901 * MS)
     return op_note(row)
@@ -92,7 +100,7 @@ def _calm_from_the_start(run: Run) -> str:
 
 def _answers(number: int, status: str | None) -> Change:
     def change(run: Run) -> str:
-        row = asked(run, number)
+        row = end_query(run, number)
         row["status"] = status
         return op_note(row)
 
@@ -124,23 +132,23 @@ def _gets_in_that_moment(run: Run) -> str:
 
 
 def made_topic(run: Run, place: int) -> tuple[Row, Row]:
-    """Return a change of the topic `fresh`, and what a name server said behind it."""
+    """Return a change of the topic `fresh`, and what a name server answered behind it."""
     made = ops_of(run, "create_topic", topic="fresh")[place]
-    told = next(
+    seen = next(
         row
         for row in ops_of(run, "route", topic="fresh", node="ns-0")
         if row["t_invoke"] > made["t_complete"]
     )
-    return made, told
+    return made, seen
 
 
 def _still_shows(place: int, slowly: str | None = None, **columns: Any) -> Change:
     def change(run: Run) -> str:
-        made, told = made_topic(run, place)
-        told |= columns
+        made, seen = made_topic(run, place)
+        seen |= columns
         if slowly is not None:
-            adds_fault(run, slowly, made["t_invoke"] - MS, told["t_complete"] + SECOND)
-        return op_note(told)
+            adds_fault(run, slowly, made["t_invoke"] - MS, seen["t_complete"] + SECOND)
+        return op_note(seen)
 
     return change
 

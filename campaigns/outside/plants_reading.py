@@ -13,9 +13,9 @@ from campaigns.outside.feature_surgery import (
     Change,
     add_op,
     drop_ops,
+    first_value,
     ops_of,
     plants_of,
-    told_value,
 )
 from campaigns.outside.planting import FEATURES_RETAINED, Plant
 from campaigns.outside.plants_retrying import apart, delivered
@@ -120,31 +120,31 @@ def acked_by(run: Run, ref: str) -> Row:
     return row
 
 
-def noted(run: Run, kind: str, group: str, told: Row) -> list[Row]:
+def noted(run: Run, kind: str, group: str, message: Row) -> list[Row]:
     """Return POP's records of that kind at the place of a message, on all replicas."""
     return [
         row
         for row in run.log
         if row["kind"] == kind
         and row["client_group"] == group
-        and (row["topic"], row["queue_offset"]) == (told["topic"], told["offset"])
+        and (row["topic"], row["queue_offset"]) == (message["topic"], message["offset"])
     ]
 
 
-def unnoted(run: Run, kind: str, group: str, told: Row) -> None:
+def unnoted(run: Run, kind: str, group: str, message: Row) -> None:
     """Have the log say that another group had done it."""
-    for row in noted(run, kind, group, told):
+    for row in noted(run, kind, group, message):
         row["client_group"] = "nobody"
 
 
 def _answered_first(f: str, ref: str, by: int = 1) -> Change:
     def change(run: Run) -> str:
         (row,) = ops_of(run, f, ref=ref)
-        told = row["messages"][-1]
-        (first, *_) = noted(run, f, row["client_group"], told)
+        message = row["messages"][-1]
+        (first, *_) = noted(run, f, row["client_group"], message)
         row["t_complete"] = first_commit(run, first) - by
         assert row["t_complete"] > row["t_invoke"]
-        return str(told["value"])
+        return str(message["value"])
 
     return change
 
@@ -153,7 +153,7 @@ def _never_noted(f: str, ref: str) -> Change:
     def change(run: Run) -> str:
         (row,) = ops_of(run, f, ref=ref)
         unnoted(run, f, row["client_group"], row["messages"][0])
-        return told_value(row)
+        return first_value(row)
 
     return change
 
@@ -162,7 +162,7 @@ def _noted_elsewhere(run: Run) -> str:
     row = popped_by(run, "r5")
     for record in noted(run, "pop", "poppers", row["messages"][0]):
         record["queue_offset"] += 12
-    return told_value(row)
+    return first_value(row)
 
 
 # -- P9
@@ -171,18 +171,18 @@ def _noted_elsewhere(run: Run) -> str:
 def holds_on(run: Run, ref: str, after_ms: int) -> Row:
     """A held pop is answered so long after the commit of what it shows; its ack follows."""
     row = popped_by(run, ref)
-    row["t_complete"] = commit_of(run, told_value(row)) + after_ms * MS
+    row["t_complete"] = commit_of(run, first_value(row)) + after_ms * MS
     retimed(run, apart(acked_by(run, ref)), row["t_complete"] + MS, row["t_complete"] + 2 * MS)
     return apart(row)
 
 
 def _pop_woken_late(run: Run) -> str:
-    return told_value(holds_on(run, "w1", 900))
+    return first_value(holds_on(run, "w1", 900))
 
 
 def _pop_held_in_vain(run: Run) -> str:
     row = holds_on(run, "w2", 900)
-    value = told_value(row)
+    value = first_value(row)
     (ack,) = ops_of(run, "ack", ref="w2")
     retimed(run, ack, row["t_complete"] + 5 * MS, row["t_complete"] + 6 * MS)
     add_op(run, row, row["t_complete"] + MS)

@@ -129,10 +129,10 @@ def _commit(run: Run, group: str, offset: int) -> Row:
 def _commits_ahead(run: Run) -> str:
     row = _commit(run, "slow-readers", 3)
     row["offset"] = 5
-    for told in run.log:
-        is_group = told["kind"] == "offset" and told["client_group"] == "slow-readers"
-        if is_group and told["queue_offset"] == 3:
-            told["queue_offset"] = 5
+    for entry in run.log:
+        is_group = entry["kind"] == "offset" and entry["client_group"] == "slow-readers"
+        if is_group and entry["queue_offset"] == 3:
+            entry["queue_offset"] = 5
     return op_note(row)
 
 

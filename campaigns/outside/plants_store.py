@@ -88,10 +88,10 @@ def _queue_hole(place: float) -> Callable[[Run], str]:
                 if is_here and other.get("kind") != "offset" and other["queue_offset"] >= offset:
                     other["queue_offset"] += 1
         for op in run.ops:
-            for told in op.get("messages") or ():
-                is_here = (told["topic"], told["queue"]) == ("orders", 0)
-                if is_here and told["offset"] is not None and told["offset"] >= offset:
-                    told["offset"] += 1
+            for message in op.get("messages") or ():
+                is_here = (message["topic"], message["queue"]) == ("orders", 0)
+                if is_here and message["offset"] is not None and message["offset"] >= offset:
+                    message["offset"] += 1
         for queue in run.manifest["queues"]:
             if (queue["topic"], queue["queue"]) == ("orders", 0):
                 queue["max_offset"] = last + 2
@@ -148,10 +148,10 @@ def _entry_gone(place: float, base_node: str) -> Callable[[Run], str]:
 
 
 def _dropped(run: Run, cut: Row) -> Row:
-    """The first entry that a truncation dropped: told by its append, or by a start alone."""
+    """The first entry that a truncation dropped: traced by its append, or by a start alone."""
     of_node = {"node": cut["node"], "group": cut["broker_group"]}
-    told = [*events(run, "append", **of_node), *events(run, "start", **of_node)]
-    return next(row for row in told if row["index"] >= cut["index"] and row["seq"] < cut["seq"])
+    rows = [*events(run, "append", **of_node), *events(run, "start", **of_node)]
+    return next(row for row in rows if row["index"] >= cut["index"] and row["seq"] < cut["seq"])
 
 
 def _truncated_is_there(run: Run) -> str:
@@ -336,16 +336,18 @@ def _phantom(f: str, place: float, group: str | None = None) -> Callable[[Run], 
             and not stored & set(read_values(row))
         ]
         if lost:
-            told = dict(at(lost, place)["messages"][0])
+            message = dict(at(lost, place)["messages"][0])
         else:  # one that a producer tried to send and heard nothing of
             like = at(sends(run), place)
-            told = {
+            message = {
                 **like["messages"][0],
                 "value": "p1.lost",
                 "uniq_key": "U-p1.lost",
                 "offset": None,
             }
-            run.ops.append({**like, "type": "info", "messages": [dict(told)], "process": "p1.lost"})
+            run.ops.append(
+                {**like, "type": "info", "messages": [dict(message)], "process": "p1.lost"}
+            )
         reads = [
             row
             for row in run.ops
@@ -354,14 +356,14 @@ def _phantom(f: str, place: float, group: str | None = None) -> Callable[[Run], 
             and row["messages"]
             and not row.get("final")
             and row["t_invoke"] > 6_000 * MS
-            and row["broker_group"] == told["broker_group"]
+            and row["broker_group"] == message["broker_group"]
         ]
         row = at(reads, place)
         row["messages"].append(
-            {**told, "topic": row["topic"], "queue": row["queue"], "offset": 700, "keys": []}
+            {**message, "topic": row["topic"], "queue": row["queue"], "offset": 700, "keys": []}
         )
         run.number_ops()
-        return str(told["value"])
+        return str(message["value"])
 
     return change
 
@@ -385,14 +387,14 @@ def _query(what: str, place: float, *, by_key: bool = False) -> Callable[[Run], 
             if row["key"].startswith("k") == by_key
         ]
         row = at(rows, place)
-        told = row["messages"][-1]
+        message = row["messages"][-1]
         if what == "lacks":
-            row["messages"].remove(told)
-            return str(told["value"])
+            row["messages"].remove(message)
+            return str(message["value"])
         if what == "phantom":
-            told["value"] = told["uniq_key"] = "nobody.1"
+            message["value"] = message["uniq_key"] = "nobody.1"
         elif what == "offset":
-            told["offset"] += 1
+            message["offset"] += 1
         elif what == "other key":
             other = next(
                 s
@@ -404,7 +406,7 @@ def _query(what: str, place: float, *, by_key: bool = False) -> Callable[[Run], 
             row["messages"].append(dict(other["messages"][0]))
             return str(other["messages"][0]["value"])
         elif what == "queue":
-            told["queue"] += 1
+            message["queue"] += 1
         return op_note(row)
 
     return change
@@ -423,14 +425,14 @@ def _query_in_vain(run: Run) -> str:
 def _phantom_for_one(run: Run) -> str:
     """Read before a failover, gone after it: no replica has it, and nobody else read it."""
     row = next(row for row in sends(run, topic="pay")[-1:])
-    told = row["messages"][0]
-    forget_reads(run, told["value"], final=True)
+    message = row["messages"][0]
+    forget_reads(run, message["value"], final=True)
     for table in (run.log, run.cq):
-        positions = {(r["node"], r["position"]) for r in run.log if r["value"] == told["value"]}
+        positions = {(r["node"], r["position"]) for r in run.log if r["value"] == message["value"]}
         if table is run.cq:
             table[:] = [r for r in table if (r["node"], r["position"]) not in positions]
-    run.log[:] = [r for r in run.log if r["value"] != told["value"]]
-    return str(told["value"])
+    run.log[:] = [r for r in run.log if r["value"] != message["value"]]
+    return str(message["value"])
 
 
 def _plant(rule: str, name: str, change: Callable[[Run], str], base: Any = PLAIN) -> Plant:

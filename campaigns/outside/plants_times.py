@@ -68,9 +68,9 @@ def _shard_turned(place: float, *, within: bool) -> Callable[[Run], str]:
                         found.append((m1, m2, first))
         m1, m2, first = found[round(place * (len(found) - 1))]
         one, two = dict(m1), dict(m2)
-        for told, other in ((m1, two), (m2, one)):
-            told.clear()
-            told.update(other)
+        for message, other in ((m1, two), (m2, one)):
+            message.clear()
+            message.update(other)
         return first
 
     return change
@@ -79,11 +79,11 @@ def _shard_turned(place: float, *, within: bool) -> Callable[[Run], str]:
 def _stalls(run: Run, group: str, reader: str, seconds: int) -> None:
     """From the middle of the load on a reader's polls of `pay` show nothing new for so long.
 
-    It asks for the same offset again and again, and is given everything at last.
+    It requests the same offset again and again, and is given everything at last.
     """
     begins = 6 * SECOND
     stalled: dict[str, int] = {}
-    kept: dict[str, list[Row]] = {}
+    retained: dict[str, list[Row]] = {}
     for op in run.ops:
         is_here = op["f"] == "poll" and (op["broker_group"], op["topic"]) == (group, "pay")
         if not is_here or op["client_group"] != reader or op["type"] != "ok":
@@ -91,10 +91,10 @@ def _stalls(run: Run, group: str, reader: str, seconds: int) -> None:
         who = op["process"]
         if begins < op["t_invoke"] < begins + seconds * SECOND:
             op["offset"] = stalled.setdefault(who, op["offset"])
-            kept.setdefault(who, []).extend(op["messages"])
+            retained.setdefault(who, []).extend(op["messages"])
             op["messages"] = []
-        elif who in kept:
-            op["offset"], op["messages"] = stalled[who], [*kept.pop(who), *op["messages"]]
+        elif who in retained:
+            op["offset"], op["messages"] = stalled[who], [*retained.pop(who), *op["messages"]]
 
 
 def _lags(group: str, reader: str, seconds: int) -> Callable[[Run], str]:
@@ -127,7 +127,7 @@ def _drain_lacks(place: float, group: str | None = None) -> Callable[[Run], str]
 
 
 def _stale_max(place: float) -> Callable[[Run], str]:
-    """A max_offset below what had been acknowledged before it was asked for."""
+    """A max_offset below what had been acknowledged before it was queried."""
 
     def change(run: Run) -> str:
         rows = []
@@ -195,9 +195,9 @@ def _flipped(f: str, place: float) -> Callable[[Run], str]:
 
     def change(run: Run) -> str:
         rows = [r for r in run.ops if r["f"] == f and r["type"] == "ok" and r["messages"]]
-        told = at(rows, place)["messages"][-1]
-        told["digest"] ^= 1 << 40
-        return str(told["value"])
+        message = at(rows, place)["messages"][-1]
+        message["digest"] ^= 1 << 40
+        return str(message["value"])
 
     return change
 
@@ -223,8 +223,8 @@ def _never_ok(f: str, place: float) -> Callable[[Run], str]:
         rows = sends(run, f=f)
         if f == "half":  # one that was rolled back, which nobody ever sees
             back = {r["tx"] for r in run.log if r["decision"] == "rollback"}
-            kept = {r["tx"] for r in run.log if r["kind"] == "half"}
-            rows = [r for r in rows if r["tx"] in back & kept]
+            stored = {r["tx"] for r in run.log if r["kind"] == "half"}
+            rows = [r for r in rows if r["tx"] in back & stored]
         row = at(rows, place)
         row.update(type="fail", status=None, error="NOT_STORED")
         row["messages"][0]["offset"] = None
@@ -312,7 +312,7 @@ def _max_too_high(place: float) -> Callable[[Run], str]:
 
 
 def _two_owners(group: str, topic: str, place: float) -> Callable[[Run], str]:
-    """A member that was told to give a queue up keeps it, beside its new owner."""
+    """A member that was notified to give a queue up keeps it, beside its new owner."""
 
     def change(run: Run) -> str:
         rows = [r for r in run.ops if r["f"] == "assign" and r["client_group"] == group]

@@ -31,19 +31,19 @@ Script = Callable[[ModelCluster], Process]
 
 def _row(kind: str, half: HalfState, topic: str, queue: int, **fields: Any) -> Row:
     """A record of a half's message."""
-    told = half.message
+    message = half.message
     return record(
         kind,
         topic=topic,
         queue=queue,
-        value=told["value"],
-        uniq_key=told["uniq_key"],
-        keys=told["keys"],
-        digest=told["digest"] if kind != "op" else None,
-        tx=told["tx"],
+        value=message["value"],
+        uniq_key=message["uniq_key"],
+        keys=message["keys"],
+        digest=message["digest"] if kind != "op" else None,
+        tx=message["tx"],
         size=120,
         tag_hash=1,
-        message=told,
+        message=message,
         **fields,
     )
 
@@ -73,19 +73,19 @@ def _pick(
         if leader is not None and broker.group.in_charge(leader):
             for tx, half in sorted(broker.halves.items()):
                 # Where retention takes what is old, only a half that stays is of use.
-                is_kept = not cluster.options.retention or half.since > 12 * SECOND
-                if is_kept and wanted(tx, half):
+                is_retained = not cluster.options.retention or half.since > 12 * SECOND
+                if is_retained and wanted(tx, half):
                     return half
         yield 5 * MS
 
 
-def _told(cluster: ModelCluster, tx: str) -> list[Row]:
+def _ops_of(cluster: ModelCluster, tx: str) -> list[Row]:
     return [row for row in cluster.world.ops if row.get("tx") == tx]
 
 
-def _asks(cluster: ModelCluster, tx: str, decision: str) -> bool:
-    """Whether anybody has told this decision so far, or will: a local outcome is there."""
-    return any(row.get("decision") == decision for row in _told(cluster, tx))
+def _has_decision(cluster: ModelCluster, tx: str, decision: str) -> bool:
+    """Whether anybody has sent this decision so far, or will: a local outcome is there."""
+    return any(row.get("decision") == decision for row in _ops_of(cluster, tx))
 
 
 def _decided(decision: str) -> Callable[[str, HalfState], bool]:
@@ -97,12 +97,12 @@ def _extra_final(group: str, after: int, decision: str | None) -> Script:
 
     def script(cluster: ModelCluster) -> Process:
         def wanted(tx: str, half: HalfState) -> bool:
-            is_open = half.decision is None and not _asks(cluster, tx, "commit")
+            is_open = half.decision is None and not _has_decision(cluster, tx, "commit")
             is_open = is_open and not half.is_discarded
             return half.decision == decision if decision else is_open
 
         half = yield from _pick(cluster, group, wanted, after)
-        if decision is None:  # nobody will tell a commit for it either
+        if decision is None:  # nobody will send a commit for it either
             tx = half.message["tx"]
             producer = next(p for p in cluster.tx_producers if tx.startswith(f"{p.name}-"))
             producer.local[tx] = "unknown"
@@ -115,7 +115,7 @@ def _extra_final(group: str, after: int, decision: str | None) -> Script:
 
 
 def _early_final(run: Run) -> str:
-    """The decision was asked for only after its final had been appended."""
+    """The decision was checked only after its final had been appended."""
     row = next(row for row in run.ops if _is_first_commit(run, row))
     row["t_invoke"] = row["t_complete"] = row["t_complete"] + 300 * MS
     run.number_ops()
@@ -138,7 +138,7 @@ def _forgotten(group: str, after: int) -> Script:
         while not cluster.note:
 
             def wanted(tx: str, half: HalfState) -> bool:
-                has_local = any(row["f"] == "local" for row in _told(cluster, tx))
+                has_local = any(row["f"] == "local" for row in _ops_of(cluster, tx))
                 return half.decision is None and tx not in tried and not has_local
 
             half = yield from _pick(cluster, group, wanted, after)
@@ -146,8 +146,8 @@ def _forgotten(group: str, after: int) -> Script:
             tried.add(tx)
             broker.forgotten.add(tx)
             yield 400 * MS
-            told = [row for row in _told(cluster, tx) if row["f"] == "decide"]
-            if any((row["type"], row["decision"]) == ("ok", "commit") for row in told):
+            ops = [row for row in _ops_of(cluster, tx) if row["f"] == "decide"]
+            if any((row["type"], row["decision"]) == ("ok", "commit") for row in ops):
                 broker.ignored.add(tx)
                 cluster.note = tx
             else:
@@ -183,13 +183,13 @@ def _extra_op(group: str, after: int, first: str, second: str | None) -> Script:
     return script
 
 
-def _never_asked(group: str, after: int, *, stuck: bool) -> Script:
-    """The checker has lost a half: nobody asks, nobody discards."""
+def _never_checked(group: str, after: int, *, stuck: bool) -> Script:
+    """The checker has lost a half: nobody checks, nobody discards."""
 
     def script(cluster: ModelCluster) -> Process:
         def wanted(tx: str, half: HalfState) -> bool:
-            told = _told(cluster, tx)
-            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in told)
+            ops = _ops_of(cluster, tx)
+            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in ops)
             return half.decision is None and half.checks == 0 and is_unknown
 
         half = yield from _pick(cluster, group, wanted, after)
@@ -206,30 +206,30 @@ def _never_asked(group: str, after: int, *, stuck: bool) -> Script:
 
 
 def _late_check(group: str, after: int, decision: str) -> Script:
-    """The broker asks about what was decided, and acknowledged, seconds ago."""
+    """The broker checks what was decided, and acknowledged, seconds ago."""
 
     def script(cluster: ModelCluster) -> Process:
         def wanted(tx: str, half: HalfState) -> bool:
             return half.decision == decision and any(
                 row["f"] == "decide" and row["type"] == "ok" and row["decision"] == decision
-                for row in _told(cluster, tx)
+                for row in _ops_of(cluster, tx)
             )
 
         half = yield from _pick(cluster, group, wanted, after)
         yield 2500 * MS
         tx = half.message["tx"]
-        asked = Client(cluster.world, "b1", "bookers")
-        asked.process = f"b1.late{after}"
-        row = asked.begin("check", broker_group=group, tx=tx, decision=decision)
+        answerer = Client(cluster.world, "b1", "bookers")
+        answerer.process = f"b1.late{after}"
+        row = answerer.begin("check", broker_group=group, tx=tx, decision=decision)
         yield MS
-        asked.end(row, "ok")
+        answerer.end(row, "ok")
         cluster.note = tx
 
     return script
 
 
 def _too_many_checks(cluster: ModelCluster) -> Process:
-    """The broker forgets its count at a failover, and asks once more than it may."""
+    """The broker forgets its count at a failover, and checks once more than it may."""
 
     def wanted(tx: str, half: HalfState) -> bool:
         return half.checks == 3 and half.decision is None
@@ -242,8 +242,8 @@ def _too_many_checks(cluster: ModelCluster) -> Process:
 def discarded_early(group: str, after: int) -> Script:
     def script(cluster: ModelCluster) -> Process:
         def wanted(tx: str, half: HalfState) -> bool:
-            told = _told(cluster, tx)
-            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in told)
+            ops = _ops_of(cluster, tx)
+            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in ops)
             return half.checks == 1 and half.decision is None and is_unknown
 
         half = yield from _pick(cluster, group, wanted, after)
@@ -259,13 +259,13 @@ def _discard(group: str, after: int, decision: str) -> Script:
     def script(cluster: ModelCluster) -> Process:
         half = yield from _pick(cluster, group, _decided(decision), after)
         tx = half.message["tx"]
-        while not any(r["f"] == "decide" and r["type"] == "ok" for r in _told(cluster, tx)):
+        while not any(r["f"] == "decide" and r["type"] == "ok" for r in _ops_of(cluster, tx)):
             half = yield from _pick(
                 cluster,
                 group,
                 lambda tx, half: (
                     half.decision == decision
-                    and any(r["f"] == "decide" and r["type"] == "ok" for r in _told(cluster, tx))
+                    and any(r["f"] == "decide" and r["type"] == "ok" for r in _ops_of(cluster, tx))
                 ),
                 after,
             )
@@ -283,8 +283,8 @@ def _offset_moves_past(group: str, after: int) -> Script:
         broker = cluster.world.brokers[group]
 
         def wanted(tx: str, half: HalfState) -> bool:
-            told = _told(cluster, tx)
-            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in told)
+            ops = _ops_of(cluster, tx)
+            is_unknown = any(r["f"] == "local" and r.get("decision") == "unknown" for r in ops)
             return half.decision is None and is_unknown and half.checks == 0
 
         half = yield from _pick(cluster, group, wanted, after)
@@ -339,15 +339,15 @@ def _torn(kind: str, field: str, place: int) -> Callable[[Run], str]:
         mine, other = values[place], values[place - 1]
         for row in run.log:
             if row["kind"] == kind and row["value"] == mine:
-                told = str(row["tx"])
+                found = str(row["tx"])
                 row[field] = other if field == "value" else f"U-{other}"
-        return told
+        return found
 
     return change
 
 
 def _wrong_one(cluster: ModelCluster) -> Process:
-    """A commit for one transaction resolves another, whose producer had told nothing yet."""
+    """A commit for one transaction resolves another, whose producer had sent nothing yet."""
     broker = cluster.world.brokers["broker-a"]
     while True:
         waiting = [
@@ -361,7 +361,7 @@ def _wrong_one(cluster: ModelCluster) -> Process:
             if half.decision is None
             and half.checks == 0
             and any(
-                r["f"] == "local" and r.get("decision") == "unknown" for r in _told(cluster, tx)
+                r["f"] == "local" and r.get("decision") == "unknown" for r in _ops_of(cluster, tx)
             )
         ]
         if waiting and still and waiting[0]["tx"] in broker.halves and cluster.sim.now > 4 * SECOND:
@@ -411,9 +411,9 @@ TRANSACTION_PLANTS: Final[tuple[Plant, ...]] = (
     _act("T5", "rollback after commit", _extra_op(_A, 5 * SECOND, "commit", "rollback")),
     _act("T5", "commit after rollback", _extra_op(_A, 9 * SECOND, "rollback", "commit"), FIVE),
     _act("T5", "a final beside a rollback", _extra_final(_A, 8 * SECOND, "rollback")),
-    _act("T6", "never asked about", _never_asked(_A, 5 * SECOND, stuck=False)),
-    _act("T6", "asked about far too late", _never_asked(_A, 3 * SECOND, stuck=True), FIVE),
-    _act("T6", "never asked about, second group", _never_asked(_B, 2 * SECOND, stuck=False), TWO),
+    _act("T6", "never asked about", _never_checked(_A, 5 * SECOND, stuck=False)),
+    _act("T6", "asked about far too late", _never_checked(_A, 3 * SECOND, stuck=True), FIVE),
+    _act("T6", "never asked about, second group", _never_checked(_B, 2 * SECOND, stuck=False), TWO),
     _act("T7", "asked about after its commit", _late_check(_A, 5 * SECOND, "commit")),
     _act("T7", "asked about after its rollback", _late_check(_A, 9 * SECOND, "rollback"), FIVE),
     _act("T8", "asked about too often", _too_many_checks),

@@ -1,4 +1,4 @@
-"""Producers, transactional producers, and the tool that asks for offsets and keys.
+"""Producers, transactional producers, and the tool that queries offsets and keys.
 
 Place in the data path: processes in virtual time; what they do is the larger half of the ops table.
 """
@@ -72,19 +72,19 @@ class Producer(Client):
             broker_group=group,
             topic=topic,
             queue=queue,
-            messages=[dict(told) for told in batch],
+            messages=[dict(each) for each in batch],
         )
 
         def stored(node: Node) -> Wait:
             return self.world.brokers[group].store(node, batch, topic, queue)
 
-        offsets = yield from self.ask(row, group, stored)
+        offsets = yield from self.request(row, group, stored)
         if offsets is None:
             if row["type"] == "info" and self.world.rng.random() < 0.3:
                 row["status"] = "FLUSH_DISK_TIMEOUT"
             return row["type"]
-        for told, offset in zip(row["messages"], offsets, strict=True):
-            told["offset"] = offset
+        for each, offset in zip(row["messages"], offsets, strict=True):
+            each["offset"] = offset
         self.end(row, "ok", status="SEND_OK")
         return "ok"
 
@@ -106,15 +106,15 @@ class TransactionProducer(Client):
         while self.now < self.world.times.load_end - SECOND:
             yield rng.randint(100 * MS, 900 * MS)
             yield from self._transaction()
-        while self.now < self.world.times.heal_end:  # alive, so that halves are asked about
+        while self.now < self.world.times.heal_end:  # alive, so that halves are checked
             yield rng.randint(100 * MS, 700 * MS)
-            yield from self._look()
+            yield from self._query_end()
 
-    def _look(self) -> Process:
+    def _query_end(self) -> Process:
         group, topic, queue = self.world.user_queues()[0]
         broker = self.world.brokers[group]
         row = self.begin("max_offset", broker_group=group, topic=topic, queue=queue)
-        index = yield from self.ask(row, group, broker.group.read_index)
+        index = yield from self.request(row, group, broker.group.read_index)
         if index is not None:
             answered = broker.length(broker.group.nodes[row["node"]], topic, queue)
             self.end(row, "ok", offset=answered)
@@ -129,10 +129,10 @@ class TransactionProducer(Client):
         )
         self.world.sent.append(made)
         quiet = QUIET if self.repeats and self._number % 3 == 0 else None
-        told = yield from self._half(made, quiet)
-        if self.repeats and self._number % 4 == 0 and told != "fail":
+        outcome = yield from self._half(made, quiet)
+        if self.repeats and self._number % 4 == 0 and outcome != "fail":
             yield from self._half(made, quiet)
-        if told == "fail":
+        if outcome == "fail":
             return
         if rng.random() < 0.1:
             return  # it crashed before its local transaction
@@ -145,13 +145,13 @@ class TransactionProducer(Client):
             self._stubborn.add(tx)
         self.end(row, "ok", decision=local)
         if local == "unknown" or rng.random() < 0.15:
-            return  # the checker will ask
+            return  # the checker will check
         for _ in range(4):
             answer = yield from self._decide(group, tx, local)
             if answer != "info" and not (self.repeats and rng.random() < 0.5):
                 break
             yield rng.randint(20 * MS, 200 * MS)
-        if rng.random() < 0.1 and told == "ok":
+        if rng.random() < 0.1 and outcome == "ok":
             other = "rollback" if local == "commit" else "commit"
             yield from self._decide_late(group, tx, other)
 
@@ -166,7 +166,7 @@ class TransactionProducer(Client):
             due=None if quiet is None else self.now + quiet,
         )
         broker = self.world.brokers[made["broker_group"]]
-        offset = yield from self.ask(
+        offset = yield from self.request(
             row,
             made["broker_group"],
             lambda node: broker.store_half(node, made, self.client_group, quiet or 0),
@@ -178,7 +178,7 @@ class TransactionProducer(Client):
     def _decide(self, group: str, tx: str, decision: str) -> Process:
         broker = self.world.brokers[group]
         row = self.begin("decide", broker_group=group, tx=tx, decision=decision)
-        answer = yield from self.ask(row, group, lambda node: broker.decide(node, tx, decision))
+        answer = yield from self.request(row, group, lambda node: broker.decide(node, tx, decision))
         if answer is not None and answer == "done":
             self.end(row, "ok")
         elif answer is not None:
@@ -197,31 +197,31 @@ class TransactionProducer(Client):
         local = self.local.get(tx, "unknown")
         if local == "unknown" and tx not in self._stubborn and half.checks >= 1:
             local = self.local[tx] = "rollback"  # it gives up what it knows nothing of
-        asked = Client(self.world, f"{self.name}.check{self._checks}", self.client_group)
-        asked.name = self.name
-        self.world.sim.spawn(self._answer(asked, tx, local, half))
+        answerer = Client(self.world, f"{self.name}.check{self._checks}", self.client_group)
+        answerer.name = self.name
+        self.world.sim.spawn(self._answer(answerer, tx, local, half))
         return True
 
-    def _answer(self, asked: Client, tx: str, local: str, half: HalfState) -> Process:
+    def _answer(self, answerer: Client, tx: str, local: str, half: HalfState) -> Process:
         group = half.message["broker_group"]
-        row = asked.begin(
+        row = answerer.begin(
             "check",
             broker_group=group,
             tx=tx,
             decision=local,
             offset=half.offset,
-            node=half.asked_by,
+            node=half.checked_by,
             status=str(half.checks + 1),
         )
         yield self.world.latency()
-        asked.end(row, "ok")
+        answerer.end(row, "ok")
         node = self.world.dialled(group)
         if local != "unknown" and node is not None and not node.paused:
             self.world.brokers[group].decide(node, tx, local)
 
 
 class Tool(Client):
-    """Asks for max offsets and keys: what an administrator does."""
+    """Queries max offsets and keys: what an administrator does."""
 
     def run(self) -> Process:
         rng = self.world.rng
@@ -247,7 +247,7 @@ class Tool(Client):
             )
             return wait
 
-        offset = yield from self.ask(row, group, answered)
+        offset = yield from self.request(row, group, answered)
         if offset is not None:
             self.end(row, "ok", offset=offset)
 
@@ -262,6 +262,6 @@ class Tool(Client):
             )
             return wait
 
-        found = yield from self.ask(row, group, shown)
+        found = yield from self.request(row, group, shown)
         if found is not None:
             self.end(row, "ok", messages=found)

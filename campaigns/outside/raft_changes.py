@@ -212,10 +212,10 @@ def leader_lacks(what: str, group: str) -> Callable[[Run], str]:
             and row["event"] in {"append", "fsync", "commit", "apply"}
             and row["index"] >= committed
         ]
-        kept = [row for row in run.raft if not any(row is gone for gone in dropped)]
-        place = next(n for n, row in enumerate(kept) if row is leader)
+        retained = [row for row in run.raft if not any(row is gone for gone in dropped)]
+        place = next(n for n, row in enumerate(retained) if row is leader)
         moved = [{**row, "t": leader["t"], "term": leader["term"]} for row in dropped]
-        run.raft[:] = [*kept[: place + 1], *moved, *kept[place + 1 :]]
+        run.raft[:] = [*retained[: place + 1], *moved, *retained[place + 1 :]]
         renumber(run)
         return str(leader["term"])
 
@@ -248,22 +248,22 @@ def commit_beyond(place: float) -> Callable[[Run], str]:
     return change
 
 
-def fsync_gone(keep: int, place: float, group: str) -> Callable[[Run], str]:
-    """Committed, but on too few disks: the fsyncs of all but `keep` nodes come much later."""
+def fsync_gone(retain: int, place: float, group: str) -> Callable[[Run], str]:
+    """Committed, but on too few disks: the fsyncs of all but `retain` nodes come much later."""
 
     def change(run: Run) -> str:
         leader = later_leader(run, group)
         commits = events(run, "commit", group=group, node=leader["node"], term=leader["term"])
         commit = at([row for row in commits if row["t"] > leader["t"]][2:-20], place)
         nodes = sorted({row["node"] for row in run.raft if row["broker_group"] == group})
-        kept = [leader["node"], *(n for n in nodes if n != leader["node"])][:keep]
+        retained = [leader["node"], *(n for n in nodes if n != leader["node"])][:retain]
         run.raft[:] = [
             row
             for row in run.raft
             if not (
                 row["event"] == "fsync"
                 and row["broker_group"] == group
-                and row["node"] not in kept
+                and row["node"] not in retained
                 and row["index"] >= commit["index"]
                 and row["t"] <= commit["t"] + 1000 * MS
             )

@@ -2,7 +2,7 @@
 
 Place in the data path: below `broker_model`; its events are the raft table of a model run.
 
-Raft as the run format's page tells it, by somebody who sees all nodes at once: who stands for
+Raft as the run format's page has it, by somebody who sees all nodes at once: who stands for
 election is drawn or planned, and a follower that is behind is given what its log lacks. Votes,
 durability, commitment and truncation are decided by the nodes' own state alone.
 
@@ -109,7 +109,7 @@ class ReplicaGroup:
 
     # -- what is traced
 
-    def tell(self, node: Node, event: str, **fields: Any) -> Row:
+    def emit(self, node: Node, event: str, **fields: Any) -> Row:
         node.seq += 1
         row = {
             "broker_group": self.name,
@@ -133,7 +133,7 @@ class ReplicaGroup:
         node.commit = node.applied = node.base
         node.config = self._config_of(node)
         last = node.entry(node.last)
-        self.tell(
+        self.emit(
             node,
             "start",
             index=node.last,
@@ -148,7 +148,7 @@ class ReplicaGroup:
         if node.role == "leader":
             self._waiting.clear()
         if node.role == "leader" and not with_power and self.rng.random() < 0.6:
-            # Killed between storing and telling: its start will find more than the trace told.
+            # Killed between storing and tracing: its start will find more than the trace has.
             node.entries.append(self._next(node, [dict(COMMAND)]))
         node.up, node.role = False, "follower"
         if with_power:
@@ -191,7 +191,7 @@ class ReplicaGroup:
             if node.role == "leader":
                 self._waiting.clear()
             node.role = "follower"
-            self.tell(node, "role", role="follower")
+            self.emit(node, "role", role="follower")
 
     def stand(self, node: Node) -> None:
         """An election: it may be won, or not."""
@@ -202,14 +202,14 @@ class ReplicaGroup:
         node.term += 1
         node.role, node.votes = "candidate", set()
         term = node.term
-        self.tell(node, "role", role="candidate")
+        self.emit(node, "role", role="candidate")
         self._vote(node, node, term)
         for name in node.config[1]:
             peer = self.nodes.get(name)
             if peer is not None and peer is not node:
-                self.sim.after(self.latency(), partial(self._asked, peer, node, term))
+                self.sim.after(self.latency(), partial(self._on_vote_request, peer, node, term))
 
-    def _asked(self, peer: Node, candidate: Node, term: int) -> None:
+    def _on_vote_request(self, peer: Node, candidate: Node, term: int) -> None:
         if not self.reaches(candidate, peer) or term < peer.term:
             return
         if term > peer.term:
@@ -221,12 +221,17 @@ class ReplicaGroup:
             candidate.name
         ):
             return
-        told = (self._last_term(candidate), candidate.last)
-        if "vote_for_any_log" not in self.defects and told < (self._last_term(voter), voter.last):
+        log_end = (self._last_term(candidate), candidate.last)
+        if "vote_for_any_log" not in self.defects and log_end < (
+            self._last_term(voter),
+            voter.last,
+        ):
             return
         voter.voted[term] = candidate.name
         for _ in range(1 + (self.rng.random() < 0.1)):  # a vote may be sent again
-            self.tell(voter, "vote", peer=candidate.name, last_term=told[0], last_index=told[1])
+            self.emit(
+                voter, "vote", peer=candidate.name, last_term=log_end[0], last_index=log_end[1]
+            )
         delay = 0 if voter is candidate else self.latency()
         self.sim.after(delay, lambda: self._granted(candidate, voter, term))
 
@@ -237,7 +242,7 @@ class ReplicaGroup:
         if len(candidate.votes) >= candidate.quorum:
             candidate.role, candidate.match = "leader", {}
             self._waiting.clear()
-            self.tell(candidate, "role", role="leader")
+            self.emit(candidate, "role", role="leader")
             self.on_leader(candidate)
 
     @staticmethod
@@ -278,19 +283,19 @@ class ReplicaGroup:
 
     def _append(self, node: Node, entry: Entry) -> None:
         node.entries.append(entry)
-        self.tell(node, "append", index=entry.index, entry_term=entry.term, chain=entry.chain)
+        self.emit(node, "append", index=entry.index, entry_term=entry.term, chain=entry.chain)
         if entry.voters is not None:
             node.config = (entry.index, entry.voters)
-            self.tell(node, "config", index=entry.index, voters=list(entry.voters))
+            self.emit(node, "config", index=entry.index, voters=list(entry.voters))
 
     def truncate(self, node: Node, index: int) -> None:
         del node.entries[index - 1 :]
         node.durable = min(node.durable, index - 1)
-        self.tell(node, "truncate", index=index)
+        self.emit(node, "truncate", index=index)
         config = self._config_of(node)
         if config != node.config:
             node.config = config
-            self.tell(node, "config", index=config[0], voters=list(config[1]))
+            self.emit(node, "config", index=config[0], voters=list(config[1]))
 
     def plan_fsync(self, node: Node) -> None:
         if not node.entries:
@@ -303,7 +308,7 @@ class ReplicaGroup:
                 return
             if entry.index > node.durable:
                 node.durable = entry.index
-                self.tell(node, "fsync", index=entry.index)
+                self.emit(node, "fsync", index=entry.index)
             if node.role == "leader":
                 self._advance(node)
 
@@ -369,11 +374,11 @@ class ReplicaGroup:
         node.commit = node.applied = leader.base
         node.durable = 0
         last = node.entries[-1]
-        self.tell(node, "install", index=last.index, entry_term=last.term, chain=last.chain)
+        self.emit(node, "install", index=last.index, entry_term=last.term, chain=last.chain)
         config = self._config_of(node)
         if config != node.config:
             node.config = config
-            self.tell(node, "config", index=config[0], voters=list(config[1]))
+            self.emit(node, "config", index=config[0], voters=list(config[1]))
         return leader.base
 
     def _acknowledge(self, node: Node, leader: Node, term: int, upto: int) -> None:
@@ -391,7 +396,7 @@ class ReplicaGroup:
             index = min(upto, node.last)
             if index > node.durable:
                 node.durable = index
-                self.tell(node, "fsync", index=index)
+                self.emit(node, "fsync", index=index)
             if self.reaches(node, leader):
                 self.sim.after(self.latency(), answer)
 
@@ -421,7 +426,7 @@ class ReplicaGroup:
             return
         entry = node.entries[index - 1]
         node.commit = index
-        self.tell(node, "commit", index=index, entry_term=entry.term, chain=entry.chain)
+        self.emit(node, "commit", index=index, entry_term=entry.term, chain=entry.chain)
         for done in node.entries[len(self.committed) : index]:
             self.committed.append(done)
             self.commit_times.append(self.sim.now)
@@ -439,7 +444,7 @@ class ReplicaGroup:
         if node.applied < node.commit:
             entry = node.entries[node.commit - 1]
             first, node.applied = node.applied + 1, node.commit
-            self.tell(
+            self.emit(
                 node,
                 "apply",
                 first=first,
@@ -459,7 +464,7 @@ class ReplicaGroup:
             is_own = bool(index) and node.entries[index - 1].term == term
             is_sure = self.in_charge(node) or "lease_read" in self.defects
             if node.up and node.term == term and is_own and is_sure:
-                self.tell(node, "read", t_begin=begun, index=index)
+                self.emit(node, "read", t_begin=begun, index=index)
                 wait.resolve(index)
             else:
                 wait.resolve(None)
@@ -475,7 +480,7 @@ class ReplicaGroup:
         if not node.up or not node.applied:
             return
         entry = node.entries[node.applied - 1]
-        self.tell(node, "state", index=entry.index, chain=signed_hash("state", entry.chain))
+        self.emit(node, "state", index=entry.index, chain=signed_hash("state", entry.chain))
         node.base = entry.index
         if first is not None:
             node.first = max(node.first, min(first, entry.index + 1))

@@ -52,43 +52,43 @@ class SlowRefuser(Feature):
 class Keeper(Feature):
     """A queue that two members hold in turn, each under a lock that it renews and gives back."""
 
-    def asks_lock(self, f: str = "lock", type_: str = "ok", **fields: Any) -> Process:
+    def requests_lock(self, f: str = "lock", type_: str = "ok", **fields: Any) -> Process:
         yield from self.does(f, type_, **queue_name("kept"), **fields)
 
     def is_refused(self) -> Process:
-        yield from self.asks_lock(type_="fail", status="REFUSED")
+        yield from self.requests_lock(type_="fail", status="REFUSED")
 
     def run(self) -> Process:
         yield SECOND
         sender = Feature(self.world, "kept-sender", "kept-senders")
         sent = yield from sender.sends_all("kept", 5)
         other = Keeper(self.world, "keeper-2", self.client_group)
-        yield from self.asks_lock()
+        yield from self.requests_lock()
         yield from self.assigns("kept")
         yield from other.is_refused()
         yield from self.delivers([sent[0]])
         yield from self.commits("kept", 1)
         yield SECOND
-        yield from self.asks_lock()
+        yield from self.requests_lock()
         yield from self.delivers([sent[1]], "fail")
         yield from self.delivers([{**sent[1], "reconsume": 1}])
         yield from self.commits("kept", 2)
         for _ in range(3):
             yield SECOND
-            yield from self.asks_lock()
+            yield from self.requests_lock()
             yield from other.is_refused()
         yield from self.assigns(None)
-        yield from self.asks_lock("unlock")
-        yield from other.asks_lock()
+        yield from self.requests_lock("unlock")
+        yield from other.requests_lock()
         yield from other.assigns("kept")
         for number in (2, 3, 4):
             yield from other.delivers([sent[number]])
             yield from other.commits("kept", number + 1)
         yield from other.assigns(None)
-        yield from other.asks_lock("unlock")
+        yield from other.requests_lock("unlock")
         yield 4 * SECOND
-        yield from self.asks_lock()
-        yield from self.asks_lock("unlock")
+        yield from self.requests_lock()
+        yield from self.requests_lock("unlock")
 
 
 class RadioHearer(Feature):

@@ -48,9 +48,9 @@ def _read_but_never_acked(run: Run) -> str:
 def _between_fail_and_ok(run: Run) -> str:
     """An attempt failed, the record came, and only then was it sent again."""
     row = sends(run, topic="orders")[12]
-    told = [{**row["messages"][0], "offset": None}]
+    messages = [{**row["messages"][0], "offset": None}]
     run.ops.append(
-        {**row, "type": "fail", "status": None, "error": "NO_LEADER", "messages": told}
+        {**row, "type": "fail", "status": None, "error": "NO_LEADER", "messages": messages}
         | {
             "process": "p1.before",
             "t_invoke": row["t_invoke"] - 2,
@@ -176,7 +176,7 @@ def _truncated_then_started(run: Run) -> None:
 
 
 def _owners_under_a_fault(run: Run) -> None:
-    """Two members hold all queues, in a time when a fault kept them from being told."""
+    """Two members hold all queues, in a time when a fault kept them from being notified."""
     rows = [r for r in run.ops if r["f"] == "assign" and r["client_group"] == "ordered"]
     queues = {(q["broker_group"], q["topic"], q["queue"]): q for r in rows for q in r["assigned"]}
     for row in rows:

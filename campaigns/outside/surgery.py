@@ -46,7 +46,7 @@ def op_note(row: Row) -> str:
 
 
 def read_values(row: Row) -> list[str]:
-    return [told["value"] for told in row.get("messages") or ()]
+    return [message["value"] for message in row.get("messages") or ()]
 
 
 def sends(
@@ -97,13 +97,13 @@ def reads_of(
 ) -> list[tuple[Row, Row]]:
     """Operation and message, for each time that a read showed `value`."""
     return [
-        (row, told)
+        (row, message)
         for row in run.ops
         if row["f"] in f and type_ in {None, row["type"]}
         if group in {None, row["client_group"]}
         if final is None or bool(row.get("final")) == final
-        for told in row.get("messages") or ()
-        if told["value"] == value
+        for message in row.get("messages") or ()
+        if message["value"] == value
     ]
 
 
@@ -120,7 +120,7 @@ def forget_reads(
         is_read = row["f"] in ({f} if f else {"poll", "deliver", "query"})
         is_meant = group in {None, row["client_group"]} and final in {None, bool(row.get("final"))}
         if is_read and is_meant and row.get("messages"):
-            row["messages"] = [told for told in row["messages"] if told["value"] != value]
+            row["messages"] = [message for message in row["messages"] if message["value"] != value]
 
 
 def records_of(
@@ -134,7 +134,7 @@ def records_of(
 
 
 def first_commit(run: Run, record: Row) -> int:
-    """When the first node of the group told that the record's entry is committed."""
+    """When the first node of the group traced that the record's entry is committed."""
     times: list[int] = [
         row["t"]
         for row in events(run, "commit", group=record["broker_group"])

@@ -72,10 +72,10 @@ class Simulator:
 
     def _step(self, process: Process, answer: Any) -> None:
         try:
-            asked = process.send(answer)
+            yielded = process.send(answer)
         except StopIteration:
             return
-        if isinstance(asked, Wait):
-            asked.then(lambda told: self.after(0, lambda: self._step(process, told)))
+        if isinstance(yielded, Wait):
+            yielded.then(lambda value: self.after(0, lambda: self._step(process, value)))
         else:
-            self.after(asked, lambda: self._step(process, None))
+            self.after(yielded, lambda: self._step(process, None))
