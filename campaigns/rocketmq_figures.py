@@ -119,15 +119,15 @@ def figures_of(run: Path, index_row: Mapping[str, Any]) -> Figures:
     verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
     counts = index_row["counts"]
     coverage = verdict["coverage"]
-    tables_kept = verdict["verdict"] != "pass" or index_row["whole"]
-    if not tables_kept:
+    tables_retained = verdict["verdict"] != "pass" or index_row["whole"]
+    if not tables_retained:
         sends = coverage["operations"].get("send", {}).get("ok", 0)
         decisions = coverage["operations"].get("decide", {}).get("ok", 0)
         transactions = resent = others = lost = hidden = 0
     else:
         sends, decisions, transactions, resent, others, lost, hidden = _counted(run)
     waits = [row["took_ms"] for row in coverage.get("availability", []) if row["measure"] == "gap"]
-    if tables_kept:
+    if tables_retained:
         waits.append(_wait_at_the_end_ms(run))
     return Figures(
         engine=index_row["engine"],

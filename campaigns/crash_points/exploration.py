@@ -180,27 +180,27 @@ def _digest(disk: SimDisk) -> bytes:
     numbers: dict[int, int] = {}
     digest = hashlib.blake2b(digest_size=16)
 
-    def tell(*values: object) -> None:
+    def hash_values(*values: object) -> None:
         digest.update(repr(values).encode())
 
-    def tell_inode(inode: _Inode | None) -> None:
+    def hash_inode(inode: _Inode | None) -> None:
         if inode is None or id(inode) in numbers:
-            tell(None if inode is None else numbers[id(inode)])
+            hash_values(None if inode is None else numbers[id(inode)])
             return
         numbers[id(inode)] = len(numbers)
-        tell(len(inode.data), len(inode.durable), inode.pending)
+        hash_values(len(inode.data), len(inode.durable), inode.pending)
         digest.update(inode.data)
         digest.update(inode.durable)
 
     for names in (disk._names, disk._names_durable):
         for path in sorted(names):
-            tell(path)
-            tell_inode(names[path])
-    tell(sorted(disk._directories), sorted(disk._directories_durable))
+            hash_values(path)
+            hash_inode(names[path])
+    hash_values(sorted(disk._directories), sorted(disk._directories_durable))
     for directory in sorted(disk._name_operations):
         for path, inode, was in disk._name_operations[directory]:
-            tell(directory, path, was)
-            tell_inode(inode)
+            hash_values(directory, path, was)
+            hash_inode(inode)
     return digest.digest()
 
 

@@ -174,8 +174,8 @@ class HaLife:
             raise BrokenPromiseError(f"the log begins behind {log.begin}: no snapshot is left")
         if log.begin.index > restored:
             raise BrokenPromiseError(f"the log begins behind {log.begin}, restored {restored}")
-        kept = {index for index in promise.snapshots if index <= least.index}
-        missing = kept - {place.index for place in self._keeper._retained}
+        retained = {index for index in promise.snapshots if index <= least.index}
+        missing = retained - {place.index for place in self._keeper._retained}
         if missing:
             raise BrokenPromiseError(f"the snapshots {missing} are gone, or not used")
         self._compare_tail(log)
@@ -272,10 +272,10 @@ class HaLife:
         self._may_cut = True
         self.promise = replace(self.promise, cutting_to=place)
         self.log.truncate(place)
-        kept = tuple(one for one in self.promise.log if one.index <= place.index)
+        retained = tuple(one for one in self.promise.log if one.index <= place.index)
         self.promise = replace(
             self.promise,
-            log=kept,
+            log=retained,
             claimed=min(self.promise.claimed, place, key=lambda one: one.position),
             snapshots=frozenset(n for n in self.promise.snapshots if n <= place.index),
             cutting_to=None,
@@ -291,9 +291,9 @@ class HaLife:
         self._fsync(Action(name="fsync"))
         header = SnapshotHeader(last=log.end, config_index=0, membership=_MEMBERS)
         files.write(header, iter([_state_at(index)]))
-        kept = frozenset(sorted({*self.promise.snapshots, index})[-2:])
-        self.promise = replace(self.promise, snapshots=kept)
-        files.retain(kept)
+        retained = frozenset(sorted({*self.promise.snapshots, index})[-2:])
+        self.promise = replace(self.promise, snapshots=retained)
+        files.retain(retained)
         self._keeper.newest_of_this_log()
 
     @property
@@ -305,8 +305,8 @@ class HaLife:
         """As `HaLog.retain_from`: retention, down to the older of two snapshots."""
         self.log.drop_before(self._keeper.safe_position)
         begin = self.log.begin
-        kept = tuple(one for one in self.promise.log if one.index > begin.index)
-        self.promise = replace(self.promise, base=begin, log=kept)
+        retained = tuple(one for one in self.promise.log if one.index > begin.index)
+        self.promise = replace(self.promise, base=begin, log=retained)
 
     def _restart(self, action: Action) -> None:
         """A clean stop, as `HaLog.stop`, or the process killed between two actions."""

@@ -64,14 +64,14 @@ class BrokenPromiseError(Exception):
 class Promise:
     """`log`: its entries behind `base`, durable or not; durable ones up to `claimed`.
 
-    `told`: the further hard state that a message may have left for. `installing`: a log that begins
-    there and holds nothing is as good. `protected_end`: no byte before it is written again.
+    `reported`: the further hard state that a message may have left for. `installing`: a log that
+    begins there and holds nothing is as good. `protected_end`: no byte before it is written again.
     """
 
     base: LogBase = _BEGIN
     log: tuple[Entry, ...] = ()
     claimed: Index = 0
-    told: HardState = _NOBODY
+    reported: HardState = _NOBODY
     commit_index: Index = 0
     snapshots: frozenset[Index] = frozenset()
     installing: LogBase | None = None
@@ -85,7 +85,7 @@ class Promise:
             self.base,
             tuple((entry.index, entry.term) for entry in durable),
             self.claimed,
-            self.told,
+            self.reported,
             self.commit_index,
             self.snapshots,
             self.installing,
@@ -192,12 +192,12 @@ class StoreLife:
             raise BrokenPromiseError("the store is another one")
         if log.damages:
             raise BrokenPromiseError(f"damaged: {log.damages[0]}")
-        told = promise.told
-        if state.current_term < told.current_term or (
-            state.current_term == told.current_term
-            and told.voted_for not in {None, state.voted_for}
+        reported = promise.reported
+        if state.current_term < reported.current_term or (
+            state.current_term == reported.current_term
+            and reported.voted_for not in {None, state.voted_for}
         ):
-            raise BrokenPromiseError(f"{state} after {told} was told")
+            raise BrokenPromiseError(f"{state} after {reported} was told")
         if log.last_term > state.current_term:
             raise BrokenPromiseError(f"term {state.current_term}, and an entry of {log.last_term}")
         found = log.entries(log.first_index, log.last_index + 1, 1 << 30)
@@ -236,7 +236,7 @@ class StoreLife:
             base=log.base,
             log=tuple(found),
             claimed=log.last_index,
-            told=store.hard_state,
+            reported=store.hard_state,
             commit_index=max(past.commit_index, commit_index, log.base.index if installed else 0),
             installing=None,
             protected_end=log.end_position,
@@ -318,7 +318,7 @@ class StoreLife:
         assert error is None
         promise, log = self.promise, self.store.log
         if done.hard_state is not None:
-            self._tell(done.hard_state)
+            self._note_reported(done.hard_state)
         durable = done.durable
         if (
             durable is not None
@@ -326,18 +326,18 @@ class StoreLife:
             and log.base.index < durable.index <= log.last_index
             and log.term(durable.index) == durable.term
         ):
-            self._tell(self._states.get(durable.index, _NOBODY))
+            self._note_reported(self._states.get(durable.index, _NOBODY))
             claimed = max(self.promise.claimed, durable.index)
             end = max(promise.protected_end, log.entry_end(claimed))
             self.promise = replace(self.promise, claimed=claimed, protected_end=end)
 
-    def _tell(self, state: HardState) -> None:
-        told = self.promise.told
+    def _note_reported(self, state: HardState) -> None:
+        reported = self.promise.reported
         if (state.current_term, state.voted_for is not None) > (
-            told.current_term,
-            told.voted_for is not None,
+            reported.current_term,
+            reported.voted_for is not None,
         ):
-            self.promise = replace(self.promise, told=state)
+            self.promise = replace(self.promise, reported=state)
 
     # --- actions -------------------------------------------------------------------------------
 
@@ -484,9 +484,9 @@ class StoreLife:
             files.write(header, iter([_state_at(index)]))
 
         late = self._beside(action, write)
-        kept = frozenset(sorted({*self.promise.snapshots, index})[-2:])
-        self.promise = replace(self.promise, snapshots=kept)
-        files.retain(kept)
+        retained = frozenset(sorted({*self.promise.snapshots, index})[-2:])
+        self.promise = replace(self.promise, snapshots=retained)
+        files.retain(retained)
         late()
 
     def _drop(self, action: Action) -> None:
@@ -525,13 +525,13 @@ class StoreLife:
         self.group_commit.log_truncated()
         self._truncated_term = max(self._truncated_term, log.last_term)
         log.reset(base)
-        self._tell(self._wanted)  # the base is of its term, and durable
+        self._note_reported(self._wanted)  # the base is of its term, and durable
         self.promise = replace(
             self.promise, base=base, log=(), claimed=index, installing=None, protected_end=0
         )
-        kept = frozenset(sorted(self.promise.snapshots)[-2:])
-        self.promise = replace(self.promise, snapshots=kept)
-        self.store.snapshots.retain(kept)
+        retained = frozenset(sorted(self.promise.snapshots)[-2:])
+        self.promise = replace(self.promise, snapshots=retained)
+        self.store.snapshots.retain(retained)
         self.group_commit.begin()
 
     def _restart(self, action: Action) -> None:
@@ -540,7 +540,7 @@ class StoreLife:
             self._round(Action(name="round"))
             self.group_commit.end()
             self.group_commit.persist_rest()
-            self._tell(self._wanted)
+            self._note_reported(self._wanted)
             log = self.store.log
             self.promise = replace(
                 self.promise, claimed=log.last_index, protected_end=log.end_position

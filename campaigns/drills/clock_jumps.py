@@ -4,8 +4,8 @@
 
 The wall clock of each broker of a group of three can be put wrong by request
 (`chaos.cluster.failpoints`); monotonic clocks are left alone. One node after the other is put an
-hour ahead, set right, put an hour behind, set right; each time it is told to lead, too, half-way. A
-jump counts once the node itself has told the other time (LEDGERMQ_CLOCK).
+hour ahead, set right, put an hour behind, set right; each time it is made to lead, too, half-way. A
+jump counts once the node itself has reported the other time (LEDGERMQ_CLOCK).
 
 Meanwhile clients with right clocks send plain messages, delay levels, timers with a delay and with
 a time, and transactions that only a check-back decides; they pop messages, leave them to come
@@ -109,15 +109,15 @@ class WrongClocks:
         order = Order(clock=ClockSetting(offset_ms=offset_s * 1_000))
         await failpoints.order_node(self._group.directory, name, order)
         deadline = time.monotonic() + SEEN_WITHIN_S
-        told_ms: int | None = None
+        reported_ms: int | None = None
         while time.monotonic() < deadline:
-            told_ms = await self.told_ms(name)
-            if told_ms is not None and abs(told_ms - offset_s * 1_000) < 1_000:
-                return told_ms
+            reported_ms = await self.reported_ms(name)
+            if reported_ms is not None and abs(reported_ms - offset_s * 1_000) < 1_000:
+                return reported_ms
             await asyncio.sleep(0.1)
-        raise DrillError(f"{name} should be {offset_s} s off, and says {told_ms} ms")
+        raise DrillError(f"{name} should be {offset_s} s off, and says {reported_ms} ms")
 
-    async def told_ms(self, name: str) -> int | None:
+    async def reported_ms(self, name: str) -> int | None:
         """How far the node's wall clock is off, by its own answer."""
         command = RemotingCommand(code=RequestCode.LEDGERMQ_CLOCK)
         address = self._group.place(name).address
@@ -128,7 +128,7 @@ class WrongClocks:
 
 
 @dataclass(slots=True)
-class Asked:
+class Expected:
     """From `due_ms` on it may arrive, no moment earlier."""
 
     kind: str
@@ -156,9 +156,9 @@ class Drill:
         self._clocks = WrongClocks(group)
         self._rng = rng
         self._hold_s = hold_s
-        self._asked: dict[str, Asked] = {}
+        self._expected: dict[str, Expected] = {}
         self._halves_ms: dict[str, int] = {}  # acknowledged, and not checked yet
-        self._popped_ms: dict[str, int] = {}  # asked for the first time, to come again
+        self._popped_ms: dict[str, int] = {}  # requested for the first time, to come again
         self._sends: set[asyncio.Task[None]] = set()
         self._jumps: list[dict[str, object]] = []
         self._found = Found()
@@ -197,14 +197,14 @@ class Drill:
         for name in self._group.brokers:
             for offset_s in (HOUR_S, 0, -HOUR_S, 0):
                 members = await self._members(name)
-                told_ms = await self._clocks.put(name, offset_s)
-                print(f"{name} says that its clock is {told_ms} ms off", flush=True)
+                reported_ms = await self._clocks.put(name, offset_s)
+                print(f"{name} says that its clock is {reported_ms} ms off", flush=True)
                 await asyncio.sleep(self._hold_s / 2)
                 lost = members - await self._members(name)
                 self._found.forgotten += [f"{client} at {name}" for client in sorted(lost)]
                 moved = await self._lead(name)
                 await asyncio.sleep(self._hold_s / 2)
-                self._jumps.append({"node": name, "told_ms": told_ms, "then_led": moved})
+                self._jumps.append({"node": name, "told_ms": reported_ms, "then_led": moved})
 
     async def _members(self, name: str) -> set[str]:
         """Members of the groups that the node knows."""
@@ -253,22 +253,22 @@ class Drill:
     ) -> None:
         value, kind = f"v{number}", KINDS[number % len(KINDS)]
         properties, delay_ms = self._delay(kind)
-        asked = Asked(kind, now_ms() + delay_ms)
-        asked.due_ms = int(properties.get("TIMER_DELIVER_MS", asked.due_ms))
+        expected = Expected(kind, now_ms() + delay_ms)
+        expected.due_ms = int(properties.get("TIMER_DELIVER_MS", expected.due_ms))
         message = Message(topic=TOPIC, body=value.encode(), properties=properties)
         try:
             if kind == "checked":
-                asked.due_ms = now_ms() + CHECK_AFTER_MS
+                expected.due_ms = now_ms() + CHECK_AFTER_MS
                 await transactions.send_in_transaction(message, timeout_ms=20_000)
             else:
                 await producer.send(message, timeout_ms=20_000)
         except ClientError as error:
             self._found.refused.append(f"{value} ({kind}): {error}"[:200])
             return
-        self._asked[value] = asked
+        self._expected[value] = expected
 
     def _delay(self, kind: str) -> tuple[dict[str, str], int]:
-        """Properties, and the delay that they ask for."""
+        """Properties, and the delay that they request."""
         delay_ms = self._rng.randrange(200, DELAY_MS_MAX)
         if kind == "level":
             level = self._rng.choice(list(LEVELS_MS))
@@ -328,16 +328,16 @@ class Drill:
     async def _pop(self, consumer: PopConsumer) -> None:
         """What comes for the first time is left to come again."""
         while True:
-            asked_ms = now_ms()
+            requested_ms = now_ms()
             try:
                 popped = await consumer.pop(POPPED, invisible_ms=INVISIBLE_MS, poll_ms=500)
                 for one in popped:
                     value = one.message.body.decode()
                     first_ms = self._popped_ms.pop(value, None)
                     if first_ms is None:
-                        self._popped_ms[value] = asked_ms
+                        self._popped_ms[value] = requested_ms
                         continue
-                    # From before it was asked for: where it was held, it comes later than that.
+                    # From before it was requested: where it was held, it comes later than that.
                     self._found.pops_late_ms.append(now_ms() - first_ms - INVISIBLE_MS)
                     await consumer.ack(one)
             except ClientError as error:
@@ -360,7 +360,7 @@ class Drill:
 
     async def _await_arrivals(self) -> None:
         deadline = time.monotonic() + 30
-        while self._asked.keys() - self._found.arrived_ms.keys():
+        while self._expected.keys() - self._found.arrived_ms.keys():
             if time.monotonic() > deadline:
                 return  # the figures say what is lost
             await asyncio.sleep(0.1)
@@ -370,13 +370,13 @@ class Drill:
     def _figures(self) -> dict[str, object]:
         found = self._found
         late_ms = {
-            value: found.arrived_ms[value] - asked.due_ms
-            for value, asked in self._asked.items()
+            value: found.arrived_ms[value] - expected.due_ms
+            for value, expected in self._expected.items()
             if value in found.arrived_ms
         }
         by_kind = {
             kind: _span(
-                [late for value, late in late_ms.items() if self._asked[value].kind == kind]
+                [late for value, late in late_ms.items() if self._expected[value].kind == kind]
             )
             for kind in KINDS
         }
@@ -387,11 +387,11 @@ class Drill:
         }
         return {
             "jumps": self._jumps,
-            "asked": len(self._asked),
+            "asked": len(self._expected),
             "early": sorted(value for value, late in late_ms.items() if late < 0)
             + [f"pop {late}" for late in found.pops_late_ms if late < 0]
             + [f"check {late}" for late in found.checks_late_ms if late < -CHECK_INTERVAL_MS],
-            "lost": sorted(self._asked.keys() - found.arrived_ms.keys()),
+            "lost": sorted(self._expected.keys() - found.arrived_ms.keys()),
             "twice": sorted(found.twice),
             "refused": found.refused,
             "reads_failed": found.reads_failed,

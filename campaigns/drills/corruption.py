@@ -1,4 +1,4 @@
-"""A hundred random corruptions of stopped nodes: each is found, none is served, all are mended.
+"""A hundred random corruptions of stopped nodes: each is found, none is served, all are repaired.
 
     python -m campaigns.drills.corruption [--corruptions N] [--seed S] [--output FILE]
 
@@ -6,7 +6,7 @@ A group of three holds some hundred entries in small segments. Each round stops 
 ruins files of their logs (`damage`), starts them again and waits until the group is
 whole. Then every message is read from every node and compared with what was sent, and the nodes'
 logs with copies made before. The places of two nodes never overlap: one good copy exists. The
-last round ruins one entry on all three: no good copy, so the nodes must say so and keep the rest.
+last round ruins one entry on all three: no good copy, and the nodes report it and keep the rest.
 
 Not part of `make test` (it takes minutes); `make drills` runs it.
 """
@@ -49,7 +49,7 @@ def fill(group: Processes, keys: range) -> dict[tuple[int, int], bytes]:
 def read_all(
     group: Processes, name: str, expected: dict[tuple[int, int], bytes]
 ) -> tuple[int, int]:
-    """Pull every queue of `name` from its beginning: messages read, pulls refused until mended.
+    """Pull every queue of `name` from its beginning: messages read, pulls refused until repaired.
 
     Raises AssertionError at a wrong message.
     """
@@ -99,7 +99,7 @@ def log_bytes(store: Path) -> dict[str, bytes]:
 
 
 def log_stream(store: Path) -> bytes:
-    """The whole log: a lost last segment may be mended as a part of the one before it."""
+    """The whole log: a lost last segment may be repaired as a part of the one before it."""
     stream = b""
     for name, data in sorted(log_bytes(store).items()):
         assert int(name) == len(stream), f"{name} does not continue a log of {len(stream)} bytes"
@@ -144,12 +144,12 @@ class Drill:
                 refused += refused_there
             found = {name: group.output(name)[lengths[name] :] for name in victims}
             for name in victims:
-                if not _tells_of_damage(found[name]):
+                if not _reports_damage(found[name]):
                     self._note_wrong(f"{name} told of no damage", victims)
                 now = log_stream(group.store(name))[: len(before[name])]
                 if now != before[name]:
-                    told = f"{name}'s log is not what it was: {_difference(before[name], now)}"
-                    self._note_wrong(told, victims)
+                    text = f"{name}'s log is not what it was: {_difference(before[name], now)}"
+                    self._note_wrong(text, victims)
             self.rounds.append(
                 {
                     "victims": len(victims),
@@ -167,7 +167,7 @@ class Drill:
         """`count` corruptions of the victims' logs, no segment ruined on both of them."""
         names = [path.name for path in segments(self.group.store(victims[0]))]
         self.rng.shuffle(names)
-        told = []
+        ruined = []
         for number in range(count):
             victim = victims[number % len(victims)]
             mine = set(names[number % len(victims) :: len(victims)])
@@ -176,8 +176,8 @@ class Drill:
             while done is None:
                 done = ruin(self.rng.choice(sorted(KINDS)), files, self.rng)
             self.ruins.append(done)
-            told.append(f"{victim}: {done.kind} in {done.file}, {done.place}")
-        return told
+            ruined.append(f"{victim}: {done.kind} in {done.file}, {done.place}")
+        return ruined
 
     def _is_whole(self) -> bool:
         statuses = self.group.statuses().values()
@@ -194,12 +194,12 @@ class Drill:
         self.wrong.append(what)
 
     def ruin_everywhere(self) -> str:
-        """One closed segment's page on all nodes: what they say then."""
+        """One closed segment's page on all nodes: what they report then."""
         group = self.group
         for name in group.brokers:
             assert group.terminate(name) == 0
         lengths = {name: len(group.output(name)) for name in group.brokers}
-        kept = {name: log_bytes(group.store(name)) for name in group.brokers}
+        before_bytes = {name: log_bytes(group.store(name)) for name in group.brokers}
         victim = segments(group.store(group.brokers[0]))[2].name
         for name in group.brokers:
             path = group.store(name) / "commitlog" / victim
@@ -209,19 +209,22 @@ class Drill:
         for name in group.brokers:
             group.start_broker(name)
 
-        def all_say_so() -> bool:
+        def all_report_it() -> bool:
             return all(
                 "has a good copy of" in group.output(name)[lengths[name] :]
                 for name in group.brokers
             )
 
         try:
-            await_until(all_say_so, "every node says that no copy is left", WHOLE_TIMEOUT_S)
+            await_until(all_report_it, "every node says that no copy is left", WHOLE_TIMEOUT_S)
         except AssertionError as error:
             self._note_wrong(str(error), group.brokers)
         for name in group.brokers:
             for file, data in log_bytes(group.store(name)).items():
-                if file != victim and data[: len(kept[name][file])] != kept[name][file]:
+                if (
+                    file != victim
+                    and data[: len(before_bytes[name][file])] != before_bytes[name][file]
+                ):
                     self._note_wrong(f"{name}/{file} was not kept", group.brokers)
         lines = group.output(group.brokers[0])[lengths[group.brokers[0]] :].splitlines()
         return next((line for line in lines if "has a good copy of" in line), "nothing")
@@ -235,7 +238,7 @@ def _difference(before: bytes, now: bytes) -> str:
     )
 
 
-def _tells_of_damage(output: str) -> bool:
+def _reports_damage(output: str) -> bool:
     return "damaged" in output
 
 
@@ -250,13 +253,13 @@ def main() -> None:
     with Processes(root.resolve(), raft_settings=settings) as group:
         drill = Drill(group.start(), arguments.seed)
         drill.run(arguments.corruptions)
-        said = drill.ruin_everywhere()
+        without_a_copy = drill.ruin_everywhere()
     figures = {
         "corruptions": len(drill.ruins),
         "kinds": dict(Counter(done.kind for done in drill.ruins)),
         "rounds": drill.rounds,
         "wrong": drill.wrong,
-        "without_a_good_copy": said,
+        "without_a_good_copy": without_a_copy,
     }
     print(json.dumps(figures, indent=1))
     if arguments.output is not None:

@@ -2,12 +2,12 @@
 
     python -m campaigns.drills.delays [--messages N] [--seed S] [--output FILE]
 
-A group of three gets messages that ask for delays of every kind: levels 1 to 4, TIMER_DELAY_MS,
+A group of three gets messages that request delays of every kind: levels 1 to 4, TIMER_DELAY_MS,
 TIMER_DELAY_SEC and TIMER_DELIVER_MS, plain and in transactions (whose delay counts from the
 commit). Meanwhile the leader is killed (kill -9) and started again, four times alone and once with
 all others. Some more messages are recalled before their time. Then every queue is read.
 
-The time asked for is counted from before the request (of a transaction: before the commit), so
+The time requested is counted from before the request (of a transaction: before the commit), so
 that nothing that is early can pass for punctual; a message is delivered at the store timestamp of
 its final record. What is late is so by the kills: a leader has to be there to deliver. When one
 was there, the nodes' traces tell: of each message the drill also says for how long a ready leader
@@ -62,8 +62,8 @@ def now_ms() -> int:
 
 
 @dataclass(slots=True)
-class Asked:
-    """What was asked for: from `due_ms` on, no moment earlier."""
+class Expected:
+    """What was requested: from `due_ms` on, no moment earlier."""
 
     kind: str
     due_ms: int
@@ -87,7 +87,7 @@ class Reign:
 class Drill:
     group: Processes
     random: random.Random
-    asked: dict[str, Asked] = field(default_factory=dict)  # by value
+    expected: dict[str, Expected] = field(default_factory=dict)  # by value
     unacknowledged: dict[str, str] = field(default_factory=dict)
     recalled: set[str] = field(default_factory=set)
     kills: list[Kill] = field(default_factory=list)
@@ -106,9 +106,9 @@ class Drill:
                 if number % (count // RECALLED or 1) == 0 and len(self.recalled) < RECALLED:
                     tasks.create_task(self._send_and_recall(producer, number))
                 await asyncio.sleep(SEND_S / count)
-        due_ms = max(asked.due_ms for asked in self.asked.values())
+        due_ms = max(expected.due_ms for expected in self.expected.values())
         await asyncio.sleep(max(0, due_ms - now_ms()) / 1_000)
-        delivered = await self._read(set(self.asked) - set(self.unacknowledged))
+        delivered = await self._read(set(self.expected) - set(self.unacknowledged))
         return self._figures(delivered)
 
     # Sending -----------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ class Drill:
         properties, delay_ms = self._delay(kind)
         body = value.encode()
         message = Message(topic=TOPIC, body=body, properties=properties)
-        self.asked[value] = Asked(kind, now_ms() + delay_ms)
+        self.expected[value] = Expected(kind, now_ms() + delay_ms)
         if "TIMER_DELIVER_MS" in properties:
-            self.asked[value].due_ms = int(properties["TIMER_DELIVER_MS"])
+            self.expected[value].due_ms = int(properties["TIMER_DELIVER_MS"])
         try:
             if kind == "transaction":
                 await transactions.send_in_transaction(message, timeout_ms=30_000)
@@ -132,7 +132,7 @@ class Drill:
             self.unacknowledged[value] = str(error)[:120]
 
     def _delay(self, kind: str) -> tuple[dict[str, str], int]:
-        """Properties, and the delay that they ask for."""
+        """Properties, and the delay that they request."""
         delay_ms = self.random.randrange(200, DELAY_MS_MAX)
         match kind:
             case "level":
@@ -224,27 +224,27 @@ class Drill:
 
     def _figures(self, delivered: list[DeliveredMessage]) -> dict[str, object]:
         seen = Counter(message.body.decode() for message in delivered)
-        acknowledged = set(self.asked) - set(self.unacknowledged)
+        acknowledged = set(self.expected) - set(self.unacknowledged)
         offset_ms = {
             message.body.decode(): message.store_timestamp_ms
-            - self.asked[message.body.decode()].due_ms
+            - self.expected[message.body.decode()].due_ms
             for message in delivered
-            if message.body.decode() in self.asked
+            if message.body.decode() in self.expected
         }
         reigns = self._reigns()
         under_a_leader_ms = [
             _reigned_ms(
                 reigns,
-                self.asked[message.body.decode()].due_ms,
+                self.expected[message.body.decode()].due_ms,
                 message.store_timestamp_ms,
             )
             for message in delivered
-            if message.body.decode() in self.asked
+            if message.body.decode() in self.expected
         ]
         by_kind: dict[str, object] = {}
         for kind in KINDS:
             values = sorted(
-                late for value, late in offset_ms.items() if self.asked[value].kind == kind
+                late for value, late in offset_ms.items() if self.expected[value].kind == kind
             )
             by_kind[kind] = {
                 "messages": len(values),
@@ -253,7 +253,7 @@ class Drill:
                 "latest_ms": values[-1] if values else None,
             }
         return {
-            "asked": len(self.asked),
+            "asked": len(self.expected),
             "acknowledged": len(acknowledged),
             "unknown": self.unacknowledged,
             "kills": [
@@ -307,14 +307,14 @@ def _gap_ms(reigns: Sequence[Reign], at_ms: int) -> int:
 
 
 class _Commits:
-    """Commits each transaction; its delay is asked for with the commit."""
+    """Commits each transaction; its delay is requested with the commit."""
 
     def __init__(self, drill: Drill) -> None:
         self._drill = drill
 
     async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
-        asked = self._drill.asked[message.body.decode()]
-        asked.due_ms = now_ms() + int(message.properties["TIMER_DELAY_MS"])
+        expected = self._drill.expected[message.body.decode()]
+        expected.due_ms = now_ms() + int(message.properties["TIMER_DELAY_MS"])
         return Decision.COMMIT
 
     async def check_local(self, message: DeliveredMessage) -> Decision:

@@ -6,7 +6,7 @@ One broker at a time, a process of its own: behind accounts in plain text; behin
 that takes TLS only; the same where clients must show certificates; with an expired certificate.
 Each case is one request (or one connection) of somebody; before and after it an administrator asks
 how far log and queues are. The good ones between them show that the refusals are not the broker's
-being shut. At the end the accounts are changed, broken and mended in the file while ten producers
+being shut. At the end the accounts are changed, broken and repaired in the file while ten producers
 send: what is refused and when, and that exactly what was acknowledged is stored.
 
 Not part of `make test`; `make security` runs it.
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from campaigns.rig.certificates import Authority, Certificate
-from campaigns.rig.processes import free_port, send_command, tell
+from campaigns.rig.processes import free_port, print_line, send_command
 from campaigns.rig.waiting import await_until
 from remoting.connections.rpc import RemotingClient
 from remoting.connections.tls import client_context
@@ -88,7 +88,7 @@ class Secured:
         return self.log_file.read_text(encoding="utf-8")
 
     async def position(self) -> tuple[int, int, list[Any]]:
-        """(last index, end of the log, queue ends), as the broker itself tells."""
+        """(last index, end of the log, queue ends), as the broker itself reports."""
         client = RemotingClient(sign=ADMIN.sign, tls=self.admin_tls)
         try:
             command = RemotingCommand(
@@ -98,13 +98,13 @@ class Secured:
         finally:
             await client.close()
         assert answer.code == 0, answer.remark
-        told = json.loads(answer.body)
-        return told["last_index"], told["end_position"], told["queues"]
+        status = json.loads(answer.body)
+        return status["last_index"], status["end_position"], status["queues"]
 
     async def refuse(
         self, case: str, act: Callable[[], Any], *, seen: str, logged: str | None
     ) -> None:
-        """`act` must come to `seen` (a part of it), be told in the log, and move nothing."""
+        """`act` must come to `seen` (a part of it), be reported in the log, and move nothing."""
         before, mark = await self.position(), len(self.log())
         row = Row(case=case, seen=await act())
         if seen not in row.seen:
@@ -133,10 +133,10 @@ class Secured:
 
     def _note(self, row: Row) -> None:
         self.rows.append(row)
-        tell(f"{'FAIL' if row.wrong else 'ok':4} {row.case}: {row.seen} {row.wrong or ''}")
+        print_line(f"{'FAIL' if row.wrong else 'ok':4} {row.case}: {row.seen} {row.wrong or ''}")
 
 
-async def ask(
+async def request(
     secured: Secured,
     command: RemotingCommand,
     *,
@@ -146,11 +146,11 @@ async def ask(
 ) -> str:
     """What the client sees: "code remark", or the error's name and text."""
 
-    def complete(asked: RemotingCommand) -> None:
+    def complete(outgoing: RemotingCommand) -> None:
         if sign is not None:
-            sign.sign(asked)
+            sign.sign(outgoing)
         if spoil is not None:
-            spoil(asked)
+            spoil(outgoing)
 
     client = RemotingClient(sign=complete, tls=tls)
     try:
@@ -162,7 +162,7 @@ async def ask(
     return f"{answer.code} {answer.remark or ''}".strip()
 
 
-async def say(secured: Secured, first: bytes) -> str:
+async def send_bytes(secured: Secured, first: bytes) -> str:
     """Bytes over a bare connection: what comes back, and that it is closed."""
 
     def talk() -> str:
@@ -176,8 +176,8 @@ async def say(secured: Secured, first: bytes) -> str:
             except ConnectionError as error:
                 return f"closed: {error}"
         answers = FrameDecoder().feed(bytes(received))
-        told = "; ".join(f"{answer.code} {answer.remark}" for answer in answers)
-        return f"{told or 'nothing'}, then closed"
+        text = "; ".join(f"{answer.code} {answer.remark}" for answer in answers)
+        return f"{text or 'nothing'}, then closed"
 
     return await asyncio.to_thread(talk)
 
@@ -194,7 +194,9 @@ async def accounts(broker: Secured, tls: ssl.SSLContext | None = None) -> None:
     sent = iter(range(1_000))
 
     async def good() -> str:
-        return await ask(broker, orders(f"G{next(sent)}{time.monotonic()}"), sign=PRODUCER, tls=tls)
+        return await request(
+            broker, orders(f"G{next(sent)}{time.monotonic()}"), sign=PRODUCER, tls=tls
+        )
 
     def body(command: RemotingCommand) -> None:
         command.body = b"0rder"
@@ -230,7 +232,7 @@ async def accounts(broker: Secured, tls: ssl.SSLContext | None = None) -> None:
     for case, command, signer, spoil, remark in cases:
         await broker.refuse(
             case,
-            partial(ask, broker, command, sign=signer, tls=tls, spoil=spoil),
+            partial(request, broker, command, sign=signer, tls=tls, spoil=spoil),
             seen=f"16 {remark}",
             logged=remark,
         )
@@ -241,26 +243,26 @@ async def transport(broker: Secured, trusted: ssl.SSLContext, stranger: Authorit
     """A port that takes TLS only."""
 
     async def send(tls: ssl.SSLContext | None) -> str:
-        return await ask(broker, orders(f"T{time.monotonic()}"), sign=PRODUCER, tls=tls)
+        return await request(broker, orders(f"T{time.monotonic()}"), sign=PRODUCER, tls=tls)
 
     await broker.accept("TLS, signed", lambda: send(trusted))
     plain = orders()
     PRODUCER.sign(plain)
     await broker.refuse(
         "plain text, well signed, to a port that takes TLS only",
-        lambda: say(broker, encode(plain)),
+        lambda: send_bytes(broker, encode(plain)),
         seen="16 this port takes TLS connections only, then closed",
         logged="plain text, and this port takes TLS only",
     )
     await broker.refuse(
         "half a TLS hello, then garbage",
-        lambda: say(broker, b"\x16\x03\x01\x02\x00" + b"x" * 600),
+        lambda: send_bytes(broker, b"\x16\x03\x01\x02\x00" + b"x" * 600),
         seen="closed",
         logged="its TLS handshake failed",
     )
     await broker.refuse(
         "a PROXY preamble of nobody who is trusted",
-        lambda: say(broker, b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n" + encode(plain)),
+        lambda: send_bytes(broker, b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n" + encode(plain)),
         seen="closed",
         logged="a PROXY preamble is not taken from there",
     )
@@ -283,7 +285,9 @@ async def certificates(
         return client_context(ca_file=own.own.cert, cert_file=shown.cert, key_file=shown.key)
 
     async def send(shown: Certificate | None) -> str:
-        return await ask(broker, orders(f"C{time.monotonic()}"), sign=PRODUCER, tls=context(shown))
+        return await request(
+            broker, orders(f"C{time.monotonic()}"), sign=PRODUCER, tls=context(shown)
+        )
 
     await broker.accept("certificate of the authority", lambda: send(client))
     expired = own.issue("expired-client", expired=True)
@@ -304,7 +308,7 @@ async def certificates(
 async def expired(broker: Secured, own: Authority) -> None:
     await broker.refuse(
         "the broker's certificate has expired",
-        lambda: ask(broker, orders(), sign=PRODUCER, tls=client_context(ca_file=own.own.cert)),
+        lambda: request(broker, orders(), sign=PRODUCER, tls=client_context(ca_file=own.own.cert)),
         seen="certificate has expired",
         logged="its TLS handshake failed",
     )
@@ -448,12 +452,12 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ledgermq-security-") as directory:
-        told = asyncio.run(run(Path(directory)))
-    tell(f"{told['cases']} cases, {told['wrong']} of them wrong")
-    tell(json.dumps(told["reload"], indent=2))
+        figures = asyncio.run(run(Path(directory)))
+    print_line(f"{figures['cases']} cases, {figures['wrong']} of them wrong")
+    print_line(json.dumps(figures["reload"], indent=2))
     if arguments.output is not None:
-        arguments.output.write_text(f"{json.dumps(told, indent=2)}\n", encoding="utf-8")
-    return int(bool(told["wrong"]))
+        arguments.output.write_text(f"{json.dumps(figures, indent=2)}\n", encoding="utf-8")
+    return int(bool(figures["wrong"]))
 
 
 if __name__ == "__main__":

@@ -251,8 +251,8 @@ def judge(target: Target, findings: Findings) -> None:
     for name in group.brokers:
         check = ledgermq("store", "check", group.store(name), timeout_s=300)
         if check.returncode != 0:
-            told = f"{check.returncode} {check.stdout[-500:]} {check.stderr[-500:]}"
-            faults.append(f"store check of {name}: {told}")
+            text = f"{check.returncode} {check.stdout[-500:]} {check.stderr[-500:]}"
+            faults.append(f"store check of {name}: {text}")
     if not findings.canaries:
         faults.append("no canary was stored")
     if max(size for _, size in findings.rss) > RSS_SIZE_MAX:
@@ -342,21 +342,21 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     seconds = arguments.minutes * 60
-    told: list[dict[str, object]] = []
+    reports: list[dict[str, object]] = []
     outputs: list[str] = []
     is_clean = True
     for kind in arguments.against or KINDS:
         with tempfile.TemporaryDirectory(prefix="ledgermq-fuzz-") as directory:
             findings = run(Path(directory) / "cluster", arguments.seed, seconds, kind)
         is_clean = is_clean and findings.is_clean
-        told.append(report(findings, arguments.seed, seconds, kind))
+        reports.append(report(findings, arguments.seed, seconds, kind))
         outputs.append(findings.output)
-        sys.stdout.write(f"{json.dumps(told[-1], indent=2)}\n")
+        sys.stdout.write(f"{json.dumps(reports[-1], indent=2)}\n")
         sys.stdout.flush()
         for shown in [*findings.unanswered[:5], *findings.not_closed[:5]]:
             sys.stderr.write(f"{shown[:2_000]}\n")
     if arguments.output is not None:
-        arguments.output.write_text(f"{json.dumps(told, indent=2)}\n", encoding="utf-8")
+        arguments.output.write_text(f"{json.dumps(reports, indent=2)}\n", encoding="utf-8")
         arguments.output.with_suffix(".log").write_text("".join(outputs), encoding="utf-8")
     return 0 if is_clean else 1
 

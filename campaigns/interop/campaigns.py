@@ -23,7 +23,7 @@ from pathlib import Path
 
 from campaigns.interop.matrix import MARK
 from campaigns.interop.programs import java_command
-from campaigns.interop.run import JAVA_CLIENTS, say
+from campaigns.interop.run import JAVA_CLIENTS, print_line
 from campaigns.interop.targets import Ledgermq, started
 from campaigns.interop.toolchain import Toolchain
 
@@ -101,11 +101,11 @@ def _follow(process: subprocess.Popen[str], killer: Killer, log: Path) -> dict[s
             output.flush()
             if not line.startswith(MARK):
                 continue
-            told = json.loads(line.removeprefix(MARK))
-            if "event" not in told:
-                figures = told
+            row = json.loads(line.removeprefix(MARK))
+            if "event" not in row:
+                figures = row
                 continue
-            if told["event"] == "loaded":
+            if row["event"] == "loaded":
                 killer.start()
             else:
                 killer.stop()
@@ -132,7 +132,7 @@ def main() -> int:
         began = time.monotonic()
         figures = run(name, client, seconds, root / "cluster")
         figures["took_s"] = round(time.monotonic() - began)
-        say(json.dumps(figures, indent=1))
+        print_line(json.dumps(figures, indent=1))
         all_figures.append(figures)
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """What can't hold on the engines `async` and `sync`, with the reason: the one table of it.
 
 Place: `programs.py` judges each outcome by it. A case that is listed runs all the same, and has to
-fail, unless it may hold by luck: one that holds is told as a failure, so that no line outlives its
+fail, unless it may hold by luck: what holds is reported as a failure, so that no line outlives its
 reason. Pure.
 """
 
@@ -90,6 +90,6 @@ def judged(outcome: Outcome) -> Outcome:
     if outcome.outcome == "pass":
         if limit.sometimes:
             return outcome
-        said = f"it holds, though it is listed as impossible: {limit.reason}"
-        return dataclasses.replace(outcome, outcome="fail", detail=said)
+        detail = f"it holds, though it is listed as impossible: {limit.reason}"
+        return dataclasses.replace(outcome, outcome="fail", detail=detail)
     return dataclasses.replace(outcome, outcome=IMPOSSIBLE, detail=limit.reason)

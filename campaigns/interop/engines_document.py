@@ -65,13 +65,13 @@ def _counted(counts: Counter[str]) -> str:
     if not counts:
         return ""
     others = counts.total() - counts["pass"] - counts[IMPOSSIBLE] - counts["skip"]
-    told = [
+    parts = [
         f"{counts['pass']} hold",
         f"{counts[IMPOSSIBLE]} not possible" if counts[IMPOSSIBLE] else "",
         f"{counts['skip']} left out" if counts["skip"] else "",
         f"**{others} fail**" if others else "",
     ]
-    return ", ".join(part for part in told if part)
+    return ", ".join(part for part in parts if part)
 
 
 def _roles(outcomes: Sequence[Outcome]) -> str:

@@ -5,7 +5,7 @@
     ledgermq-ENGINE-FLUSH-roles     where cases say themselves what happens to master and slave
     ledgermq-ENGINE-FLUSH-groups    three masters and their slaves, for RocketMQ's own tests
 
-Place: `targets.py` starts them, `run.py` passes on to `Roles` what a case asks for.
+Place: `targets.py` starts them, `run.py` passes on to `Roles` what a case requests.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ MASTER_SLAVE_TARGETS: Final = tuple(MODES)
 
 
 class Roles:
-    """A master and its slave, with failpoints, to which happens what a case asks for."""
+    """A master and its slave, with failpoints, to which happens what a case requests."""
 
     breaks = False
 
@@ -86,7 +86,7 @@ class Roles:
             "slave kill": partial(group.kill, *self._slaves),
             "slave start": partial(self._start, *self._slaves),
             "slave level": self._await_level,
-            "mend": self._mend,
+            "mend": self._restore,
             "disk hold": partial(
                 self._order,
                 Order(arm=[Arming(point="disk.fsync", action=Action.STUCK, only="ha/commitlog/*")]),
@@ -104,7 +104,7 @@ class Roles:
         raise AssertionError("cases say themselves what is broken here")
 
     def carry_out(self, what: str) -> str:
-        """Do what a case asks for, and return its answer: where it can't be done, why. Raises
+        """Do what a case requests, and return its answer: where it can't be done, why. Raises
         KeyError for what nobody knows."""
         if what == "slave address":
             return self._group.place(self._slaves[0]).address
@@ -114,7 +114,7 @@ class Roles:
             return f"failed: {error}"
         return "done"
 
-    def _mend(self) -> None:
+    def _restore(self) -> None:
         """Leave nothing stopped, killed or held, whatever became of the case."""
         self.resume()
         for name in self._group.brokers:
@@ -153,11 +153,11 @@ class Roles:
         await_until(is_level, "the slave has the master's log", PATIENCE_S)
 
     def _order(self, wanted: Order) -> None:
-        async def ask() -> None:
+        async def send_order() -> None:
             client = RemotingClient()
             try:
                 await failpoints.order(client, self._group.place(self._master).address, wanted)
             finally:
                 await client.close()
 
-        asyncio.run(ask())
+        asyncio.run(send_order())

@@ -12,9 +12,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-__all__ = ["MARK", "Asked", "Matrix", "MidpointReached", "Outcome", "Skipped", "parse_line"]
+__all__ = [
+    "MARK",
+    "Matrix",
+    "MidpointReached",
+    "Outcome",
+    "RequestedAction",
+    "Skipped",
+    "parse_line",
+]
 
-MARK = "@@"  # begins the lines in which programs tell something
+MARK = "@@"  # begins the lines in which programs report something
 _SIGNS = {"impossible": "no", "pass": "ok", "fail": "FAIL", "skip": "-", "none": "NONE"}
 _DETAIL_CHARS = 300
 
@@ -37,28 +45,30 @@ class MidpointReached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestedAction:
     """A case wants something to be done to the brokers."""
 
     what: str
 
 
-def parse_line(line: str, client: str, target: str) -> Outcome | MidpointReached | Asked | None:
-    """What a line of a program tells; None where it is no such line."""
+def parse_line(
+    line: str, client: str, target: str
+) -> Outcome | MidpointReached | RequestedAction | None:
+    """What a line of a program reports; None where it is no such line."""
     if not line.startswith(MARK):
         return None
-    told = json.loads(line.removeprefix(MARK))
-    if told.get("event") == "midpoint":
+    fields = json.loads(line.removeprefix(MARK))
+    if fields.get("event") == "midpoint":
         return MidpointReached()
-    if told.get("event") == "ask":
-        return Asked(what=told["what"])
+    if fields.get("event") == "ask":
+        return RequestedAction(what=fields["what"])
     return Outcome(
-        case=told["case"],
+        case=fields["case"],
         client=client,
         target=target,
-        outcome=told["outcome"],
-        took_ms=int(told["took_ms"]),
-        detail=told["detail"],
+        outcome=fields["outcome"],
+        took_ms=int(fields["took_ms"]),
+        detail=fields["detail"],
     )
 
 
@@ -80,10 +90,10 @@ class Matrix:
 
     @classmethod
     def from_json(cls, text: str) -> Matrix:
-        told = json.loads(text)
+        document = json.loads(text)
         matrix = cls()
-        matrix.add(Outcome(**each) for each in told["outcomes"])
-        matrix.skipped = [Skipped(**each) for each in told["skipped"]]
+        matrix.add(Outcome(**each) for each in document["outcomes"])
+        matrix.skipped = [Skipped(**each) for each in document["skipped"]]
         return matrix
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
@@ -120,7 +130,7 @@ class Matrix:
         return totals
 
     def table(self) -> str:
-        """A line per case, a column per client and target; what is red is told below."""
+        """A line per case, a column per client and target; what is red is listed below."""
         columns = list(dict.fromkeys((each.client, each.target) for each in self.outcomes))
         cases = list(dict.fromkeys(each.case for each in self.outcomes))
         found = {(each.case, each.client, each.target): each for each in self.outcomes}
@@ -131,8 +141,8 @@ class Matrix:
             rows.append([case, *signs])
         lines = _aligned(rows)
         for name, counts in self.totals().items():
-            told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-            lines.append(f"{name}: {told}")
+            counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+            lines.append(f"{name}: {counted}")
         for each in self.red:
             where = f"{each.case} of {each.client} on {each.target}"
             lines.append(f"{_SIGNS[each.outcome]} {where}: {each.detail[:_DETAIL_CHARS]}")

@@ -140,12 +140,12 @@ def document_cases(document: str) -> dict[str, list[str]]:
     lines = document[document.index(BEGIN) : document.index(END)].splitlines()
     (head,) = (at for at, line in enumerate(lines) if line.startswith("| case |"))
     clients = _values(lines[head])[1:]
-    told: dict[str, list[str]] = {client: [] for client in clients}
+    by_client: dict[str, list[str]] = {client: [] for client in clients}
     for case, *cells in map(_values, lines[head + 2 :]):
         for client, cell in zip(clients, cells, strict=True):
             if cell:
-                told[client].append(case)
-    return told
+                by_client[client].append(case)
+    return by_client
 
 
 def _values(row: str) -> list[str]:

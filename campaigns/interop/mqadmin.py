@@ -10,7 +10,7 @@ effect, that decides; it must hold on RocketMQ as well. Else the shape of what i
 numbers, addresses, names and times are taken out, equal lines counted once. A command of ours
 
     works           does what RocketMQ's does
-    works (other)   succeeds, and prints something else; both are kept in the figures
+    works (other)   succeeds, and prints something else; both are stored in the figures
     refused         is answered with a reason
     not served      is answered "request type ... not supported"
 
@@ -46,7 +46,7 @@ from campaigns.interop.mqadmin_commands import (
 )
 from campaigns.interop.programs import java_command
 from campaigns.interop.rocketmq import Rocketmq
-from campaigns.interop.run import say
+from campaigns.interop.run import print_line
 from campaigns.interop.targets import Ledgermq, Target, started
 from campaigns.interop.toolchain import Toolchain
 from campaigns.rig.processes import request
@@ -147,13 +147,13 @@ def likeness(ours: str, theirs: str) -> float:
     return difflib.SequenceMatcher(a=first, b=second, autojunk=False).ratio()
 
 
-def kept_text(text: str, names: dict[str, str]) -> str:
+def retained_text(text: str, names: dict[str, str]) -> str:
     """What the figures keep: without where it ran, and without lines of a stack."""
     here = names.get("directory", "")
     lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
-    kept = "\n".join(lines)
-    kept = kept.replace(here, "DIRECTORY") if here else kept
-    return re.sub(r"\b(?!127\.|10\.)(?:\d{1,3}\.){3}\d{1,3}(?=[@:])", "HOST", kept)[:_TEXT_MAX]
+    shortened = "\n".join(lines)
+    shortened = shortened.replace(here, "DIRECTORY") if here else shortened
+    return re.sub(r"\b(?!127\.|10\.)(?:\d{1,3}\.){3}\d{1,3}(?=[@:])", "HOST", shortened)[:_TEXT_MAX]
 
 
 def compare(version: str, command: Command, ours: Printed, theirs: Printed) -> Row:
@@ -168,8 +168,8 @@ def compare(version: str, command: Command, ours: Printed, theirs: Printed) -> R
         judged_by=", ".join(dict.fromkeys(by)),
         reason=reason,
         likeness=round(like, 2),
-        ours=kept_text(ours.text, ours.names),
-        theirs=kept_text(theirs.text, theirs.names),
+        ours=retained_text(ours.text, ours.names),
+        theirs=retained_text(theirs.text, theirs.names),
     )
 
 
@@ -241,26 +241,26 @@ class Tool:
             text=True,
             cwd=directory,  # it leaves files where it runs
         )
-        self.furnished = {name: str(value) for name, value in self._told().items()}
+        self.furnished = {name: str(value) for name, value in self._marked_line().items()}
 
     def run(self, words: Sequence[str]) -> tuple[str, bool]:
         """What it printed, and whether it had to be interrupted."""
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join([*words, "-n", self.servers]) + "\n")
         self._process.stdin.flush()
-        told = self._told()
-        return str(told["printed"]), bool(told["late"])
+        fields = self._marked_line()
+        return str(fields["printed"]), bool(fields["late"])
 
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
 
-    def _told(self) -> dict[str, object]:
+    def _marked_line(self) -> dict[str, object]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(MARK):
-                told: dict[str, object] = json.loads(line.removeprefix(MARK))
-                return told
+                fields: dict[str, object] = json.loads(line.removeprefix(MARK))
+                return fields
         raise AssertionError(f"mqadmin ended with {self._process.wait()}")
 
 
@@ -299,7 +299,7 @@ def _run(
     names = {**names, "broker": master() or names["broker"]}
     text, late = tool.run([filled(word, names) for word in command.line.split()])
     effects = tuple(_shown(effect, tool, names) for effect in command.effects)
-    say(command.line)
+    print_line(command.line)
     return Printed(command=command.line, text=text, late=late, effects=effects, names=names)
 
 
@@ -307,9 +307,9 @@ def _shown(effect: Expectation, tool: Tool, names: dict[str, str]) -> str:
     """What stands where the effect is to be seen."""
     if effect.file is not None:
         return _await_in(Path(filled(effect.file, names)), pattern(effect.wanted, names))
-    if effect.asked is None:
+    if effect.request is None:
         return tool.run([filled(word, names) for word in effect.line.split()])[0]
-    code, fields = effect.asked
+    code, fields = effect.request
     answer = request(tool.servers.split(";")[0], RemotingCommand(code=code, ext_fields=fields))
     if not isinstance(answer, RemotingCommand):
         return str(answer)
@@ -349,13 +349,13 @@ def _files(directory: Path) -> dict[str, str]:
 
 def by_name(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Of each sub-command the row that tells of it: the first of its worst."""
-    told: dict[str, dict[str, Any]] = {}
+    worst: dict[str, dict[str, Any]] = {}
     for row in rows:
         name = row["command"].split()[0]
-        before = told.get(name)
+        before = worst.get(name)
         if before is None or VERDICTS.index(row["verdict"]) < VERDICTS.index(before["verdict"]):
-            told[name] = row
-    return told
+            worst[name] = row
+    return worst
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:
@@ -370,8 +370,10 @@ def document_table(figures: dict[str, Any]) -> str:
     """The table of docs/INTEROP.md, as Markdown."""
     rows = figures["rows"]
     versions = sorted({row["version"] for row in rows}, reverse=True)
-    told = {each: by_name([row for row in rows if row["version"] == each]) for each in versions}
-    lines = [f"mqadmin {each}: {summary(list(told[each].values()))}.\n" for each in versions]
+    by_version = {
+        each: by_name([row for row in rows if row["version"] == each]) for each in versions
+    }
+    lines = [f"mqadmin {each}: {summary(list(by_version[each].values()))}.\n" for each in versions]
     lines.append(f"| sub-command | {' | '.join(versions)} | judged by | reason |")
     lines.append("|---" * (len(versions) + 3) + "|")
     for name, row in sorted(by_name(rows).items()):
@@ -379,7 +381,10 @@ def document_table(figures: dict[str, Any]) -> str:
         judged = {each["judged_by"] for each in rows if each["command"].split()[0] == name}
         by = ", ".join(sorted(judged)) if works else ""
         reason = re.sub(r"\s*\|\s*", " / ", row["reason"])
-        verdicts = [told[each][name]["verdict"] if name in told[each] else "" for each in versions]
+        verdicts = [
+            by_version[each][name]["verdict"] if name in by_version[each] else ""
+            for each in versions
+        ]
         lines.append(f"| {name} | {' | '.join(verdicts)} | {by} | {reason} |")
     lines += ["", "| with accounts | as | must say | |", "|---|---|---|---|"]
     for row in figures["accounts"]:
@@ -394,8 +399,8 @@ def updated(document: str, figures: dict[str, Any]) -> str:
     return f"{document[:begin]}{document_table(figures)}{document[end:]}"
 
 
-def _kept(path: Path | None, run: Callable[[], list[Printed]]) -> list[Printed]:
-    """What an earlier run has kept, or a new one that is kept."""
+def _stored_or_new(path: Path | None, run: Callable[[], list[Printed]]) -> list[Printed]:
+    """What an earlier run has stored, or a new one that is stored."""
     if path is not None and path.exists():
         values = json.loads(path.read_text(encoding="utf-8"))
         return [Printed(**(value | {"effects": tuple(value["effects"])})) for value in values]
@@ -427,16 +432,18 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="mqadmin-", dir=parent)).resolve()
     tools = Toolchain.look_up()
     version, target = arguments.version, arguments.target
-    theirs = _kept(arguments.theirs, lambda: run_all("rocketmq", root / "rocketmq", tools, version))
-    ours = _kept(arguments.ours, lambda: run_all(target, root / target, tools, version))
+    theirs = _stored_or_new(
+        arguments.theirs, lambda: run_all("rocketmq", root / "rocketmq", tools, version)
+    )
+    ours = _stored_or_new(arguments.ours, lambda: run_all(target, root / target, tools, version))
     known = {each.command: each for each in theirs}
     commands = {command.line: command for command in commands_of(version)}
     rows = [
         asdict(compare(version, commands[each.command], each, known[each.command])) for each in ours
     ]
     for row in rows:
-        say(f"{row['verdict']:14} {row['command']}  {row['reason']}".rstrip())
-    say(summary(rows))
+        print_line(f"{row['verdict']:14} {row['command']}  {row['reason']}".rstrip())
+    print_line(summary(rows))
     if arguments.output is not None:
         figures = {"rows": rows, "accounts": []}
         if arguments.output.exists():

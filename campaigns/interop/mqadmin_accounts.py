@@ -19,9 +19,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from campaigns.interop.mqadmin import Tool, kept_text
+from campaigns.interop.mqadmin import Tool, retained_text
 from campaigns.interop.mqadmin_commands import filled, pattern
-from campaigns.interop.run import say
+from campaigns.interop.run import print_line
 from campaigns.interop.secured import secured
 from campaigns.interop.toolchain import Toolchain
 from campaigns.rig.processes import Processes, request
@@ -47,7 +47,7 @@ _PRODUCER = ("producer1", "secret-of-producer")
 _REFUSED = r"CODE: 16\b"
 _OF_ALL = r"(?:success[\s\S]*){3}"
 _ONE_STORED = r"(?s)^broker-a\s+0\s+0\s+(?:0\s.*^broker-a\s+1\s+0\s+1|1\s.*^broker-a\s+1\s+0\s+0)\s"
-# Who asks, what, and what must be printed.
+# Who requests, what, and what must be printed.
 CASES = tuple(
     tuple(part.strip() for part in line.split(" | "))
     for line in rf"""
@@ -147,7 +147,7 @@ class Asking:
         self._tools: dict[str, Tool] = {}
         self.rows: list[dict[str, str]] = []
 
-    def ask(self, account: str, line: str, wanted: str, names: dict[str, str]) -> None:
+    def run_case(self, account: str, line: str, wanted: str, names: dict[str, str]) -> None:
         if account not in self._tools:
             self._tools[account] = self._make(account)
         words = [filled(word, names) for word in line.split()]
@@ -155,14 +155,16 @@ class Asking:
         if wanted.startswith(_REFUSED) and "TimeoutException" in text:
             text, _ = self._tools[account].run(words)  # no answer is no refusal: a busy machine
         ok = pattern(wanted, names).search(text) is not None
-        self.tell(line, account, wanted, "ok" if ok else _told(text), kept_text(text, {})[:500])
+        self.record(
+            line, account, wanted, "ok" if ok else _outcome_of(text), retained_text(text, {})[:500]
+        )
 
-    def tell(
+    def record(
         self, command: str, account: str, wanted: str, verdict: str, printed: str = ""
     ) -> None:
         row = {"command": command, "account": account, "wanted": wanted, "verdict": verdict}
         self.rows.append({**row, "printed": printed})
-        say(f"{verdict[:4]:5} {account}: {command}")
+        print_line(f"{verdict[:4]:5} {account}: {command}")
 
     def stop(self) -> None:
         for tool in self._tools.values():
@@ -179,12 +181,12 @@ def run(directory: Path, tools: Toolchain) -> list[dict[str, str]]:
                 addresses = replicas(group)
                 follower = next(each for key, each in sorted(addresses.items()) if key != "0")
                 names = {"broker": addresses["0"], "follower": follower}
-                asking.ask(account, line, wanted, names)
+                asking.run_case(account, line, wanted, names)
         finally:
             asking.stop()
         logs = "".join(group.output(name) for name in group.brokers)
         leaked = re.search(r"secret-of-\w+", logs)
-        asking.tell("the brokers' logs", "", "no secret", leaked[0] if leaked else "ok")
+        asking.record("the brokers' logs", "", "no secret", leaked[0] if leaked else "ok")
         return asking.rows
 
 
@@ -204,13 +206,13 @@ def run_tls(directory: Path, tools: Toolchain) -> list[dict[str, str]]:
         asking = Asking(make)
         try:
             for account, line, wanted in TLS_CASES:
-                asking.ask(account, line, wanted, {})
+                asking.run_case(account, line, wanted, {})
         finally:
             asking.stop()
         return asking.rows
 
 
-def _told(text: str) -> str:
+def _outcome_of(text: str) -> str:
     coded = re.search(r"CODE: .*", text)
     return (coded[0] if coded else text.strip())[:300]
 
@@ -226,8 +228,8 @@ def main() -> int:
     rows = run(root, tools) + run_tls(root, tools)
     wrong = [row for row in rows if row["verdict"] != "ok"]
     for row in wrong:
-        say(f"FAIL  {row['account']}: {row['command']}: {row['verdict']}")
-    say(f"{len(rows) - len(wrong)} of {len(rows)} as they should be")
+        print_line(f"FAIL  {row['account']}: {row['command']}: {row['verdict']}")
+    print_line(f"{len(rows) - len(wrong)} of {len(rows)} as they should be")
     if arguments.output is not None:
         arguments.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 1 if wrong else 0

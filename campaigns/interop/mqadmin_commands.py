@@ -26,7 +26,7 @@ __all__ = [
 
 CLUSTER = "DefaultCluster"
 _FILE = "file "
-_ASK = "ask "
+_REQUEST = "ask "
 
 _COMMANDS = r"""
 clusterList => $name\s+0\s+$broker\s
@@ -236,11 +236,11 @@ class Expectation:
         return self.line.removeprefix(_FILE) if self.line.startswith(_FILE) else None
 
     @property
-    def asked(self) -> tuple[int, dict[str, str]] | None:
+    def request(self) -> tuple[int, dict[str, str]] | None:
         """A request's code and fields."""
-        if not self.line.startswith(_ASK):
+        if not self.line.startswith(_REQUEST):
             return None
-        code, *fields = self.line.removeprefix(_ASK).split()
+        code, *fields = self.line.removeprefix(_REQUEST).split()
         return int(code), dict(field.split("=", 1) for field in fields)
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """A client's program run against a target: its lines become outcomes.
 
-A program tells each case's end in a line, asks for midpoints, and is ended when it has said
+A program reports each case's end in a line, requests midpoints, and is ended when it has said
 nothing for too long. What it prints is kept beside the target's own output.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from campaigns.interop.engine_limits import judged
-from campaigns.interop.matrix import Asked, MidpointReached, Outcome, parse_line
+from campaigns.interop.matrix import MidpointReached, Outcome, RequestedAction, parse_line
 from campaigns.interop.targets import Target
 
 __all__ = ["java_command", "run_program", "suite_command"]
@@ -54,11 +54,11 @@ def run_program(
     target: Target,
     cases: Sequence[str],
     log: Path,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     carry_out: Callable[[str], str] | None = None,
 ) -> list[Outcome]:
-    """Every case's outcome, "none" for those that the program did not tell of. `carry_out` does
-    what a case asks for, and returns what it is told."""
+    """Every case's outcome, "none" for those that the program did not report. `carry_out` does
+    what a case requests, and returns what it is answered."""
     found: dict[str, Outcome] = {}
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
@@ -74,17 +74,18 @@ def run_program(
             for line in _lines(process):
                 output.write(line)
                 output.flush()
-                told = parse_line(line, client, target.name)
-                if isinstance(told, MidpointReached):
+                parsed = parse_line(line, client, target.name)
+                if isinstance(parsed, MidpointReached):
                     target.break_something()
                     _reply(process, "broken")
-                elif isinstance(told, Asked):
-                    assert carry_out is not None, told
-                    _reply(process, carry_out(told.what))
-                elif told is not None:
-                    told = found[told.case] = judged(told)
-                    say(
-                        f"{told.outcome:4} {told.took_ms / 1000:6.1f} s  {told.case}  {told.detail}"
+                elif isinstance(parsed, RequestedAction):
+                    assert carry_out is not None, parsed
+                    _reply(process, carry_out(parsed.what))
+                elif parsed is not None:
+                    parsed = found[parsed.case] = judged(parsed)
+                    report(
+                        f"{parsed.outcome:4} {parsed.took_ms / 1000:6.1f} s "
+                        f" {parsed.case}  {parsed.detail}"
                     )
         finally:
             process.kill()

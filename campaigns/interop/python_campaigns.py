@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import uvloop
 
-from campaigns.interop.python_program import Seen, message, tell
+from campaigns.interop.python_program import Seen, message, report
 from client.administer.admin import Admin
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumerObserver, PushConsumerSettings
@@ -36,8 +36,8 @@ SETTLED_S = 10.0  # watched so long after the last change
 
 
 @dataclass
-class Told:
-    """What one kind of producer was told."""
+class Tally:
+    """What one kind of producer was answered."""
 
     acknowledged: set[str] = field(default_factory=set)
     failed: int = 0
@@ -53,7 +53,7 @@ class Told:
 
 
 async def keep_sending(
-    told: Told, prefix: str, topic: str, send: Callable[[Message], Awaitable[object]]
+    tally: Tally, prefix: str, topic: str, send: Callable[[Message], Awaitable[object]]
 ) -> None:
     """Each message once, as far as the application goes, until cancelled."""
     for number in itertools.count():
@@ -62,10 +62,10 @@ async def keep_sending(
         try:
             await send(message(topic, "A", key))
         except ClientError as error:
-            told.failed += error.definite
-            told.unknown += not error.definite
+            tally.failed += error.definite
+            tally.unknown += not error.definite
         else:
-            told.acknowledge(key)
+            tally.acknowledge(key)
         await asyncio.sleep(PAUSE_S)
 
 
@@ -140,9 +140,9 @@ async def until(holds: Callable[[], bool], seconds: float) -> None:
         await asyncio.sleep(0.05)
 
 
-async def ask(event: str) -> None:
+async def request(event: str) -> None:
     """Whoever started this program has done its part."""
-    tell({"event": event})
+    report({"event": event})
     await asyncio.to_thread(sys.stdin.readline)
 
 
@@ -184,7 +184,7 @@ class Campaigns:
         decided = Member(f"kgd{self._run}", decided_topic, self._servers)
         await enter(plain.consumer)
         await enter(decided.consumer)
-        sent, halves = Told(), Told()
+        sent, halves = Tally(), Tally()
         tasks = [
             asyncio.create_task(keep_sending(sent, f"m{number}-", topic, producer.send))
             for number in range(2)
@@ -194,10 +194,10 @@ class Campaigns:
                 keep_sending(halves, "c", decided_topic, transactions.send_in_transaction)
             )
         )
-        await ask("loaded")
+        await request("loaded")
         await asyncio.sleep(self._load_s)
         await end(tasks)
-        await ask("settling")
+        await request("settling")
         committed = {key for key in halves.acknowledged if _is_committed(key)}
         await until(
             lambda: (
@@ -210,7 +210,7 @@ class Campaigns:
         wrong = sum(not _is_committed(key) for key in decided.seen.counts)
         twice = await stored_twice(topic, self._servers)
         committed_twice = await stored_twice(decided_topic, self._servers)
-        tell(
+        report(
             {
                 "acknowledged": len(sent.acknowledged),
                 "failed_sends": sent.failed,
@@ -236,7 +236,7 @@ class Campaigns:
         """Ten producers; ten consumers of one group of which one leaves or joins, in turn."""
         topic = await self._topic("mm", QUEUES)
         group = f"mg{self._run}"
-        sent = Told()
+        sent = Tally()
         tasks = []
         for number in range(MEMBERS):
             producer = await self._stack.enter_async_context(
@@ -273,7 +273,7 @@ class Campaigns:
         lost = len(missing())
         await asyncio.gather(*(member.consumer.stop() for member in there))
         twice = await stored_twice(topic, self._servers)
-        tell(
+        report(
             {
                 "acknowledged": len(sent.acknowledged),
                 "failed_sends": sent.failed,

@@ -97,11 +97,11 @@ async def send_large(rig: Rig) -> str:
             Message(topic=topic, body=random.Random(5).randbytes(5 << 20), keys=("x",)), 10_000
         )
     except ClientError as error:
-        told, definite = str(error), error.definite
+        reason, definite = str(error), error.definite
     else:
         raise AssertionError("5 MB were taken")
-    assert definite, told
-    return f"{len(body)} bytes; then {told}"
+    assert definite, reason
+    return f"{len(body)} bytes; then {reason}"
 
 
 async def tags(rig: Rig) -> str:

@@ -86,13 +86,13 @@ async def recall(rig: Rig) -> str:
     producer = await rig.producer()
     async with rig.consuming(topic) as seen:
         late = await rig.send(producer, message(topic, "A", "late", TIMER_DELAY_MS="6000"))
-        kept = await rig.send(producer, message(topic, "A", "kept", TIMER_DELAY_MS="6000"))
+        delivered = await rig.send(producer, message(topic, "A", "kept", TIMER_DELAY_MS="6000"))
         assert await producer.recall(late) == late.msg_id
         await rig.seen_all(seen, ["kept"])
         await asyncio.sleep(1)
         assert not seen.counts["late"], seen.counts
         with contextlib.suppress(NotRecalledError):
-            await producer.recall(kept)
+            await producer.recall(delivered)
             raise AssertionError("a delivered message was recalled")
     return "one recalled, one delivered"
 

@@ -93,7 +93,7 @@ class Meeting:
 
     async def _open_if_all_are_there(self) -> None:
         if self._waiting and self._waiting == self._left and not self._open.is_set():
-            tell({"event": "midpoint"})
+            report({"event": "midpoint"})
             await asyncio.to_thread(sys.stdin.readline)
             self._open.set()
 
@@ -122,7 +122,7 @@ class Rig:
     async def topic(self, queues: int = 4) -> str:
         name = self.unique("t")
         async with Admin(self.servers) as admin:
-            await self.ask(lambda: admin.create_topic(name, queues=queues))
+            await self.request(lambda: admin.create_topic(name, queues=queues))
         return name
 
     async def producer(self) -> Producer:
@@ -145,7 +145,7 @@ class Rig:
                 assert time.monotonic() < until, result
             await asyncio.sleep(0.2)
 
-    async def ask(self, call: Callable[[], Awaitable[_T]], *, patient: bool = False) -> _T:
+    async def request(self, call: Callable[[], Awaitable[_T]], *, patient: bool = False) -> _T:
         """A request that must succeed, likewise; if `patient`, not at once."""
         until = time.monotonic() + 60
         while True:
@@ -203,7 +203,7 @@ class Rig:
 Case = Callable[[Rig], Awaitable[object]]
 
 
-def tell(value: dict[str, object]) -> None:
+def report(value: dict[str, object]) -> None:
     sys.stdout.write(f"{MARK}{json.dumps(value)}\n")
     sys.stdout.flush()
 
@@ -229,7 +229,7 @@ async def _run_one(
         detail = f"{type(error).__name__}: {error}"
     await middle.leave()
     took_ms = int((time.monotonic() - began) * 1000)
-    tell({"case": name, "outcome": outcome, "took_ms": took_ms, "detail": detail})
+    report({"case": name, "outcome": outcome, "took_ms": took_ms, "detail": detail})
 
 
 async def _run_all(cases: dict[str, Case], arguments: list[str]) -> None:

@@ -30,7 +30,7 @@ PRODUCER = Signer("producer1", "secret-of-producer")
 CONSUMER = Signer("consumer1", "secret-of-consumer")
 
 
-def tell(name: str, ended: str) -> None:
+def report(name: str, ended: str) -> None:
     sys.stdout.write(f"{MARK}{name}={ended}\n")
     sys.stdout.flush()
 
@@ -44,13 +44,15 @@ async def send(
         async with Producer("PG", server, settings=settings) as producer:
             result = await producer.send(Message(topic=topic, body=name.encode()), SEND_MS_MAX)
     except ClientError as error:
-        told = f"{type(error).__name__}: {error}"
+        refusal = f"{type(error).__name__}: {error}"
         if not error.definite:
-            tell(name, f"unknown, {told}")
+            report(name, f"unknown, {refusal}")
         else:
-            tell(name, f"{'refused' if isinstance(error, NoPermissionError) else 'failed'} {told}")
+            report(
+                name, f"{'refused' if isinstance(error, NoPermissionError) else 'failed'} {refusal}"
+            )
     else:
-        tell(name, result.status.name)
+        report(name, result.status.name)
 
 
 async def consume(server: str, tls: ssl.SSLContext | None) -> None:
@@ -73,7 +75,7 @@ async def consume(server: str, tls: ssl.SSLContext | None) -> None:
                 await asyncio.sleep(2)  # what must not come would have come by now
         except TimeoutError:
             bodies.add("nothing")
-    tell("consumed", ",".join(sorted(bodies)))
+    report("consumed", ",".join(sorted(bodies)))
 
 
 async def main(server: str, authority: Path | None) -> None:

@@ -45,8 +45,8 @@ async def dead_letters(rig: Rig) -> str:
         dead = f"%DLQ%{group}"
         async with PullConsumer(rig.unique("g"), rig.servers) as consumer:
             await rig.until(lambda: f"{readings} readings", lambda: len(readings) >= 2)
-            (queue,) = await rig.ask(lambda: consumer.queues(dead), patient=True)
-            found = await rig.ask(lambda: consumer.pull(queue, 0, timeout_ms=20_000))
+            (queue,) = await rig.request(lambda: consumer.queues(dead), patient=True)
+            found = await rig.request(lambda: consumer.pull(queue, 0, timeout_ms=20_000))
     assert [each.keys for each in found.messages] == [["bad"]], found
     assert found.messages[0].properties["RETRY_TOPIC"] == topic, found
     return f"after {len(readings)} readings"
@@ -80,13 +80,13 @@ async def trace(rig: Rig) -> str:
             sent = await rig.send(producer, message(topic, "A", "traced"))
             await rig.seen_all(seen, ["traced"])
 
-            def told(kind: str) -> bool:
+            def is_traced(kind: str) -> bool:
                 bodies = [each.body.decode() for each in traces.every]
                 lines = [line for body in bodies for line in body.split("\x02")]
                 return any(sent.msg_id in line and line.startswith(kind) for line in lines)
 
             for kind in ("Pub", "SubBefore", "SubAfter"):
-                await rig.until(partial(str, kind), partial(told, kind))
+                await rig.until(partial(str, kind), partial(is_traced, kind))
     return "Pub, SubBefore, SubAfter"
 
 
@@ -99,7 +99,7 @@ async def namespace(rig: Rig) -> str:
             rig.unique("p"), rig.servers, settings=ProducerSettings(instance=instance)
         ) as producer,
     ):
-        await rig.ask(lambda: admin.create_topic(f"{space}%{topic}", queues=2))
+        await rig.request(lambda: admin.create_topic(f"{space}%{topic}", queues=2))
         await rig.send(producer, message(topic, "A", "inside"))
         await rig.midpoint()
         settings = PushConsumerSettings(consume_from=ConsumeFrom.FIRST, instance=instance)
@@ -115,26 +115,26 @@ async def administration(rig: Rig) -> str:
     topic, group = rig.unique("t"), rig.unique("g")
     producer = await rig.producer()
     async with Admin(rig.servers) as admin:
-        await rig.ask(lambda: admin.create_topic(topic, queues=2))
-        await rig.ask(lambda: admin.create_group(group, retry_times_max=3))
+        await rig.request(lambda: admin.create_topic(topic, queues=2))
+        await rig.request(lambda: admin.create_group(group, retry_times_max=3))
         async with rig.consuming(topic, group=group) as seen:
             await rig.send_all(producer, topic, "m", 0, 10)
             await rig.seen_all(seen, keys("m", 0, 10))
         await rig.midpoint()
         deadline = time.monotonic() + 30
         while True:  # a consumer that ends doesn't wait until its offsets are stored
-            progress = await rig.ask(lambda: admin.consumer_progress(group, topic))
+            progress = await rig.request(lambda: admin.consumer_progress(group, topic))
             assert sum(each.broker_offset for each in progress.values()) == 10, progress
             if sum(each.lag for each in progress.values()) == 0:
                 break
             assert time.monotonic() < deadline, progress
             await asyncio.sleep(0.1)
-        reset = await rig.ask(lambda: admin.reset_offsets(group, topic, 0))
+        reset = await rig.request(lambda: admin.reset_offsets(group, topic, 0))
         assert set(reset.values()) == {0}, reset
         async with rig.consuming(topic, group=group) as again:
             await rig.seen_all(again, keys("m", 0, 10))
-        await rig.ask(lambda: admin.delete_group(group, clean_offsets=True))
-        await rig.ask(lambda: admin.delete_topic(topic))
+        await rig.request(lambda: admin.delete_group(group, clean_offsets=True))
+        await rig.request(lambda: admin.delete_topic(topic))
         try:
             await admin.topic_route(topic)
         except ClientError as gone:

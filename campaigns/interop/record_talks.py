@@ -1,6 +1,6 @@
 """Records what a RocketMQ answers to talks that seeds draw: `chaos/workload/talks/talks.txt`.
 
-`python -m campaigns.interop.record_talks [SEEDS]`; it needs Java. Whoever changes what a talk asks
+`python -m campaigns.interop.record_talks [SEEDS]`; it needs Java. Whoever changes what a talk sends
 has to record anew: `tests/chaos/test_talks.py` holds the recorded talks with a broker of ours.
 """
 
@@ -31,19 +31,19 @@ TOPIC_PREFIX: Final = "RMQ_SYS_"
 
 
 async def hold_talks(address: str, seeds: Iterable[int]) -> dict[int, Answers]:
-    """Hold the talks with the broker at `address`; return what it told, by seed. Raises
+    """Hold the talks with the broker at `address`; return what it answered, by seed. Raises
     RemotingError."""
     talks: dict[int, Answers] = {}
     own = secrets.token_hex(3)  # a broker may have held them before
     for seed in seeds:
         rpc = RemotingClient()  # a connection is one client's
 
-        async def ask(command: RemotingCommand, rpc: RemotingClient = rpc) -> RemotingCommand:
+        async def request(command: RemotingCommand, rpc: RemotingClient = rpc) -> RemotingCommand:
             return await rpc.request(address, command, TIMEOUT_MS)
 
         try:
             talk = Talk(
-                seed, f"{own}-{seed}", ask, broker_name="broker-a", topic_prefix=TOPIC_PREFIX
+                seed, f"{own}-{seed}", request, broker_name="broker-a", topic_prefix=TOPIC_PREFIX
             )
             steps = await talk.hold()
             talks[seed] = answers_of(talk.desk, steps)

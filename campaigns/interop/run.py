@@ -49,7 +49,7 @@ ROLE_CLIENTS = tuple(JAVA_CLIENTS)  # whose programs say themselves what happens
 CASES_AT_ONCE = 8
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -96,13 +96,13 @@ def run_client(
     if isinstance(target, SecuredTarget):
         if not chosen(SECURED_CASES, arguments.only):
             return matrix
-        say(f"== {client} on {target.name}")
+        print_line(f"== {client} on {target.name}")
         try:
             matrix.add(run_secured(client, target, tools, directory))
         except MissingToolError as missing:
             matrix.skip(client, target.name, str(missing))
         for each in matrix.outcomes:
-            say(f"{each.outcome:4} {each.case}  {each.detail}")
+            print_line(f"{each.outcome:4} {each.case}  {each.detail}")
         return matrix
     try:
         program = client_program(client, tools, directory / f"home-{client}")
@@ -117,7 +117,7 @@ def run_client(
     cases = chosen(listed.stdout.split(), arguments.only)
     if not cases:
         return matrix
-    say(f"== {client} on {target.name}: {len(cases)} cases")
+    print_line(f"== {client} on {target.name}: {len(cases)} cases")
     mode = "faults" if target.breaks else "steady"
     at_once = 1 if roles is not None else arguments.at_once
     command = [*program, ";".join(target.name_servers), str(at_once), mode, *cases]
@@ -133,14 +133,14 @@ def run_client(
         target=target,
         cases=cases,
         log=log,
-        say=say,
+        report=print_line,
         carry_out=carry_out,
     )
     matrix.add(outcomes)
     return matrix
 
 
-def keep(figures: Path, matrix: Matrix) -> None:
+def store_figures(figures: Path, matrix: Matrix) -> None:
     """Write what is known by now: one target that does not come up costs no other its figures."""
     figures.parent.mkdir(parents=True, exist_ok=True)
     if figures.exists():
@@ -191,9 +191,9 @@ def main() -> int:
         except MissingToolError as missing:
             matrix.skip("all", name, str(missing))
         if arguments.output is not None:
-            keep(arguments.output, matrix)
-    say(matrix.table())
-    say(f"{time.monotonic() - began:.0f} s; everything they printed is in {root}")
+            store_figures(arguments.output, matrix)
+    print_line(matrix.table())
+    print_line(f"{time.monotonic() - began:.0f} s; everything they printed is in {root}")
     return 1 if matrix.red else 0
 
 

@@ -46,7 +46,7 @@ def run_secured(
         command, capture_output=True, text=True, check=False, timeout=PROGRAM_S_MAX
     )
     (directory / f"{client}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
-    told = dict(re.findall(rf"^{MARK}([^=]+)=(.*)$", done.stdout, re.MULTILINE))
+    endings = dict(re.findall(rf"^{MARK}([^=]+)=(.*)$", done.stdout, re.MULTILINE))
 
     def ended(case: str, found: str, expected: str) -> Outcome:
         good = found.partition(" ")[0] == expected
@@ -60,7 +60,7 @@ def run_secured(
         )
 
     outcomes = [
-        ended(case, told.get(case, ""), expected)
+        ended(case, endings.get(case, ""), expected)
         for case, expected in _EXPECTED.items()
         if authority is not None or case not in _TLS_ONLY
     ]

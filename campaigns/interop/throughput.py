@@ -157,27 +157,27 @@ def loaded(words: Sequence[str], pids: Sequence[int], log: Path) -> Iterator[dic
             output.write(line)
             if not line.startswith(MARK):
                 continue
-            told = json.loads(line.removeprefix(MARK))
-            if "begin" in told:
+            row = json.loads(line.removeprefix(MARK))
+            if "begin" in row:
                 before = cpu_s(pids)
                 continue
-            told["broker_cpu_s"] = cpu_s(pids) - before
-            yield told
+            row["broker_cpu_s"] = cpu_s(pids) - before
+            yield row
         code = process.wait()
     if code != 0:
         raise SystemExit(f"the Java program ended with {code}: see {log}")
 
 
-def figures_of(told: dict[str, Any]) -> dict[str, float]:
+def figures_of(row: dict[str, Any]) -> dict[str, float]:
     """Return a stretch's figures: rates and processor times, of a message each."""
-    messages = max(1, told["messages"])
+    messages = max(1, row["messages"])
     return {
-        "messages_per_s": told["messages"] / told["seconds"],
-        "p50_ms": told["p50_ms"],
-        "p99_ms": told["p99_ms"],
-        "refused": told["refused"],
-        "broker_us": told["broker_cpu_s"] / messages * 1e6,
-        "client_us": told["client_cpu_s"] / messages * 1e6,
+        "messages_per_s": row["messages"] / row["seconds"],
+        "p50_ms": row["p50_ms"],
+        "p99_ms": row["p99_ms"],
+        "refused": row["refused"],
+        "broker_us": row["broker_cpu_s"] / messages * 1e6,
+        "client_us": row["client_cpu_s"] / messages * 1e6,
     }
 
 
@@ -196,7 +196,7 @@ async def one_round(
         ]
         log = directory / "client.log"
         return await asyncio.to_thread(
-            lambda: {told["end"]: figures_of(told) for told in loaded(words, target.pids, log)}
+            lambda: {row["end"]: figures_of(row) for row in loaded(words, target.pids, log)}
         )
 
 
@@ -215,9 +215,9 @@ def table(found: dict[str, dict[str, dict[str, float]]], kinds: Sequence[str]) -
 
 
 def _cell(kind: str, one: dict[str, float]) -> str:
-    asked = "" if kind == "consume" else f"p50 {one['p50_ms']:.2f} ms, "  # nobody asks there
+    latency = "" if kind == "consume" else f"p50 {one['p50_ms']:.2f} ms, "  # nobody asks there
     used = f"{one['broker_us']:.0f} + {one['client_us']:.0f} us"
-    return f"{one['messages_per_s']:,.0f}/s, {asked}{used}"
+    return f"{one['messages_per_s']:,.0f}/s, {latency}{used}"
 
 
 def _names(known: Sequence[str]) -> Any:
@@ -265,14 +265,14 @@ def main() -> int:
     print(table(middle, options.kinds))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        told = {
+        document = {
             "rocketmq": options.version,
             "cores": os.cpu_count(),
             "python": platform.python_version(),
             "medians": middle,
             "rounds": rounds,
         }
-        options.output.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        options.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -44,10 +44,14 @@ class Toolchain:
         """Raises MissingToolError without a Java runtime of version 17 or later."""
         if self.java is None:
             raise MissingToolError(f"Java {JAVA_VERSION_MIN} or later is not on this machine")
-        told = subprocess.run([self.java, "-version"], capture_output=True, text=True, check=False)
-        version = re.search(r'version "(\d+)', told.stderr)
+        printed = subprocess.run(
+            [self.java, "-version"], capture_output=True, text=True, check=False
+        )
+        version = re.search(r'version "(\d+)', printed.stderr)
         if version is None or int(version[1]) < JAVA_VERSION_MIN:
-            raise MissingToolError(f"Java {JAVA_VERSION_MIN} or later is needed, not {told.stderr}")
+            raise MissingToolError(
+                f"Java {JAVA_VERSION_MIN} or later is needed, not {printed.stderr}"
+            )
         return self.java
 
     def java_client(self, version: str) -> Path:
@@ -116,5 +120,7 @@ def _run(command: list[str], directory: Path) -> None:
         timeout=BUILD_TIMEOUT_S,
     )
     if done.returncode != 0:
-        told = (done.stdout + done.stderr)[-3_000:]
-        raise MissingToolError(f"{Path(command[0]).name} could not build {directory.name}:\n{told}")
+        output = (done.stdout + done.stderr)[-3_000:]
+        raise MissingToolError(
+            f"{Path(command[0]).name} could not build {directory.name}:\n{output}"
+        )

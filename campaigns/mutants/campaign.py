@@ -103,13 +103,13 @@ def _run_worker(name: str, seeds: str) -> Row:
 
 
 def _run_clean(seeds: str, jobs: int) -> tuple[bool, str]:
-    """Whether the system as it is passes, and the last line of what was said."""
+    """Whether the system as it is passes, and the last line of what was printed."""
     command = [sys.executable, "-m", "ledgermq", "sim", "--seeds", seeds, "--jobs", str(jobs)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=_WORKER_S_MAX, check=False
     )
-    said = (done.stdout.strip().splitlines() or [done.stderr.strip()])[-1]
-    return done.returncode != 1, said
+    last_line = (done.stdout.strip().splitlines() or [done.stderr.strip()])[-1]
+    return done.returncode != 1, last_line
 
 
 def _figures(rows: list[Row], mutants: dict[str, Mutant], **more: object) -> dict[str, object]:
@@ -150,10 +150,10 @@ def main() -> None:
         if arguments.only in mutant.name or arguments.only in area
     ]
     began_s = time.monotonic()
-    clean_passed, clean_said = True, "not run"
+    clean_passed, clean_line = True, "not run"
     if arguments.clean:
-        clean_passed, clean_said = _run_clean(arguments.clean, arguments.jobs)
-        sys.stdout.write(f"clean seeds {arguments.clean}: {clean_said}\n")
+        clean_passed, clean_line = _run_clean(arguments.clean, arguments.jobs)
+        sys.stdout.write(f"clean seeds {arguments.clean}: {clean_line}\n")
     rows: list[Row] = []
     for row in run_campaign(names, arguments.seeds, arguments.jobs):
         rows.append(row)
@@ -172,7 +172,7 @@ def main() -> None:
             MUTANTS,
             seeds=arguments.seeds,
             clean_seeds=arguments.clean,
-            clean=clean_said,
+            clean=clean_line,
             clean_passed=clean_passed,
             took_s=took_s,
         )

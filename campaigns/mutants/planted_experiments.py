@@ -77,8 +77,8 @@ def run_planted(
 
 def judged_row(mutant: LiveMutant, row: dict[str, Any]) -> dict[str, Any]:
     """The row, and whether the run ended as the bug says."""
-    told = row.get("failed" if mutant.verdict == "fail" else "unknown", [])
-    seen_by = [rule for rule in mutant.expected if rule in told]
+    rules = row.get("failed" if mutant.verdict == "fail" else "unknown", [])
+    seen_by = [rule for rule in mutant.expected if rule in rules]
     is_seen = bool(
         row["acted"] and row["verdict"] == mutant.verdict and seen_by and not row.get("a5_hides")
     )
@@ -116,7 +116,7 @@ def _of_verdict(verdict: dict[str, Any]) -> dict[str, Any]:
 def _output(
     command: Sequence[str], seconds_max: float | None, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What it said; a process that does not end is killed, and its cluster with it."""
+    """What it printed; a process that does not end is killed, and its cluster with it."""
     try:
         return subprocess.run(
             command,

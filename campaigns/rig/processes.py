@@ -45,10 +45,10 @@ __all__ = [
     "ledgermq",
     "ledgermq_here",
     "one_line",
+    "print_line",
     "request",
     "running",
     "send_command",
-    "tell",
 ]
 
 COMMAND_TIMEOUT_S = 60
@@ -121,17 +121,17 @@ def ledgermq_here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
     """The one line with which a command refused, after checking that it is one."""
-    told = f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert done.returncode == code, told
-    assert "Traceback" not in done.stderr, told
+    text = f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == code, text
+    assert "Traceback" not in done.stderr, text
     lines = [line for line in done.stderr.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
-    assert len(lines) == 1, told
-    assert lines[0].startswith("ledgermq"), told
-    tell(lines[0])
+    assert len(lines) == 1, text
+    assert lines[0].startswith("ledgermq"), text
+    print_line(lines[0])
     return lines[0]
 
 
-def tell(text: str | None) -> None:
+def print_line(text: str | None) -> None:
     """What was measured, or what a person sees: shown by `pytest -rP`."""
     sys.stdout.write(f"{text}\n")
 
@@ -149,7 +149,7 @@ def request(
 ) -> RemotingCommand | RemotingError:
     """One request over a connection of its own: its answer, or why there is none."""
 
-    async def ask() -> RemotingCommand | RemotingError:
+    async def call() -> RemotingCommand | RemotingError:
         client = RemotingClient(tls=tls)
         try:
             return await client.request(address, command, timeout_ms)
@@ -158,7 +158,7 @@ def request(
         finally:
             await client.close()
 
-    return asyncio.run(ask())
+    return asyncio.run(call())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,13 +342,13 @@ class Processes:
         answers: dict[str, object] = {}
         while time.monotonic() < deadline:
             for place in self.layout.brokers:
-                said = request(place.address, send_command(topic, body, key, **more))
-                answers[place.name] = said
-                if isinstance(said, RemotingCommand) and said.code == 0:
+                answer = request(place.address, send_command(topic, body, key, **more))
+                answers[place.name] = answer
+                if isinstance(answer, RemotingCommand) and answer.code == 0:
                     return Stored(
-                        queue_id=int(said.ext_fields["queueId"]),
-                        queue_offset=int(said.ext_fields["queueOffset"]),
-                        position=parse_offset_msg_id(said.ext_fields["msgId"])[2],
+                        queue_id=int(answer.ext_fields["queueId"]),
+                        queue_offset=int(answer.ext_fields["queueOffset"]),
+                        position=parse_offset_msg_id(answer.ext_fields["msgId"])[2],
                     )
             time.sleep(0.05)
         raise AssertionError(f"{key} was not acknowledged: {answers}")

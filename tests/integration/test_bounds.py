@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, request, send_command, tell
+from campaigns.rig.processes import Processes, print_line, request, send_command
 from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from remoting.protocol.command import RemotingCommand
@@ -62,9 +62,9 @@ def test_two_thousand_idle_connections(untouched: Processes) -> None:
         took = assert_others_are_served(untouched, "beside-idle-ones")
         for name in servers:
             grown = untouched.rss_bytes(name) - before[name]
-            tell(f"{name}: {IDLE_CONNECTIONS} idle connections, {grown / 2**20:.1f} MiB more")
+            print_line(f"{name}: {IDLE_CONNECTIONS} idle connections, {grown / 2**20:.1f} MiB more")
             assert grown < IDLE_MEMORY_BYTES_MAX
-        tell(f"a send beside them took {took * 1000:.0f} ms")
+        print_line(f"a send beside them took {took * 1000:.0f} ms")
     finally:
         for peer in idle:
             peer.close()
@@ -110,7 +110,7 @@ def test_unfinished_frames_are_bounded_together(untouched: Processes) -> None:
         highest = max(highest, untouched.rss_bytes(leader))
         assert_others_are_served(untouched, "beside-unfinished-ones")
     grown = highest - before
-    tell(f"32 unfinished frames of 15 MiB: {grown / 2**20:.1f} MiB more")
+    print_line(f"32 unfinished frames of 15 MiB: {grown / 2**20:.1f} MiB more")
     assert grown < UNFINISHED_MEMORY_BYTES_MAX
     assert "its unfinished frame holds" in untouched.output(leader)
 
@@ -153,7 +153,7 @@ def test_a_client_that_never_reads_its_answers(untouched: Processes) -> None:
             highest = max(highest, untouched.rss_bytes(leader))
             assert_others_are_served(untouched, "beside-a-greedy-one")
     grown = highest - before
-    tell(f"never reads: {grown / 2**20:.1f} MiB more at the worst")
+    print_line(f"never reads: {grown / 2**20:.1f} MiB more at the worst")
     assert grown < GREEDY_MEMORY_BYTES_MAX
 
 
@@ -204,7 +204,7 @@ async def test_a_hundred_thousand_requests_on_one_connection(untouched: Processe
     codes = await work
     led_on = (await asyncio.to_thread(untouched.leader)) == leader
     grown = highest - before
-    tell(
+    print_line(
         f"{dict(codes)}, {grown / 2**20:.1f} MiB more, others within {slowest:.2f} s, "
         f"the leader is {'the same' if led_on else 'another'}"
     )

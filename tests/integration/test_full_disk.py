@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, Stored, request, send_command, tell
+from campaigns.rig.processes import Processes, Stored, print_line, request, send_command
 from campaigns.rig.waiting import await_until
 from remoting.protocol.command import RemotingCommand
 
@@ -79,7 +79,7 @@ def test_a_leader_below_the_watermark_refuses_and_recovers(tmp_path: Path) -> No
                 lambda: try_to_send(processes, name, "probe").code != 0, "sends are refused"
             )
             refused = try_to_send(processes, name, "never")
-            tell(refused.remark)
+            print_line(refused.remark)
             assert refused.code == 14
             assert "disk" in (refused.remark or "")
             assert str(WATERMARK_BYTES) in (refused.remark or "")

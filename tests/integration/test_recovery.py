@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, Stored, one_line, request, send_command, tell
+from campaigns.rig.processes import Processes, Stored, one_line, print_line, request, send_command
 from campaigns.rig.waiting import await_until
 from client.message import Message
 from client.produce.producer import Producer, ProducerSettings
@@ -246,7 +246,7 @@ def test_a_torn_tail_is_dropped_and_told(one: Processes) -> None:
     one.start_broker(name)
     one.await_ready()
     told = next(line for line in one.output(name).splitlines()[::-1] if "torn bytes" in line)
-    tell(told)
+    print_line(told)
     assert "77 torn bytes dropped (" in told
     assert one.send("T", b"kept", "K1") == stored
 
@@ -328,7 +328,7 @@ async def test_a_rolling_restart_shows_no_error_to_a_producer(three: Processes) 
     sending = asyncio.create_task(sender.run(until))
     try:
         for line in await asyncio.to_thread(rolling_restart, three, sender):
-            tell(line)
+            print_line(line)
         assert not sending.done()
     finally:
         until.set()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import ledgermq, ledgermq_here, one_line, tell
+from campaigns.rig.processes import ledgermq, ledgermq_here, one_line, print_line
 from tests.verify.synthetic import SyntheticRun
 
 pytestmark = pytest.mark.cluster
@@ -69,7 +69,7 @@ def test_verify_says_what_it_found_and_what_helps(
     verdict = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
     assert verdict["verdict"] == "unknown"
     (reason,) = {check["reason"] for check in verdict["checks"]}
-    tell(reason)
+    print_line(reason)
     assert "Spark needs Java 17 or later" in reason
     assert found in reason
     assert "set JAVA_HOME" in reason

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from campaigns.interop.matrix import Asked, Matrix, MidpointReached, Outcome, parse_line
+from campaigns.interop.matrix import Matrix, MidpointReached, Outcome, RequestedAction, parse_line
 from campaigns.interop.matrix_document import (
     BEGIN,
     DOCUMENT,
@@ -34,7 +34,7 @@ def test_lines_tell_outcomes_and_midpoints_and_nothing_else():
     )
     assert isinstance(parse_line('@@{"event":"midpoint"}', "java", "one"), MidpointReached)
     asked = parse_line('@@{"event":"ask","what":"slave kill"}', "java", "one")
-    assert asked == Asked(what="slave kill")
+    assert asked == RequestedAction(what="slave kill")
     assert parse_line("a warning", "java", "one") is None
 
 

@@ -56,8 +56,8 @@ def arm_this_process() -> None:
     if not names or process is None:
         return
     mutants = [LIVE_MUTANTS[name] for name in names]
-    ask = _Planted({*names}, Path(os.environ[_MARKS]), _node_of(sys.orig_argv))
-    vars(builtins)["planted"] = ask
+    is_planted = _Planted({*names}, Path(os.environ[_MARKS]), _node_of(sys.orig_argv))
+    vars(builtins)["planted"] = is_planted
     # Some share a patch.
     plant(dict.fromkeys(patch for mutant in mutants for patch in mutant.patches(process)))
 

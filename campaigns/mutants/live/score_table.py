@@ -26,14 +26,14 @@ def score_table(figures: Mapping[str, Any]) -> str:
         lines.append(f"| **{area}** | | | | |")
         for mutant in mutants:
             found = rows.get(mutant.name, [])
-            verdict, seen = _said(found)
+            verdict, seen = _verdict_and_rules(found)
             seen = seen or f"nothing: {mutant.survives}".removesuffix(": ")
             words = [mutant.name, mutant.breaks, verdict, seen, _also(found)]
             lines.append("| " + " | ".join(word.replace("|", "/") for word in words) + " |")
     return "\n".join(lines)
 
 
-def _said(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _verdict_and_rules(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Verdict, and the rules that the bug names."""
     if not rows:
         return "not run", "not run"

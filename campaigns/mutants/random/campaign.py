@@ -77,18 +77,23 @@ def _run(
         return code, None, []
     _exit_code([*ledgermq, "verify", str(run), "--engine", "duckdb"], _plain(), folder)
     try:
-        told = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
+        document = json.loads((run / "verdict.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return code, None, []
-    failed = [check["id"] for check in told["checks"] if check["verdict"] == "fail"]
-    return code, told["verdict"], failed
+    failed = [check["id"] for check in document["checks"] if check["verdict"] == "fail"]
+    return code, document["verdict"], failed
 
 
 def _exit_code(words: Sequence[str], environment: Mapping[str, str], folder: Path) -> int | None:
-    with (folder / "said.txt").open("ab") as said:
+    with (folder / "said.txt").open("ab") as output:
         try:
             return subprocess.run(
-                words, env=environment, stdout=said, stderr=said, timeout=_WALL_S_MAX, check=False
+                words,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                timeout=_WALL_S_MAX,
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
             return None
