@@ -36,7 +36,7 @@ def write(directory: Path, size_bytes: int, messages_per_entry: int) -> None:
     """Append until the log has its size, then keep appending until this process is killed."""
     log = SegmentLog(OsDisk(directory), "commitlog")
     records = random.Random(1).randbytes(_RECORD_SIZE_BYTES * messages_per_entry)
-    told = False
+    reported = False
     while True:
         first = log.last_index + 1
         log.append(
@@ -46,8 +46,8 @@ def write(directory: Path, size_bytes: int, messages_per_entry: int) -> None:
             ]
         )
         log.sync()
-        if log.end_position >= size_bytes and not told:
-            told = True
+        if log.end_position >= size_bytes and not reported:
+            reported = True
             sys.stdout.write("long enough\n")
             sys.stdout.flush()
 

@@ -168,14 +168,14 @@ async def restart(broker: Broker, number: signal.Signals) -> dict[str, object]:
     seen = broker.output.stat().st_size
     broker.start()
     serving_s = await broker.await_serving()
-    told = broker.output.read_bytes()[seen:].decode()
+    printed = broker.output.read_bytes()[seen:].decode()
     figures = {
         "stop_s": round(stop_s, 2),
         "serving_s": round(serving_s, 2),
         "rss_mb": rss_mb(broker.process.pid),
     }
     print(number.name, json.dumps(figures))
-    print("".join(f"    {line[:160]}\n" for line in told.splitlines()[:30]), end="", flush=True)
+    print("".join(f"    {line[:160]}\n" for line in printed.splitlines()[:30]), end="", flush=True)
     return figures
 
 

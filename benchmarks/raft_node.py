@@ -118,7 +118,7 @@ def run_node(config: NodeConfig, pipe: Connection, profile: str | None) -> None:
     uvloop.run(serve(config, pipe, profile))
 
 
-def ask(pipe: Connection, request: object) -> object:
+def call(pipe: Connection, request: object) -> object:
     pipe.send(request)
     return pipe.recv()
 
@@ -156,16 +156,16 @@ def main() -> None:
             context.Process(target=run_node, args=(config, child, arguments.profile)).start()
         leader = None
         while leader is None:
-            leader = next((n for n, pipe in pipes.items() if ask(pipe, "status")), None)
+            leader = next((n for n, pipe in pipes.items() if call(pipe, "status")), None)
         for title, size, outstanding in LOADS:
-            before = {name: float(str(ask(pipe, "cpu"))) for name, pipe in pipes.items()}
+            before = {name: float(str(call(pipe, "cpu"))) for name, pipe in pipes.items()}
             begin = time.perf_counter()
-            latencies = ask(pipes[leader], (size, outstanding, arguments.seconds))
+            latencies = call(pipes[leader], (size, outstanding, arguments.seconds))
             elapsed = time.perf_counter() - begin
             assert isinstance(latencies, list)
             latencies.sort()
             count = len(latencies)
-            used = {n: float(str(ask(p, "cpu"))) - before[n] for n, p in pipes.items()}
+            used = {n: float(str(call(p, "cpu"))) - before[n] for n, p in pipes.items()}
             followers = [used[name] for name in used if name != leader]
             print(
                 f"{title:>22}: {count / elapsed:7.0f} entries/s, "

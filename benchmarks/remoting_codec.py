@@ -144,12 +144,12 @@ async def round_trips(in_flight: int, count: int) -> float:
     await server.start()
     client = RemotingClient()
 
-    async def ask() -> None:
+    async def send_requests() -> None:
         for _ in range(count // in_flight):
             await client.request(server.address, request(SerializeType.JSON), 3000)
 
     began = time.perf_counter()
-    await asyncio.gather(*[ask() for _ in range(in_flight)])
+    await asyncio.gather(*[send_requests() for _ in range(in_flight)])
     seconds = time.perf_counter() - began
     await client.close()
     await server.stop()

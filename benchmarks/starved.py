@@ -60,9 +60,9 @@ async def load(name_servers: list[str], seconds: float) -> dict[str, float]:
 def terms(directory: Path) -> int:
     """Return the highest term that a node reports; poll until one does."""
     while True:
-        told = [node.term for node in cluster.status(directory).nodes if node.term is not None]
-        if told:
-            return max(told)
+        current = [node.term for node in cluster.status(directory).nodes if node.term is not None]
+        if current:
+            return max(current)
 
 
 def main() -> None:

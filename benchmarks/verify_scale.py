@@ -103,7 +103,7 @@ def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
         reason = damage(LocalFiles(run), manifest)
     assert reason is None, reason
 
-    def say(text: str) -> None:
+    def print_line(text: str) -> None:
         sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
     with clock.step("phase", "all"):
@@ -113,15 +113,15 @@ def judge(engine: Engine, clock: Clock, run: Path) -> dict[str, Any]:
             manifest,
             rules=rules.rules,
             stages=rules.stages,
-            report=say,
+            report=print_line,
             retain=COVERAGE,
         )
         with clock.step("phase", "coverage"):
-            told = extent(
+            result = extent(
                 engine, judged, manifest, stages=rules.stages, listed=frozenset(manifest.tables)
             )
     verdict = Verdict(
-        checks=judged.results, coverage=told.coverage, not_shown=(), engines=(engine.name,)
+        checks=judged.results, coverage=result.coverage, not_shown=(), engines=(engine.name,)
     )
     accused = {
         check.id: {
@@ -142,10 +142,10 @@ def by_duckdb(run: Path, memory_gib: float | None) -> dict[str, Any]:
         limit_bytes = None if memory_gib is None else int(memory_gib * 2**30)
         engine = TimedDuckDB(Path(spill), memory_limit_bytes=limit_bytes, small_rows_max=0)
         engine.clock = clock
-        told = judge(engine, clock, run)
+        result = judge(engine, clock, run)
         engine.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return told | {"cpu": time.process_time(), "peak_mib": round(peak)}
+    return result | {"cpu": time.process_time(), "peak_mib": round(peak)}
 
 
 def by_spark(run: Path) -> dict[str, Any]:
@@ -156,11 +156,11 @@ def by_spark(run: Path) -> dict[str, Any]:
         clock = Clock(lambda: time.process_time() + cpu_seconds_of(java))
         engine = TimedSpark(session)
         engine.clock = clock
-        told = judge(engine, clock, run)
+        result = judge(engine, clock, run)
         engine.close()
-        told["steps"].append({"kind": "phase", "name": "start", "wall": started, "cpu": 0.0})
+        result["steps"].append({"kind": "phase", "name": "start", "wall": started, "cpu": 0.0})
         peak = peak_mib_of(java) + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return told | {"cpu": time.process_time() + cpu_seconds_of(java), "peak_mib": round(peak)}
+        return result | {"cpu": time.process_time() + cpu_seconds_of(java), "peak_mib": round(peak)}
 
 
 def generator_digest() -> str:
@@ -171,12 +171,12 @@ def generator_digest() -> str:
     return digest.hexdigest()[:8]
 
 
-def is_judged_rightly(told: Mapping[str, Any], *, loss: bool) -> bool:
+def is_judged_rightly(result: Mapping[str, Any], *, loss: bool) -> bool:
     """Return whether A4 found the one lost message, or, without a loss, the verdict is pass."""
-    accused = told["accused"].get("A4", {})
+    accused = result["accused"].get("A4", {})
     if loss:
         return bool(accused.get("verdict") == "fail" and accused["violations"] == 1)
-    return bool(told["verdict"] == "pass")
+    return bool(result["verdict"] == "pass")
 
 
 def cpu_seconds_of(pid: int) -> float:
@@ -190,9 +190,11 @@ def peak_mib_of(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def show(name: str, told: Mapping[str, Any]) -> None:
-    steps = told["steps"]
-    print(f"{name}: {told['verdict']}, {told['cpu']:.1f} CPU s, {told['peak_mib']} MiB at most")
+def show(name: str, result: Mapping[str, Any]) -> None:
+    steps = result["steps"]
+    print(
+        f"{name}: {result['verdict']}, {result['cpu']:.1f} CPU s, {result['peak_mib']} MiB at most"
+    )
     for kind in ("phase", "stage", "rule"):
         some = sorted((s for s in steps if s["kind"] == kind), key=lambda s: -s["cpu"])
         wall, cpu = sum(s["wall"] for s in some), sum(s["cpu"] for s in some)
@@ -200,7 +202,7 @@ def show(name: str, told: Mapping[str, Any]) -> None:
             print(f"  {kind}s: {wall:.1f} s, {cpu:.1f} CPU s")
         for step in some[:24]:
             print(f"    {step['name']:<24}{step['wall']:8.2f} s {step['cpu']:8.2f} CPU s")
-    for check, found in told["accused"].items():
+    for check, found in result["accused"].items():
         print(f"  {check} {found['verdict']}, {found['violations']}: {found['first']}")
 
 
@@ -221,8 +223,8 @@ def main() -> None:
     kinds = "".join(f"-{kind}" for kind in ("loss", "skew") if getattr(options, kind))
     run = options.out / f"scale-{options.messages}-{options.seed}{kinds}-{generator_digest()}"
     if options.judge:
-        told = by_duckdb(run, options.memory) if options.judge == "duckdb" else by_spark(run)
-        print(json.dumps(told))
+        result = by_duckdb(run, options.memory) if options.judge == "duckdb" else by_spark(run)
+        print(json.dumps(result))
         return
     figures: dict[str, Any] = {"messages": options.messages, "skew": options.skew}
     if not (run / "run.json").exists():

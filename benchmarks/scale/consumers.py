@@ -87,7 +87,7 @@ class Consumers:
         first, size = parts(shown.queue, _READ)
         last, queue = first + size - 1, shown.queue[first]
         t = shown.t[last] + 1500 * US + queue * 40 * US
-        refs = record.refer(shown.message, shown.queue, told=1)
+        refs = record.refer(shown.message, shown.queue, has_offset=1)
         record.op(
             F.POLL,
             t,
@@ -102,7 +102,7 @@ class Consumers:
             first_ref=refs[first],
             node=node,
         )
-        return self._keep(record, Group.PULL, queue, shown.offset[last] + 1, t + 60 * US)
+        return self._store_offsets(record, Group.PULL, queue, shown.offset[last] + 1, t + 60 * US)
 
     def push(self, record: Record, shown: Shown) -> int:
         """Deliver each message by itself; redeliver refused ones from the group's retry queue."""
@@ -116,20 +116,20 @@ class Consumers:
             t,
             t + 200 * US,
             type=np.where(refused, Type.FAIL, Type.OK),
-            first_ref=record.refer(shown.message, shown.queue, told=1),
+            first_ref=record.refer(shown.message, shown.queue, has_offset=1),
             number=self.owner(shown.queue),
             second=1 + place % 16,
             queue=shown.queue,
             **by,
         )
-        kept, message = t[refused] + 500 * US, shown.message[refused]
-        record.entry(kept, kind=Kind.MESSAGE, queue=RETRY, message=message)
-        again = committed_at(kept) + 2 * MS
+        returned_t, message = t[refused] + 500 * US, shown.message[refused]
+        record.entry(returned_t, kind=Kind.MESSAGE, queue=RETRY, message=message)
+        again = committed_at(returned_t) + 2 * MS
         record.op(
             F.DELIVER,
             again,
             again + 200 * US,
-            first_ref=record.refer(message, RETRY, told=0, reconsume=1),
+            first_ref=record.refer(message, RETRY, has_offset=0, reconsume=1),
             number=self.owner(shown.queue[refused]),
             second=17,
             queue=RETRY,
@@ -137,10 +137,12 @@ class Consumers:
         )
         last = first + size - 1
         ends = np.maximum.reduceat(t, first) + 250 * US if len(t) else t
-        done = self._keep(record, Group.PUSH, shown.queue[last], shown.offset[last] + 1, ends)
+        done = self._store_offsets(
+            record, Group.PUSH, shown.queue[last], shown.offset[last] + 1, ends
+        )
         return max(done, int(again.max(initial=0)) + MS)
 
-    def _keep(
+    def _store_offsets(
         self, record: Record, group: Group, queue: Numbers, offset: Numbers, t: Numbers
     ) -> int:
         """Store offsets of the group, queue by queue; return the time of the last one."""
@@ -162,8 +164,8 @@ class Consumers:
         self._stored[group] = stored
         return int(done.max(initial=0))
 
-    def ask(self, record: Record, shown: Shown, ends: Numbers, now: int) -> int:
-        """Ask for the ends of queues and query some keys, without load; return the end time."""
+    def query(self, record: Record, shown: Shown, ends: Numbers, now: int) -> int:
+        """Query the ends of queues and some keys, without load; return the end time."""
         queue = np.arange(QUEUES)
         t = now + queue * 100 * US
         record.op(
@@ -189,7 +191,7 @@ class Consumers:
             second=0,
             key=shown.message[place],
             refs=1,
-            first_ref=record.refer(shown.message[place], shown.queue[place], told=1),
+            first_ref=record.refer(shown.message[place], shown.queue[place], has_offset=1),
         )
         return now + 2 * MS + len(place) * 100 * US
 
@@ -199,7 +201,7 @@ class Consumers:
         first, size = parts(shown.queue, _DRAINED)
         queue = shown.queue[first]
         t = now + np.arange(len(first)) * 200 * US
-        refs = record.refer(shown.message, shown.queue, told=1)
+        refs = record.refer(shown.message, shown.queue, has_offset=1)
         record.op(
             F.POLL,
             t,

@@ -39,7 +39,7 @@ CHECK_MAX: Final = 3
 _LANES: Final = 32
 _STEP_NS: Final = 250 * US  # between sends of all producers together
 _RETRY_NS: Final = 2200 * US
-_ASKED_NS: Final = 20 * MS  # from a half's acknowledgement, or one check-back, to the next
+_CHECKED_NS: Final = 20 * MS  # from a half's acknowledgement, or one check-back, to the next
 
 Produced = tuple[Numbers, Numbers, Numbers]
 """The messages that readers can get: message, queue, time of the append."""
@@ -83,8 +83,8 @@ class Producers:
             "delay": roll.integers(100 * US, 300 * US, units),
         }
         is_tx[size > 1] = 0
-        sent = self._send(record, {name: told[is_tx == 0] for name, told in unit.items()})
-        final = self._transact(record, {name: told[is_tx == 1] for name, told in unit.items()})
+        sent = self._send(record, {name: column[is_tx == 0] for name, column in unit.items()})
+        final = self._transact(record, {name: column[is_tx == 1] for name, column in unit.items()})
         message, of_queue, t = (np.concatenate(pair) for pair in zip(sent, final, strict=True))
         ended = int(unit["t"][-1]) + _STEP_NS
         return np.repeat(is_tx, size), (message, of_queue, t), ended
@@ -110,7 +110,7 @@ class Producers:
         _attempt(
             record,
             F.SEND,
-            {name: told[second] for name, told in unit.items()},
+            {name: column[second] for name, column in unit.items()},
             t_again,
             answered,
             np.zeros_like(t_again),
@@ -137,27 +137,27 @@ class Producers:
         message, lane = unit["message"], unit["lane"]
         roll = self._random.random(len(message))
         discarded, crashed = roll < 0.004, (roll >= 0.004) & (roll < 0.012)
-        asked = (roll >= 0.012) & (roll < 0.1)
-        told = ~(discarded | crashed)
+        checked = (roll >= 0.012) & (roll < 0.1)
+        decides = ~(discarded | crashed)
         decision = np.where((message % 5 == 0) | crashed, Decision.ROLLBACK, Decision.COMMIT)
         stored = unit["t"] + unit["delay"]
         acked = committed_at(stored) + 20 * US
         lives = self._lives[lane]
         _attempt(record, F.HALF, unit, unit["t"], acked, np.zeros_like(acked), lives)
         record.entry(stored, kind=Kind.HALF, queue=HALF, message=message)
-        by = {"group": Group.PRODUCERS, "number": lane[told], "second": lives[told]}
-        by |= {"who": Who.PRODUCER, "tx": message[told]}
-        local = acked[told] + 50 * US
-        outcome = decision[told]
+        by = {"group": Group.PRODUCERS, "number": lane[decides], "second": lives[decides]}
+        by |= {"who": Who.PRODUCER, "tx": message[decides]}
+        local = acked[decides] + 50 * US
+        outcome = decision[decides]
         record.op(F.LOCAL, local, local + 30 * US, decision=outcome, on_group=0, **by)
         decided = acked + 120 * US
-        settled = np.where(told & ~asked, decided + 200 * US, acked + _ASKED_NS + 400 * US)
-        done = np.where(asked, decided + 300 * US, committed_at(settled) + 20 * US)
-        outcome = np.where(asked, Decision.UNKNOWN, decision)[told]
-        record.op(F.DECIDE, decided[told], done[told], decision=outcome, **by)
+        settled = np.where(decides & ~checked, decided + 200 * US, acked + _CHECKED_NS + 400 * US)
+        done = np.where(checked, decided + 300 * US, committed_at(settled) + 20 * US)
+        outcome = np.where(checked, Decision.UNKNOWN, decision)[decides]
+        record.op(F.DECIDE, decided[decides], done[decides], decision=outcome, **by)
         for number in range(CHECK_MAX):
-            some = discarded if number else ~told | asked
-            t = acked[some] + (number + 1) * _ASKED_NS
+            some = discarded if number else ~decides | checked
+            t = acked[some] + (number + 1) * _CHECKED_NS
             record.op(
                 F.CHECK,
                 t,
@@ -169,7 +169,7 @@ class Producers:
                 tx=message[some],
                 decision=np.where(discarded, Decision.UNKNOWN, decision)[some],
             )
-        t = acked[discarded] + CHECK_MAX * _ASKED_NS + 30 * MS
+        t = acked[discarded] + CHECK_MAX * _CHECKED_NS + 30 * MS
         record.entry(t, kind=Kind.MESSAGE, queue=DISCARDED, message=message[discarded])
         committed = ~discarded & (decision == Decision.COMMIT)
         rolled_back = ~discarded & (decision == Decision.ROLLBACK)
@@ -193,9 +193,9 @@ def _attempt(  # noqa: PLR0917 - columns of one table, in their order
 ) -> None:
     """Record a send or half of each unit; the operation of an answered send has the offsets."""
     size = unit["size"]
-    told = np.repeat((outcome == Type.OK) & (f is F.SEND), size).astype(np.int64)
+    has_offset = np.repeat((outcome == Type.OK) & (f is F.SEND), size).astype(np.int64)
     message = ranges(unit["message"], size)
-    refs = record.refer(message, np.repeat(unit["queue"], size), told=told)
+    refs = record.refer(message, np.repeat(unit["queue"], size), has_offset=has_offset)
     record.op(
         f,
         t,

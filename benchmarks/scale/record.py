@@ -122,14 +122,19 @@ class Record:
 
     def op(self, f: F, t: Numbers, done: Numbers, **columns: Numbers | int) -> None:
         """Add operations; by default they are ok, not final, and go to the broker group."""
-        told = {"type": Type.OK, "final": 0, "on_group": 1} | columns
-        self.ops.add(len(t), f=f, t_invoke=t, t_complete=done, **told)
+        fields = {"type": Type.OK, "final": 0, "on_group": 1} | columns
+        self.ops.add(len(t), f=f, t_invoke=t, t_complete=done, **fields)
 
     def refer(
-        self, message: Numbers, queue: Numbers | int, *, told: Numbers | int, reconsume: int = 0
+        self,
+        message: Numbers,
+        queue: Numbers | int,
+        *,
+        has_offset: Numbers | int,
+        reconsume: int = 0,
     ) -> Numbers:
-        """Add refs to messages; return their indexes. `told`: 1 if the offset is known."""
-        columns = {"queue": queue, "told": told, "reconsume": reconsume}
+        """Add refs to messages; return their indexes. `has_offset`: 1 if the offset is known."""
+        columns = {"queue": queue, "told": has_offset, "reconsume": reconsume}
         first = self.refs.add(len(message), message=message, **columns)
         return first + np.arange(len(message))
 

@@ -215,7 +215,7 @@ def _ops(stretch: Stretch, names: _Messages, first_op: int) -> pa.Table:
             "assigned": _assigned(ops["queue"], owned, count),
             "key": _prefixed("key-v", ops["key"]),
             "tx": _prefixed("x", ops["tx"]),
-            "decision": _named(ops["decision"], [told.name.lower() for told in Decision]),
+            "decision": _named(ops["decision"], [each.name.lower() for each in Decision]),
             "final": pa.array(ops["final"] == 1),
             "node": _named(ops["node"], _NODES),
             "term": pa.nulls(count, pa.int64()),
@@ -299,7 +299,7 @@ def _log(rows: Mapping[str, Numbers], names: _Messages) -> pa.Table:
             "keys": names.take(names.keys, message),
             "digest": names.take(names.digest, np.where(has_digest, message, NULL)),
             "tx": names.take(names.tx, np.where(is_of_tx, message, NULL)),
-            "decision": _named(rows["decision"], [told.name.lower() for told in Decision]),
+            "decision": _named(rows["decision"], [each.name.lower() for each in Decision]),
             "committed": pa.array(np.ones(count, bool)),
             "cq_ok": pa.array(np.ones(count, bool), mask=~stored),
         }
@@ -311,7 +311,7 @@ def _raft(events: Mapping[str, Numbers], node: str) -> pa.Table:
     has_voters = events["voters"] != NULL
     ends = pa.array(np.append(0, np.cumsum(np.where(has_voters, NODES, 0))), pa.int32())
     voters = pa.array(list(_NODES) * int(has_voters.sum()), pa.string())
-    told = {name: _numbers(events[name]) for name in _ENTRY_COLUMNS}
+    columns = {name: _numbers(events[name]) for name in _ENTRY_COLUMNS}
     return pa.table(
         {
             "broker_group": _same(_BROKER, count),
@@ -320,7 +320,7 @@ def _raft(events: Mapping[str, Numbers], node: str) -> pa.Table:
             "seq": pa.array(events["seq"]),
             "t": pa.array(events["t"]),
             "event": _named(events["event"], [event.name.lower() for event in Event]),
-            **told,
+            **columns,
             "role": _named(events["role"], [role.name.lower() for role in Role]),
             "peer": _named(events["peer"], _NODES),
             "voters": pa.ListArray.from_arrays(ends, voters, mask=pa.array(~has_voters)),
@@ -329,9 +329,9 @@ def _raft(events: Mapping[str, Numbers], node: str) -> pa.Table:
 
 
 def _faults(stretch: Stretch, before: int) -> list[dict[str, Any]]:
-    told = stretch.faults
+    faults = stretch.faults
     return [
-        {name: int(told[name][place]) for name in told if name != "target"}
+        {name: int(faults[name][place]) for name in faults if name != "target"}
         | {
             "fault": before + place + 1,
             "name": "kill-leader",
@@ -340,7 +340,7 @@ def _faults(stretch: Stretch, before: int) -> list[dict[str, Any]]:
             "effect": "taken",
             "evidence": "process is gone",
         }
-        for place, target in enumerate(told.get("target", ()))
+        for place, target in enumerate(faults.get("target", ()))
     ]
 
 

@@ -107,7 +107,7 @@ class Timeline:
         halves = self.ends[HALF] + int(is_tx.sum())
         record.entry(done, kind=Kind.OFFSET, queue=HALF, group=Group.HALVES, told_offset=halves)
         ends = self.ends[:QUEUES] + np.bincount(produced[1], minlength=QUEUES)
-        now = self._consumers.ask(record, shown, ends, now + 3 * MS)
+        now = self._consumers.query(record, shown, ends, now + 3 * MS)
         rows = self._appended(record)
         ops = record.ops.whole("t_invoke")
         traces.reads(ops["t_invoke"][np.isin(ops["f"], _READING)])
@@ -116,9 +116,9 @@ class Timeline:
             ops["f"] == F.HALF, self._half_offsets(rows, first, count, ops["tx"]), ops["offset"]
         )
         refs = record.refs.whole()
-        told = refs["told"] == 1
-        refs["offset"] = np.full(len(told), NULL)
-        refs["offset"][told] = offset[refs["message"][told] - first]
+        has_offset = refs["told"] == 1
+        refs["offset"] = np.full(len(has_offset), NULL)
+        refs["offset"][has_offset] = offset[refs["message"][has_offset] - first]
         self._shown.append((shown.message, shown.queue, shown.offset, is_tx[shown.message - first]))
         self._messages += count
         self._stretches += 1
@@ -127,7 +127,7 @@ class Timeline:
             ops=ops,
             refs=refs,
             rows=rows,
-            traces=traces.told(),
+            traces=traces.events(),
             faults=faults,
             message=first + np.arange(count),
             is_tx=is_tx,
@@ -144,7 +144,7 @@ class Timeline:
     def drains(self) -> Iterator[Stretch]:
         """Read every queue to its end, each by a process of its own."""
         message, queue, offset, is_tx = (
-            np.concatenate(told) for told in zip(*self._shown, strict=True)
+            np.concatenate(column) for column in zip(*self._shown, strict=True)
         )
         order = np.argsort(queue, kind="stable")
         for one in range(QUEUES):
@@ -198,8 +198,8 @@ class Timeline:
         rows = record.rows.whole("t", "message", "slot")
         begins = rows["slot"] == 0
         entry = np.cumsum(begins) - 1
-        for name, told in self._traces.entries(rows["t"][begins]).items():
-            rows[name] = told[entry]
+        for name, column in self._traces.entries(rows["t"][begins]).items():
+            rows[name] = column[entry]
         queue = np.where(rows["kind"] == Kind.OFFSET, NULL, rows["queue"])
         stored = np.flatnonzero(queue != NULL)
         order = stored[np.argsort(queue[stored], kind="stable")]
