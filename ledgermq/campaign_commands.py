@@ -76,7 +76,7 @@ def chaos_campaign(
         jobs=jobs,
         with_spark=with_spark,
         with_minimise=with_minimise,
-        report=_say,
+        report=_report,
         publish=build_campaign_page,
     )
     minutes_max = campaign.judging.minutes_max
@@ -90,7 +90,9 @@ def chaos_campaign(
     except OSError as error:
         stop_with(error)
     except asyncio.CancelledError:
-        _say(f"interrupted: no process is left, and what is done is kept; it goes on by `{again}`")
+        _report(
+            f"interrupted: no process is left, and what is done is kept; it goes on by `{again}`"
+        )
         raise typer.Exit(EXIT_INTERRUPTED) from None
     sys.stdout.write(f"verdict: {verdict}\nindex: {folder / PAGE_FILE}\n")
     raise typer.Exit(_EXIT_CODES[verdict])
@@ -121,7 +123,7 @@ def chaos_minimise(
                 attempts=attempts,
                 repeats=repeats,
                 check=check,
-                report=_say,
+                report=_report,
             ),
             minutes_max=minutes_max,
         )
@@ -130,15 +132,15 @@ def chaos_minimise(
     except OSError as error:
         stop_with(error)
     except asyncio.CancelledError:
-        _say(f"interrupted: no process is left; {folder} holds the smallest so far, if any")
+        _report(f"interrupted: no process is left; {folder} holds the smallest so far, if any")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if not found.repeated:
-        _say(f"not repeated: {found.failed} of {found.ran} runs failed {found.check} again")
+        _report(f"not repeated: {found.failed} of {found.ran} runs failed {found.check} again")
         raise typer.Exit(EXIT_ERROR)
-    told = ", ".join(found.faults) or "no fault"
+    faults = ", ".join(found.faults) or "no fault"
     ended = "" if found.is_complete else "; the attempts ran out before nothing more could go"
     sys.stdout.write(
-        f"{found.check} still fails, {found.failed} of {found.ran} times, with {told} in"
+        f"{found.check} still fails, {found.failed} of {found.ran} times, with {faults} in"
         f" {found.load_s:g} s ({found.faults_before} faults in {found.load_s_before:g} s before)\n"
         f"{found.attempts} attempts in {found.took_s:g} s{ended}\n"
         f"again: {found.command}\n"
@@ -179,6 +181,6 @@ def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
     return _first_of(first) if isinstance(first, ExceptionGroup) else first
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     sys.stderr.write(f"ledgermq: {text}\n")
     sys.stderr.flush()

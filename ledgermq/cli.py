@@ -165,7 +165,7 @@ def store_check(
     """Report what a stopped node's store holds, and what of it is damaged; changes nothing."""
     from ledgermq.store import check  # noqa: PLC0415
 
-    _look_into_store(lambda: check(directory, as_json=as_json))
+    _inspect_store(lambda: check(directory, as_json=as_json))
 
 
 @store_app.command("dump")
@@ -179,15 +179,15 @@ def store_dump(
     """Print the log entries of a stopped node's store."""
     from ledgermq.store import dump  # noqa: PLC0415
 
-    _look_into_store(lambda: dump(directory, as_json=as_json, low=low, high=high, records=records))
+    _inspect_store(lambda: dump(directory, as_json=as_json, low=low, high=high, records=records))
 
 
-def _look_into_store(look: Callable[[], int]) -> NoReturn:
+def _inspect_store(inspect: Callable[[], int]) -> NoReturn:
     from ledgermq.store import NoStoreError  # noqa: PLC0415
     from raft.log.log_format import CorruptLogError  # noqa: PLC0415
 
     try:
-        code = look()
+        code = inspect()
     except NoStoreError as error:
         stop_with(error, EXIT_USAGE)
     except (OSError, CorruptLogError) as error:

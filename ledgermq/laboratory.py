@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     sys.stderr.write(f"ledgermq: {text}\n")
 
 
@@ -66,10 +66,10 @@ def experiment_to_report(
     try:
         scenario = load_scenario(scenario_file)
     except ScenarioError as error:  # it names the file
-        _tell(str(error))
+        _report(str(error))
         return EXIT_USAGE
     except OSError as error:
-        _tell(f"{scenario_file}: {error.strerror or error}")
+        _report(f"{scenario_file}: {error.strerror or error}")
         return EXIT_USAGE
     chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     with EarlySession(master) as early:
@@ -85,10 +85,10 @@ def experiment_to_report(
                 on_whole=early.start if verify_after and judge in {"both", "spark"} else None,
             )
         except NothingBegunError as error:
-            _tell(str(error))
+            _report(str(error))
             return EXIT_USAGE
         except ExperimentInterrupted as stop:
-            _tell(
+            _report(
                 f"interrupted: no process is left; {stop.run} holds what was recorded until then,"
                 f" and what each process printed ({stop.run / 'output'}). The run did not end, so"
                 f" `{_command('verify', stop.run)}` can only answer unknown"
@@ -96,7 +96,7 @@ def experiment_to_report(
             return EXIT_INTERRUPTED
         except ExperimentError as error:
             left = f"; what there is of the run lies in {error.run}" if error.run else ""
-            _tell(f"the experiment ended early, so nothing is known: {error}{left}")
+            _report(f"the experiment ended early, so nothing is known: {error}{left}")
             return EXIT_ERROR
         exported = export_tables(run)
         if not verify_after:
@@ -108,7 +108,7 @@ def experiment_to_report(
     if code == EXIT_INTERRUPTED:
         return code
     write_report(run, run / "report.html")
-    _tell(f"again: {_again(scenario_file, chosen, world, world_settings, engine)}")
+    _report(f"again: {_again(scenario_file, chosen, world, world_settings, engine)}")
     return code
 
 
@@ -130,15 +130,15 @@ def export_tables(run: Path) -> int:
     from verify.export.tables import ExportError  # noqa: PLC0415
 
     if not run.is_dir():
-        _tell(f"{run} is no run directory")
+        _report(f"{run} is no run directory")
         return EXIT_USAGE
     try:
         rows = export_run(run)
     except ExportError as error:
-        _tell(f"no tables for {run}: {error}")
+        _report(f"no tables for {run}: {error}")
         return EXIT_ERROR
-    told = ", ".join(f"{name} {count:,} rows" for name, count in rows.items())
-    _tell(f"{run}: {told}")
+    counts = ", ".join(f"{name} {count:,} rows" for name, count in rows.items())
+    _report(f"{run}: {counts}")
     return EXIT_OK
 
 
@@ -157,22 +157,22 @@ def verify_to_verdict(
     from verify.run import ENGINES, load_rules, main  # noqa: PLC0415
 
     if isinstance(run, Path) and not run.is_dir():
-        _tell(f"{run} is no run directory")
+        _report(f"{run} is no run directory")
         return EXIT_USAGE
     chosen = next((name for name in ENGINES if name == engine), None)
     if chosen is None:
-        _tell(f"{engine!r} is none of {', '.join(ENGINES)}")
+        _report(f"{engine!r} is none of {', '.join(ENGINES)}")
         return EXIT_USAGE
     if isinstance(run, RunUri) and chosen != "spark":
         again = _command("verify", run, "--engine", "spark")
-        _tell(f"DuckDB reads no URI, so Spark alone can judge {run}: `{again}`")
+        _report(f"DuckDB reads no URI, so Spark alone can judge {run}: `{again}`")
         return EXIT_USAGE
     try:
         known = load_rules(rules)
     except (RuleFileError, DialectError) as error:
-        _tell(str(error))
+        _report(str(error))
         return EXIT_USAGE
-    _tell(f"verifying {run}")
+    _report(f"verifying {run}")
     before = _changed_ns(run)
     try:
         with stop_signals_interrupt():
@@ -182,7 +182,7 @@ def verify_to_verdict(
     except KeyboardInterrupt:
         if isinstance(run, RunUri):
             again = _command("verify", run, "--engine", "spark")
-            _tell(
+            _report(
                 f"interrupted: no process is left; verdict.json, if any, is whole; again: {again}"
             )
             return EXIT_INTERRUPTED
@@ -192,7 +192,7 @@ def verify_to_verdict(
             left = "verdict.json is of the first engine alone"
         elif after is not None:
             left += " (verdict.json is of an earlier verification)"
-        _tell(f"interrupted: no process is left, {left}; again: {_command('verify', run)}")
+        _report(f"interrupted: no process is left, {left}; again: {_command('verify', run)}")
         return EXIT_INTERRUPTED
 
 
@@ -217,10 +217,10 @@ def serve_spark_cluster(*, workers: int, cores: int, memory: str) -> int:
         with spark_cluster(workers=workers, cores=cores, memory=memory) as master:
             sys.stdout.write(f"{master}\n")
             sys.stdout.flush()
-            _tell("the cluster runs until Ctrl-C; who reaches its port runs code as you")
+            _report("the cluster runs until Ctrl-C; who reaches its port runs code as you")
             stop.wait()
     except (ClusterError, JavaError) as error:
-        _tell(str(error))
+        _report(str(error))
         return EXIT_ERROR
     return EXIT_OK
 
@@ -232,7 +232,7 @@ def query_to_rows(run: Path, query: str, *, as_json: bool) -> int:
     try:
         main(run, query, as_json=as_json)
     except QueryError as error:
-        _tell(str(error))
+        _report(str(error))
         return EXIT_USAGE
     return EXIT_OK
 
@@ -244,7 +244,7 @@ def write_report(run: Path, output: Path) -> int:
     try:
         build_report(run, output)
     except OSError as error:
-        _tell(f"no report of {run}: {error}")
+        _report(f"no report of {run}: {error}")
         return EXIT_ERROR
     sys.stdout.write(f"report: {output}\n")
     return EXIT_OK

@@ -94,7 +94,7 @@ def _survey(store: Path) -> dict[str, Any]:
     problems += [f"{damage.path}: {damage}" for damage in damages]
     recovered = log.recovered
     report = recovered.report
-    identity = _told(lambda: _identity(disk), problems)
+    identity = _read_or_note(lambda: _identity(disk), problems)
     born = identity is not None and identity["born"]
     found: dict[str, Any] = {
         "store": str(store),
@@ -113,7 +113,7 @@ def _survey(store: Path) -> dict[str, Any]:
             "emptying": log.is_resetting,
         },
         "damages": [asdict(damage) for damage in damages],
-        "hard_state": _told(
+        "hard_state": _read_or_note(
             lambda: structs.asdict(read_hard_state(disk, was_written=born)), problems
         ),
         "identity": identity,
@@ -134,7 +134,7 @@ def _survey(store: Path) -> dict[str, Any]:
     return found | {"problems": problems}
 
 
-def _told(read: Callable[[], object], problems: list[str]) -> Any:
+def _read_or_note(read: Callable[[], object], problems: list[str]) -> Any:
     """Return what `read` returns; None, and a problem in the list, if the file is damaged."""
     try:
         return read()
