@@ -299,7 +299,7 @@ class _Explorer:
         self._numbers[level] = 0
         disk.watch = lambda operation: self._crash(level, life, operation)
         disk.guard = life.guard
-        with self._telling():
+        with self._reporting():
             life.start()
             life.play(script)
             self._crash(level, life, "the end")
@@ -344,12 +344,12 @@ class _Explorer:
                 return
         life = self._life(disk, "last", promise, "last", False)
         disk.guard = life.guard
-        with self._telling():
+        with self._reporting():
             life.start()
         life.end()
 
-    def _telling(self) -> _Telling:
-        return _Telling(self._done.findings, self._script.name, self._path)
+    def _reporting(self) -> _Reporting:
+        return _Reporting(self._done.findings, self._script.name, self._path)
 
 
 _BROKEN = (
@@ -363,7 +363,7 @@ _BROKEN = (
 """What a store may raise that should have started, or gone on."""
 
 
-class _Telling:
+class _Reporting:
     """Notes what broke, with the way there, and lets the exploration go on."""
 
     def __init__(self, findings: list[str], script: str, path: list[str]) -> None:

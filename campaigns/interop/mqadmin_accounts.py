@@ -139,7 +139,7 @@ def tool_of(
     return Tool(home, servers, tools, f"-Drocketmq.home.dir={home}", *flags, "-")
 
 
-class Asking:
+class AccountCases:
     """The cases of one target, and what came of them."""
 
     def __init__(self, make: Callable[[str], Tool]) -> None:
@@ -175,19 +175,19 @@ def run(directory: Path, tools: Toolchain) -> list[dict[str, str]]:
     """A row per case; `verdict` is "ok", or what was printed instead."""
     with started(directory / "cluster") as group:
         servers = ";".join(group.name_servers)
-        asking = Asking(lambda each: tool_of(each, SECRETS[each], directory, servers, tools))
+        cases = AccountCases(lambda each: tool_of(each, SECRETS[each], directory, servers, tools))
         try:
             for account, line, wanted in CASES:
                 addresses = replicas(group)
                 follower = next(each for key, each in sorted(addresses.items()) if key != "0")
                 names = {"broker": addresses["0"], "follower": follower}
-                asking.run_case(account, line, wanted, names)
+                cases.run_case(account, line, wanted, names)
         finally:
-            asking.stop()
+            cases.stop()
         logs = "".join(group.output(name) for name in group.brokers)
         leaked = re.search(r"secret-of-\w+", logs)
-        asking.record("the brokers' logs", "", "no secret", leaked[0] if leaked else "ok")
-        return asking.rows
+        cases.record("the brokers' logs", "", "no secret", leaked[0] if leaked else "ok")
+        return cases.rows
 
 
 def run_tls(directory: Path, tools: Toolchain) -> list[dict[str, str]]:
@@ -203,13 +203,13 @@ def run_tls(directory: Path, tools: Toolchain) -> list[dict[str, str]]:
             servers = ";".join(target.name_servers)
             return tool_of(account, (key, secret), directory, servers, tools, *flags)
 
-        asking = Asking(make)
+        cases = AccountCases(make)
         try:
             for account, line, wanted in TLS_CASES:
-                asking.run_case(account, line, wanted, {})
+                cases.run_case(account, line, wanted, {})
         finally:
-            asking.stop()
-        return asking.rows
+            cases.stop()
+        return cases.rows
 
 
 def _outcome_of(text: str) -> str:

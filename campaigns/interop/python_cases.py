@@ -328,7 +328,7 @@ async def orderly(rig: Rig) -> str:
 
 async def request_reply(rig: Rig) -> str:
     topic = await rig.topic()
-    asker, answerer = await rig.producer(), await rig.producer()
+    requester, answerer = await rig.producer(), await rig.producer()
 
     async def answer(given: Sequence[DeliveredMessage]) -> ConsumeStatus:
         for each in given:
@@ -337,7 +337,7 @@ async def request_reply(rig: Rig) -> str:
 
     async with rig.consuming(topic, take=answer):
         for key in keys("r", 0, 5):
-            reply = await asker.request(message(topic, "A", key), 30_000)
+            reply = await requester.request(message(topic, "A", key), 30_000)
             assert reply.body == b"re: body of " + key.encode(), reply
     return "5 replies"
 

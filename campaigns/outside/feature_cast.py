@@ -12,7 +12,6 @@ from campaigns.outside.feature_client import Feature
 from campaigns.outside.feature_clients import (
     SIMPLE_GROUPS,
     SIMPLE_TOPICS,
-    Asker,
     Backer,
     Delayer,
     Hearer,
@@ -20,6 +19,7 @@ from campaigns.outside.feature_clients import (
     OrderedPopper,
     Popper,
     Refuser,
+    Requester,
 )
 from campaigns.outside.managing_clients import GONE, MANAGED_GROUPS, Manager, TopicMaker
 from campaigns.outside.operator_clients import Assigner, GroupMaker, Questioner, Setter
@@ -65,7 +65,7 @@ def feature_clients(world: World) -> list[Feature]:
         Refuser(world, "refuser", "refusers"),
         Hearer(world, "hearer-1", "hearers"),
         Backer(world, "backer", "backers"),
-        Asker(world, "asker", "askers"),
+        Requester(world, "asker", "askers"),
         Manager(world, "manager", "tools"),
         TopicMaker(world, "topic-maker", "tools"),
         Waker(world, "waker", "wakers"),

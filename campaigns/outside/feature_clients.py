@@ -26,7 +26,6 @@ from campaigns.outside.virtual_time import Process
 __all__ = [
     "SIMPLE_GROUPS",
     "SIMPLE_TOPICS",
-    "Asker",
     "Backer",
     "Delayer",
     "Hearer",
@@ -34,6 +33,7 @@ __all__ = [
     "OrderedPopper",
     "Popper",
     "Refuser",
+    "Requester",
 ]
 
 SIMPLE_TOPICS: Final = ("later", "popped", "inorder", "locked", "again", "told", "back", "asked")
@@ -209,7 +209,7 @@ class Backer(Feature):
             yield from self.delivers([each])
 
 
-class Asker(Feature):
+class Requester(Feature):
     """Requests: three are answered, one is answered too late, and one asker crashes meanwhile."""
 
     def requests(self, number: int) -> Process:
@@ -226,7 +226,7 @@ class Asker(Feature):
 
     def run(self) -> Process:
         yield SECOND
-        answerer = Asker(self.world, "answerer", "answerers")
+        answerer = Requester(self.world, "answerer", "answerers")
         yield from answerer.assigns("asked")
         for number in range(3):
             row, stored = yield from self.requests(number)
@@ -239,7 +239,7 @@ class Asker(Feature):
         yield MS
         yield from answerer.delivers([stored], ref="answer-3")
         yield from answerer.answers(stored, "answer-3")
-        crashed = Asker(self.world, "asker-2", self.client_group)
+        crashed = Requester(self.world, "asker-2", self.client_group)
         row, stored = yield from crashed.requests(4)
         yield from answerer.delivers([stored], ref="answer-4")
         row |= {"type": "info", "t_complete": self.now, "status": "GONE"}

@@ -208,14 +208,14 @@ class Workload:
             work[OFFSET_SLOT] = reader.run(self._senders_stop)
         keys_rate = self._context.scenario.workload.key_queries_rate
         if keys_rate > 0:
-            asker = KeyReader(
+            key_reader = KeyReader(
                 self._context,
                 self._slot(KEY_SLOT),
                 self._known,
                 rate=keys_rate,
                 rng=self._child(),
             )
-            work[KEY_SLOT] = asker.run(self._senders_stop)
+            work[KEY_SLOT] = key_reader.run(self._senders_stop)
         for name, part in self._parts.items():
             work[name] = part.run(self._senders_stop, self._drained)
         async with asyncio.TaskGroup() as tasks:

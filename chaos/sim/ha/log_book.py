@@ -428,7 +428,7 @@ class LogBook:
                 "H5", f"a pull of {queue[0]}/{queue[1]} from {offset} finds {found}, then {to}"
             )
 
-    def on_end_told(self, queue: QueueKey, end: int) -> None:
+    def on_end_answered(self, queue: QueueKey, end: int) -> None:
         """Some node has said where the queue ends."""
         if end and (*queue, end - 1) not in self._values_at:
             raise Violation("H5", f"{queue[0]}/{queue[1]} ends at {end}, where it never has been")

@@ -28,7 +28,7 @@ _REST_US = 25_000_000  # a slave cuts its log after two heartbeats of 5 s withou
 _ANSWERED_WITHIN_US = 150_000  # so long before an fsync at the interval, with luck
 _SYNC_FAILS = DiskFault(operation="sync", error=errno.EIO)
 _STARTS_WITHIN_US = 20_000_000
-_LOOK_US = 20_000
+_POLL_US = 20_000
 _STARTED_FOR_US = 400_000  # less than it takes to write much over what the start has believed
 
 
@@ -137,7 +137,7 @@ class HaNemesis(GroupNemesis):
         node.disk.fault, node.disk.fault_after = _SYNC_FAILS, 0
         until_us = self._scheduler.now_us + _STARTS_WITHIN_US
         self._scheduler.after(
-            _LOOK_US, partial(self._fail_power_of, node, node.incarnation, until_us)
+            _POLL_US, partial(self._fail_power_of, node, node.incarnation, until_us)
         )
         return node.name
 
@@ -147,7 +147,7 @@ class HaNemesis(GroupNemesis):
             return
         if not (node.alive and node.incarnation > incarnation and node.end):
             again = partial(self._fail_power_of, node, incarnation, until_us)
-            self._scheduler.after(_LOOK_US, again)
+            self._scheduler.after(_POLL_US, again)
             return
         self._scheduler.after(
             int(self._rng.random() * _STARTED_FOR_US),

@@ -200,7 +200,7 @@ class Consumer:
 
 
 class EndReader:
-    """Asks whichever node where queues end, as clients do that take it for the master."""
+    """Queries whichever node where queues end, as clients do that take it for the master."""
 
     def __init__(self, desk: HaDesk) -> None:
         self._desk = desk
@@ -214,9 +214,9 @@ class EndReader:
             await asyncio.sleep(rng.expovariate(1) * interval_s)
             if desk.queues and not desk.is_resting:
                 queue = desk.queues[rng.choice(sorted(desk.queues))]
-                await self._ask(admin, rng.choice(desk.addresses), queue)
+                await self._query(admin, rng.choice(desk.addresses), queue)
 
-    async def _ask(self, admin: Admin, address: str, queue: MessageQueue) -> None:
+    async def _query(self, admin: Admin, address: str, queue: MessageQueue) -> None:
         desk = self._desk
         desk.counts["ends_asked"] += 1
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
@@ -228,4 +228,4 @@ class EndReader:
         if answer.code == 0:
             desk.counts["ends_told"] += 1
             end = int(answer.ext_fields["offset"])
-            desk.judge(partial(desk.book.on_end_told, (queue.topic, queue.queue_id), end))
+            desk.judge(partial(desk.book.on_end_answered, (queue.topic, queue.queue_id), end))

@@ -224,8 +224,8 @@ class OverlappingPolicies:
                 states[name] = await self._change_entries(name, states[name])
                 await self._show(name, states[name])
                 for _ in range(QUESTIONS):
-                    asker = self._rng.choice((name, name, *names))
-                    await self._request(asker, states[asker], clients[asker])
+                    requester = self._rng.choice((name, name, *names))
+                    await self._request(requester, states[requester], clients[requester])
         for name in names:
             await self._change(_C.AUTH_DELETE_USER, None, username=name)
 

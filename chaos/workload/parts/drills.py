@@ -261,7 +261,7 @@ class _Runner:
         self._made: Counter[str] = Counter()
         self._turns: list[str] = []  # kinds that are still to come in this round
         self._numbers = itertools.count()
-        self._sender, self._asker = (
+        self._sender, self._requester = (
             Actor(
                 kit.context.history,
                 root=f"{self._client}.{what}",
@@ -306,7 +306,7 @@ class _Runner:
         return Drill(
             self._context,
             instances,
-            self._asker,
+            self._requester,
             self.queue,
             self.stored,
             queue_count=count,

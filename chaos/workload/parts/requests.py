@@ -156,7 +156,7 @@ class RequestsPart:
         self._context = kit.context
         self._section: RequestsSection = kit.section
         self._rng = kit.rng
-        self._requesters = [kit.slots[name] for name in _asker_slots(kit.section)]
+        self._requesters = [kit.slots[name] for name in _requester_slots(kit.section)]
         self._responders = [kit.slots[name] for name in _responder_slots(kit.section)]
         self._awaited = AwaitedValues(PATIENCE_S)
         self._lag = LoopLag()
@@ -476,7 +476,7 @@ class _Listener:
         return actor
 
 
-def _asker_slots(section: RequestsSection) -> list[str]:
+def _requester_slots(section: RequestsSection) -> list[str]:
     return [f"requests-{number}" for number in range(section.clients)]
 
 
@@ -488,7 +488,7 @@ SPEC: Final = PartSpec(
     name="requests",
     summary="requests that wait for answers; responders and requesters die and come back",
     topics=lambda section: (TOPIC,),
-    slots=lambda section: (*_asker_slots(section), *_responder_slots(section)),
+    slots=lambda section: (*_requester_slots(section), *_responder_slots(section)),
     make=RequestsPart,
     judged_by=("C11", "C16", "M12", "A5", "A11", "A18", "A19"),
 )
