@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from chaos.workload.parts.app_bench import Bench
@@ -68,7 +69,7 @@ class UnansweredSendsBack:
                 await self._lose_answers()
                 await bench.becomes(
                     "whether a message comes again that was sent back without an answer",
-                    lambda body=message.body: self._times[body] > 1,
+                    partial(self._has_come_again, message.body),
                     expected=True,
                     within_s=GIVEN_S,
                 )
@@ -80,6 +81,9 @@ class UnansweredSendsBack:
             expected=[1] * ROUNDS,
             answered=[copies[body] for body in self._times],
         )
+
+    def _has_come_again(self, body: bytes) -> bool:
+        return self._times[body] > 1
 
     async def _lose_answers(self) -> None:
         """Wait until the member has refused a message, and longer than it waits for an answer."""
