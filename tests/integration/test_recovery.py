@@ -219,6 +219,8 @@ def test_damage_that_no_peer_can_mend_is_told_and_not_served(one: Processes) -> 
         lambda: f"the log is damaged: entries {index}..{index}: " in one.output(name),
         "the damage is told",
     )
+    # The damage is told within the start, in which a SIGTERM is not waited for yet.
+    await_until(lambda: one.output(name).count(" listening on ") == 2, "it serves")
     refused = request(one.place(name).address, send_command("T", b"y", "K20"))
     assert not isinstance(refused, RemotingCommand) or refused.code != 0
     assert one.terminate(name) == 0
