@@ -28,7 +28,7 @@ __all__ = ["Slot", "WorkContext", "queue_row"]
 
 HEARTBEAT_MS = 30_000  # RocketMQ's
 BEATS_PER_SILENCE = 4
-ROUTE_POLL_MS = 5_000  # RocketMQ polls every 30 s; runs are short
+ROUTE_POLL_MS = 2_500  # RocketMQ polls every 30 s; runs are short
 
 
 _COMPRESSED_FROM = 128  # bytes: bodies of the workload are small
