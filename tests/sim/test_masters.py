@@ -12,6 +12,7 @@ import pytest
 from broker.ha import commit_log
 from broker.ha.commit_log import CommitLog
 from broker.ha.engine import HaLog
+from broker.ha.flusher import Flusher
 from broker.ha.master_link import MasterLink
 from broker.ha.slaves import Slaves
 from broker.ha.state_keeper import StateKeeper
@@ -118,6 +119,19 @@ def slave_answers_for_its_master() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def later_fsyncs_forgotten() -> Iterator[None]:
+    """Who waits for more than the fsync under way has is forgotten when that ends."""
+    real = Flusher._claimed_up_to
+
+    def claimed(flusher: Flusher, position: int) -> None:
+        flusher._waiting = [one for one in flusher._waiting if one[0] <= position]
+        real(flusher, position)
+
+    with patch.object(Flusher, "_claimed_up_to", claimed):
+        yield
+
+
 class _KeepsAll(list[object]):
     def remove(self, _slave: object) -> None:
         """Keep it."""
@@ -147,6 +161,7 @@ def slave_that_has_gone_counts() -> Iterator[None]:
         (one_slave_is_enough, 3, "H3"),
         (damage_taken_for_a_torn_tail, 5, "H1"),
         (slave_answers_for_its_master, 1, "H5"),
+        (later_fsyncs_forgotten, 10, "H7"),
     ],
 )
 def test_a_planted_bug_is_seen(planted: Callable[[], object], seed: int, rule: str) -> None:
@@ -208,6 +223,16 @@ def test_slaves_are_available_where_they_are() -> None:
         answer(log, entry, Status.SLAVE_NOT_AVAILABLE, slaves_at_most=1, slaves_at_least=1)
     command = log.on_appended(4, 104, 40, ())
     answer(log, command, Status.COMMITTED, slaves_at_most=0)
+
+
+def test_retention_leaves_what_a_follower_lacks_and_no_more() -> None:
+    log = book()
+    log.on_shortened_for(MASTER, 20, ())
+    log.on_size(MASTER, 100, 100)
+    with pytest.raises(Violation, match="begins at 20 now, and n1 lacks it"):
+        log.on_shortened_for(MASTER, 20, [SLAVE])
+    with pytest.raises(Violation, match="101 bytes, 100 is the most"):
+        log.on_size(MASTER, 101, 100)
 
 
 def test_an_entry_without_messages_waits_for_no_slave() -> None:

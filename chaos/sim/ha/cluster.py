@@ -116,6 +116,7 @@ class HaCluster(SeedRun):
                 self,
                 self.book,
                 slaves,
+                received=self._received,
                 short_write_rate=options.short_write_rate,
                 garbage_rate=options.garbage_rate,
                 sync_us=(options.sync_us_min, options.sync_us_max),
@@ -160,6 +161,9 @@ class HaCluster(SeedRun):
     def _follows(self, name: NodeId) -> bool:
         """Return whether the node, as it says itself, follows its master."""
         return any(one.is_linked for one in self.brokers if one.name == name)
+
+    def _received(self, name: NodeId) -> int:
+        return max(one.received_position for one in self.brokers if one.name == name)
 
     def _operator(self) -> GroupOperator:
         """Return one that has nothing to do: no member is replaced, no file rots."""
@@ -245,6 +249,7 @@ class HaCluster(SeedRun):
         self._run_until(self.scheduler.now_us + options.quiet_ms * 1000)
         if not self._is_linked():
             raise Violation("liveness", f"a slave has lost its master: {self._states()}")
+        self._check_sizes()
         desk.sending = False
         for broker in self.brokers:
             broker.mixes = False
@@ -266,6 +271,24 @@ class HaCluster(SeedRun):
         self._await("the logs do not become alike without sends", SETTLE_MS, self._is_alike)
         self._await("a slave does not follow", SETTLE_MS, self._is_linked)
         desk.is_resting = False
+
+    def _check_sizes(self) -> None:
+        """Check that logs of a bounded size are: beside it, what two snapshots have between them,
+        what retention's next round takes, and the files that both are in."""
+        options = self.options
+        if not options.log_size_bytes_max:
+            return
+        size_max = (
+            options.log_size_bytes_max
+            + 3 * options.snapshot_interval_size_bytes
+            + 3 * options.segment_size_bytes_max
+        )
+        for broker in self.brokers:
+            end = broker.end
+            assert end is not None
+            self._judge(
+                partial(self.book.on_size, broker.name, end.position - broker.begin, size_max)
+            )
 
     def _check_bytes(self) -> None:
         """Check that the nodes have the same bytes, from where all of them have any."""

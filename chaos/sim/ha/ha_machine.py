@@ -91,11 +91,13 @@ class HaMachine(BrokerMachine):
         book: LogBook,
         slaves: SlaveConnections,
         *,
+        received: Callable[[NodeId], int],
         short_write_rate: float,
         garbage_rate: float,
         sync_us: tuple[int, int],
         turn_mix_rate: float = 0.0,
     ) -> None:
+        """`received` returns the position behind the bytes that a node's log has."""
         super().__init__(
             site,
             config,
@@ -107,6 +109,7 @@ class HaMachine(BrokerMachine):
         )
         self._book = book
         self._slaves = slaves
+        self._received_by = received
         self._opened_log: CommitLog | None = None  # of this life
         self._turn_mix_rate = turn_mix_rate
         self._mix: TurnMix | None = None  # of this life
@@ -120,6 +123,11 @@ class HaMachine(BrokerMachine):
     def end(self) -> LogBase | None:
         """The place behind the log's last entry; None before it is open."""
         return None if self._opened_log is None else self._opened_log.end
+
+    @property
+    def received_position(self) -> int:
+        """The position behind the bytes of the log, or of an entry that has come in part."""
+        return 0 if self._opened_log is None else self._opened_log.raw_end
 
     @property
     def is_linked(self) -> bool:
@@ -137,6 +145,12 @@ class HaMachine(BrokerMachine):
                 if not self.disk.is_durable(path, size):
                     return False
         return True
+
+    def _behind(self, position: int) -> list[NodeId]:
+        """Return the slaves that follow this node and lack something before `position`."""
+        assert self.process is not None
+        followers = self._slaves.followers(self.process.loop)
+        return [slave for slave in followers if self._received_by(slave) < position]
 
     def _snapshots(self) -> list[int]:
         """Return where those snapshots end that a start finds after any power failure, and the log
@@ -228,6 +242,8 @@ class HaMachine(BrokerMachine):
             if begin > before:
                 with self._judged():
                     self._book.on_shortened(self.name, begin, self._snapshots())
+                    if not self.disk_is_full:  # which forces it
+                        self._book.on_shortened_for(self.name, begin, self._behind(begin))
             return begin
 
         log.truncate = watched_truncate  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ What it holds, by the promises of the engines (docs/decisions/0028):
   then all that was claimed durable. Nothing in it is of no master. What a slave lacks beyond that,
   it has cut, and said so (StateDivergedError): nothing that its master has too, and never all of
   its log. Where retention has taken a log's beginning, two snapshots are on the disk that end in
-  what is left;
+  what is left, and no slave that follows lacks any of it, unless the disk is full;
 - H2: a slave applies what the master appended, at its place, in order, and nothing else;
 - H3: an entry that is answered COMMITTED, or a message SEND_OK, is on the master's disk whatever
   happens (flush sync), and `in_sync_replicas` nodes have it (engine sync);
@@ -16,7 +16,8 @@ What it holds, by the promises of the engines (docs/decisions/0028):
   that; an entry without messages waits for no slave; what waits for nothing is answered at once;
   SLAVE_NOT_AVAILABLE is said where too few slaves are connected, and not where enough follow;
 - H5: what a consumer reads stands, or stood, at that place of a master's log; where a queue ends,
-  nodes say that had all before, and no slave while it follows its master.
+  nodes say that had all before, and no slave while it follows its master;
+- H7: in the calm end logs are as short as retention has them.
 
 It knows nothing of files, framing, marks, connections or snapshots.
 """
@@ -322,6 +323,19 @@ class LogBook:
             raise Violation(
                 "H1", f"the log of {node} begins at {begin} now, and its snapshots end at {ends}"
             )
+
+    def on_shortened_for(self, node: NodeId, begin: int, behind: Sequence[NodeId]) -> None:
+        """Retention that no full disk forces has taken all before `begin`, which the connected
+        slaves `behind` lack in part."""
+        if behind:
+            raise Violation(
+                "H1", f"the log of {node} begins at {begin} now, and {', '.join(behind)} lacks it"
+            )
+
+    def on_size(self, node: NodeId, size: int, size_max: int) -> None:
+        """In the calm end the node's log has this size; retention leaves no more than the other."""
+        if size > size_max:
+            raise Violation("H7", f"the log of {node} has {size} bytes, {size_max} is the most")
 
     def on_disk_failed(self, node: NodeId) -> None:
         """The node's disk lost power, or failed a fsync."""

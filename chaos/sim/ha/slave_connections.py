@@ -70,6 +70,12 @@ class SlaveConnections:
         sure = tuple(end for end in ends if self._is_sure(end))
         return Connected(possible_count=len(possible), sure=sure)
 
+    def followers(self, loop: ProcessLoop) -> list[NodeId]:
+        """Return the slaves that follow the process of `loop` over connections open at both
+        ends."""
+        ends = self._tcp.accepted(loop, self._port)
+        return sorted({NodeId(end.peer_host) for end in ends if self._is_sure(end)})
+
     def stayed_count(self, connected: Connected) -> int:
         """Return how many of the slaves that had to count then still have to."""
         return len({end.peer_host for end in connected.sure if self._is_sure(end)})
