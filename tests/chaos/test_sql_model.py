@@ -9,7 +9,7 @@ import pytest
 from broker.queues.sql_expression import Expression
 from broker.queues.sql_parser import parse_sql
 from broker.queues.sql_values import EvaluationError
-from chaos.workload.parts.sql_model import conditions, is_wanted
+from chaos.workload.parts.sql_model import conditions, is_wanted, spelled
 from chaos.workload.parts.sql_readers import KINDS
 
 _KINDS = (
@@ -25,13 +25,18 @@ _KINDS = (
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_broker_agrees_with_the_model(seed: int) -> None:
-    wanted = 0
-    for condition in conditions(random.Random(seed), 40):
-        tree = parse_sql(condition.text)
+    wanted, rng = 0, random.Random(seed)
+    for condition in conditions(rng, 40):
+        tree = parse_sql(spelled(condition.text, rng))
         for kind in _KINDS:
             assert is_wanted(condition, kind) == _matches(tree, kind), (condition.text, kind)
             wanted += is_wanted(condition, kind)
     assert wanted
+
+
+def test_what_is_quoted_keeps_its_case() -> None:
+    texts = {spelled("p = 'NOT it''s AND' OR b", random.Random(seed)) for seed in range(9)}
+    assert texts == {f"p = 'NOT it''s AND' {word} b" for word in ("OR", "or", "Or")}
 
 
 def test_what_is_unknown_is_not_wanted() -> None:

@@ -16,11 +16,12 @@ from __future__ import annotations
 import math
 import operator
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-__all__ = ["Condition", "conditions", "is_wanted"]
+__all__ = ["Condition", "conditions", "is_wanted", "spelled"]
 
 Properties = Mapping[str, str]
 Literal = str | int | float | bool
@@ -380,6 +381,9 @@ def conditions(rng: random.Random, count: int) -> Sequence[Condition]:
 
 _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
+_WORD: Final = re.compile(
+    r"\b(AND|OR|NOT|IN|IS|NULL|BETWEEN|TRUE|FALSE|CONTAINS|STARTSWITH|ENDSWITH)\b"
+)
 _PARTS: Final = (("CONTAINS", "ö"), ("STARTSWITH", "a"), ("ENDSWITH", "'s"))
 
 
@@ -398,6 +402,15 @@ def _composition(simple: Sequence[Condition], rng: random.Random) -> Condition:
         left, right = rng.sample((composed, other), 2)
         composed = _Joined(rng.choice(("AND", "OR")), left, right)
     return _Not(composed) if rng.random() < 0.3 else composed
+
+
+def spelled(text: str, rng: random.Random) -> str:
+    """Return the condition's text with its words in any case, which means the same."""
+    cases = (str.upper, str.upper, str.lower, str.capitalize)
+    parts = re.split("('(?:[^']|'')*')", text)  # every second one is quoted
+    for at in range(0, len(parts), 2):
+        parts[at] = _WORD.sub(lambda found: rng.choice(cases)(found[0]), parts[at])
+    return "".join(parts)
 
 
 def _quoted(literal: Literal) -> str:

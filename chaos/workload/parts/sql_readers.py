@@ -26,7 +26,7 @@ from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit
 from chaos.workload.parts.part_sender import PartSender
 from chaos.workload.parts.push_members import Deliveries, rows_of
-from chaos.workload.parts.sql_model import conditions, is_wanted
+from chaos.workload.parts.sql_model import conditions, is_wanted, spelled
 from client.connection.heartbeat import ExpressionType, Subscription
 from client.connection.instance import ClientInstance
 from client.connection.retry import RetryPolicy
@@ -215,7 +215,7 @@ def _groups(prefix: str, rng: random.Random, compositions: int) -> Sequence[_Gro
     return [
         _Group(
             name=f"{prefix}-{number:02d}",
-            expression=condition.text,
+            expression=spelled(condition.text, rng),
             tags=(
                 *(tag for tag, kind in _BY_TAG.items() if is_wanted(condition, kind)),
                 *(OTHER_TAGS if is_wanted(condition, {}) else ()),
