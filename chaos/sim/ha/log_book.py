@@ -17,7 +17,7 @@ What it holds, by the promises of the engines (docs/decisions/0028):
   SLAVE_NOT_AVAILABLE is said where too few slaves are connected, and not where enough follow;
 - H5: what a consumer reads stands, or stood, at that place of a master's log; where a queue ends,
   nodes say that had all before, and no slave while it follows its master;
-- H7: in the calm end logs are as short as retention has them.
+- H7: in the end logs are as short as retention has them.
 
 It knows nothing of files, framing, marks, connections or snapshots.
 """
@@ -333,7 +333,7 @@ class LogBook:
             )
 
     def on_size(self, node: NodeId, size: int, size_max: int) -> None:
-        """In the calm end the node's log has this size; retention leaves no more than the other."""
+        """In the end the node's log has this size; retention leaves no more than the other."""
         if size > size_max:
             raise Violation("H7", f"the log of {node} has {size} bytes, {size_max} is the most")
 
