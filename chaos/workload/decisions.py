@@ -105,15 +105,18 @@ class DecisionSender:
         """
         settings = self._context.scenario.workload
         timeout_ms = impatience(settings, self._rng)
-        if self._rng.random() < MISTAKEN_SHARE:
-            await self._send_mistaken(half, _CONTRARY[decision], queue)
+        contrary = _CONTRARY[decision]
+        # A half for a topic that was deleted is rolled back by brokers themselves, and then a
+        # rollback is done already, by whatever id.
+        may_be_done = contrary is Decision.ROLLBACK and queue.topic not in settings.topics
+        if self._rng.random() < MISTAKEN_SHARE and not may_be_done:
+            await self._send_mistaken(half, contrary, queue)
         for _ in range(1 + END_RETRIES_MAX):
             if self._rng.random() < TWIN_SHARE:
                 outcome = await self._send_twice(half, tx, decision, queue, timeout_ms)
             else:
                 outcome = await self.send(half, tx, decision, queue, timeout_ms)
             if outcome is EndOutcome.OK and self._rng.random() < settings.contrary_share:
-                contrary = _CONTRARY[decision]
                 await self.send(half, tx, contrary, queue, settings.send_timeout_ms)
             if outcome is not EndOutcome.INFO:
                 return
