@@ -72,7 +72,7 @@ demo: $(STAMP)
 	$(LEDGERMQ) chaos run $(SCENARIO) --seed $(SEED) --out $(RUN)
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -m unit
+	$(BIN)/python -m pytest -m unit -n 2 --dist loadfile
 
 # Two workers, a module each: most modules keep one core busy at most.
 test: $(STAMP) check
