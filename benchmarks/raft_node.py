@@ -15,8 +15,8 @@ import asyncio
 import cProfile
 import multiprocessing
 import os
+import random
 import resource
-import socket
 import sys
 import tempfile
 import time
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import uvloop
 
+from chaos.cluster.processes import free_ports
 from raft.config import RaftConfig
 from raft.messages import Index, NodeId
 from raft.node.node import RaftNode
@@ -123,14 +124,6 @@ def call(pipe: Connection, request: object) -> object:
     return pipe.recv()
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5)
@@ -138,7 +131,10 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path.cwd())
     parser.add_argument("--trace", action="store_true")
     arguments = parser.parse_args()
-    peers = {NodeId(f"n{i}"): f"127.0.0.1:{port}" for i, port in enumerate(free_ports(3))}
+    peers = {
+        NodeId(f"n{i}"): f"127.0.0.1:{port}"
+        for i, port in enumerate(free_ports(3, random.Random()))
+    }
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir=arguments.store, prefix="raft-bench-") as directory:
         pipes: dict[NodeId, Connection] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import sys
 import tempfile
 import threading
@@ -19,9 +20,9 @@ from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
 
-from benchmarks.raft_node import free_ports
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
+from chaos.cluster.processes import free_ports
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.frame import encode
@@ -83,7 +84,7 @@ class Touched:
 async def touched_by_a_send(store: Path) -> frozenset[tuple[str, str]]:
     """Return what runs in each of the sends to a broker that has a store there."""
     touched = Touched()
-    client_port, peer_port = free_ports(2)
+    client_port, peer_port = free_ports(2, random.Random())
     peer = f"127.0.0.1:{peer_port}"
     broker = Broker(
         BrokerConfig(

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import multiprocessing
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from chaos.cluster.processes import free_ports
 from toxiproxy.client import ProxySpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyError
 
@@ -96,9 +98,7 @@ def our_server() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def real_server(binary: str) -> Iterator[tuple[str, int]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_ports(1, random.Random())[0]
     process = subprocess.Popen(
         [binary, "-host", "127.0.0.1", "-port", str(port)],
         stdout=subprocess.DEVNULL,

@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from campaigns.rig.certificates import Authority, Certificate
-from campaigns.rig.processes import free_port, print_line, send_command
+from campaigns.rig.ports import free_port
+from campaigns.rig.processes import print_line, send_command
 from campaigns.rig.waiting import await_until
 from remoting.connections.rpc import RemotingClient
 from remoting.connections.tls import client_context

@@ -16,7 +16,7 @@ from pathlib import Path
 from campaigns.interop.secured import ledgermq_process
 from campaigns.interop.toolchain import MissingToolError
 from campaigns.rig.certificates import Authority
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import await_until
 
 __all__ = ["Groups", "three_groups"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from campaigns.interop.toolchain import Toolchain
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import await_until
 from chaos.cluster.processes import ProcessTable
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from campaigns.interop.rocketmq import Rocketmq
 from campaigns.interop.toolchain import MissingToolError, Toolchain
 from campaigns.rig.certificates import Authority
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import await_until
 from remoting.connections.tls import client_context
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from campaigns.rig.ports import free_port
 
 __all__ = ["PostgresMissingError", "postgres"]
 
@@ -33,7 +34,7 @@ def postgres(databases: Sequence[str]) -> Iterator[list[str]]:
         root = Path(folder)
         if os.geteuid() == 0:
             shutil.chown(root, SERVER_ACCOUNT)
-        port = _free_port()
+        port = free_port()
         data = root / "data"
         _run(programs / "initdb", "-D", data, "-A", "trust", "-U", SERVER_ACCOUNT, "-E", "UTF8")
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={root}"
@@ -62,10 +63,3 @@ def _run(*argv: object) -> None:
     subprocess.run(
         [*as_server, *map(str, argv)], check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=120
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -11,9 +11,7 @@ import asyncio
 import contextlib
 import io
 import os
-import random
 import re
-import secrets
 import signal
 import ssl
 import subprocess
@@ -31,7 +29,7 @@ from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.broker_status import BrokerStatus, query_all
 from chaos.cluster.layout import BrokerPlace, ClusterLayout, lay_out
-from chaos.cluster.processes import ProcessTable, free_ports
+from chaos.cluster.processes import ProcessTable
 from ledgermq.__main__ import main
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError
@@ -41,7 +39,6 @@ from remoting.records.message_id import parse_offset_msg_id
 __all__ = [
     "Processes",
     "Stored",
-    "free_port",
     "ledgermq",
     "ledgermq_here",
     "one_line",
@@ -134,11 +131,6 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
 def print_line(text: str | None) -> None:
     """What was measured, or what a person sees: shown by `pytest -rP`."""
     sys.stdout.write(f"{text}\n")
-
-
-def free_port() -> int:
-    """A port that nobody holds now, which outgoing connections won't take either."""
-    return free_ports(1, random.Random(secrets.randbits(64)))[0]
 
 
 def request(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker.config.config import load_config
 from broker.process.server import Broker
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError

@@ -10,7 +10,7 @@ import pytest
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from broker.request import clock_exchange
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from raft.events import Role
 from remoting.connections.rpc import RemotingClient

@@ -12,7 +12,7 @@ import pytest
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from broker.request.request import Request
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import turns
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RemotingError

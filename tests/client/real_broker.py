@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
+from campaigns.rig.ports import free_ports
 from campaigns.rig.waiting import until
 from client.administer.admin import Admin
 from client.connection.heartbeat import ConsumeFrom
@@ -86,14 +86,6 @@ async def real_broker(root: Path, **config: Any) -> AsyncIterator[RealBroker]:
         stack.push_async_callback(broker.stop)
         await broker.start()
         yield broker
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for item in sockets:
-            item.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
 
 
 def settings(**changes: Any) -> PushConsumerSettings:

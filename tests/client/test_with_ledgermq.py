@@ -12,6 +12,7 @@ import pytest
 
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
+from campaigns.rig.ports import free_ports
 from campaigns.rig.waiting import until
 from client.administer.admin import Admin, AdminSettings
 from client.connection.heartbeat import ConsumeFrom
@@ -34,7 +35,6 @@ from client.produce.transaction_producer import (
 )
 from namesrv.config import NameServerConfig
 from namesrv.server import NameServer
-from tests.client.real_broker import free_ports
 
 NODES = ("n0", "n1", "n2")
 RETRY = RetryPolicy(attempt_timeout_ms=500)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import free_port, ledgermq, ledgermq_here, running
+from campaigns.rig.ports import free_port
+from campaigns.rig.processes import ledgermq, ledgermq_here, running
 from campaigns.rig.waiting import await_until
 from chaos.cluster import cluster
 from chaos.cluster.processes import ProcessTable

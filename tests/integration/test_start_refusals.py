@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.processes import Processes, free_port, ledgermq, ledgermq_here, one_line
+from campaigns.rig.ports import free_port
+from campaigns.rig.processes import Processes, ledgermq, ledgermq_here, one_line
 
 pytestmark = pytest.mark.cluster
 

@@ -21,7 +21,7 @@ import pytest
 
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand, SerializeType

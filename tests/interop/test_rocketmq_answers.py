@@ -16,7 +16,7 @@ from typing import Any
 from broker.config.config import BrokerConfig
 from broker.process.server import Broker
 from campaigns.interop.conversation import Conversation, recorded_answers
-from campaigns.rig.processes import free_port
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import RecordError

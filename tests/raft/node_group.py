@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import msgpack
 
+from campaigns.rig.ports import free_ports
 from campaigns.rig.waiting import until
 from raft.config import RaftConfig
 from raft.messages import (
@@ -113,19 +113,6 @@ class RecorderImage:
             row = msgpack.packb([e.index, e.term, int(e.kind), e.position, e.payload, e.chain])
             for begin in range(0, len(row), BLOCK_SIZE_BYTES_MAX):
                 yield row[begin : begin + BLOCK_SIZE_BYTES_MAX]
-
-
-def free_port() -> int:
-    return free_ports(1)[0]
-
-
-def free_ports(count: int) -> list[int]:
-    """All different: each is held until the last one is known."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
 
 
 def node_config(store: Path, name: str, peers: dict[NodeId, str], **changes: object) -> NodeConfig:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from raft.messages import (
     NodeId,
@@ -14,7 +15,7 @@ from raft.messages import (
 )
 from raft.peers.handshake import Credentials
 from raft.peers.transport import TcpTransport, TransportLimits
-from tests.raft.node_group import SECRET, free_port
+from tests.raft.node_group import SECRET
 
 A, B = NodeId("a"), NodeId("b")
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from chaos.sim.machine.disk import SimDisk
 from raft.events import Role
 from raft.messages import NodeId
 from raft.node.node import RaftNode
 from raft.replicated_log import LogFullError, Phase
-from tests.raft.node_group import Recorder, free_port, node_config, payload
+from tests.raft.node_group import Recorder, node_config, payload
 
 SEGMENT_SIZE_BYTES = 1 << 20
 

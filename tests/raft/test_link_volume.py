@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from raft.messages import AppendEntries, Entry, EntryKind
 from raft.peers.transport import TransportLimits
-from tests.raft.node_group import free_port
 from tests.raft.sides import A, B, Side, identity, running, timeout_now
 
 _BOUND = 256 * 1024

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from chaos.sim.machine.disk import SimDisk
 from raft.events import Role
@@ -23,7 +24,7 @@ from raft.node.node_config import FSYNC_BY
 from raft.replicated_log import LogFullError, NotLeaderError, ProposalStatus
 from raft.storage import OnSynced
 from tests.raft.node_bench import bench
-from tests.raft.node_group import Recorder, free_port, node_config, payload, running
+from tests.raft.node_group import Recorder, node_config, payload, running
 from tests.raft.snapshot_group import write
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from raft.log.disk import OsDisk
 from raft.log.log_format import HEADER_SIZE
@@ -21,7 +22,7 @@ from raft.pysyncobj.config import PySyncObjConfig
 from raft.pysyncobj.log import PySyncObjLog
 from raft.replicated_log import NotLeaderError, ProposalStatus, Slot
 from raft.store.checkpoint import WrongStoreError
-from tests.raft.node_group import Recorder, free_port, payload
+from tests.raft.node_group import Recorder, payload
 
 
 class Group:

@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
 from raft.membership import Member
 from raft.messages import (
@@ -27,7 +28,7 @@ from raft.peers.frame_reader import PREFIX_SIZE, frame_prefix
 from raft.peers.handshake import NONCE_SIZE, Acceptor, Credentials, Dialler, HandshakeError
 from raft.peers.transport import TransportLimits, parse_address
 from raft.peers.wire import encode_message
-from tests.raft.node_group import SECRET, free_port
+from tests.raft.node_group import SECRET
 from tests.raft.sides import A, B, Side, identity, pair, running, timeout_now
 
 STORE_A, STORE_B = "a" * 32, "b" * 32

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from broker.ha.frame_writer import send
-from tests.raft.node_group import free_ports
+from campaigns.rig.ports import free_ports
 
 LOOPS = pytest.mark.parametrize(
     "make_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]

@@ -19,11 +19,12 @@ import uvloop
 from broker.ha.config import HaConfig
 from broker.ha.engine import HaLog
 from broker.ha.frames import PUSH, REPORT
+from campaigns.rig.ports import free_ports
 from campaigns.rig.waiting import until
 from raft.messages import NodeId
 from raft.replicated_log import NotLeaderError, Phase, ProposalStatus, StateDivergedError
 from tests.broker.ha.payloads import payload_at
-from tests.raft.node_group import Recorder, free_ports
+from tests.raft.node_group import Recorder
 
 STATUS = ProposalStatus
 FILE_SIZE = 1 << 16

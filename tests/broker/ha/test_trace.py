@@ -10,11 +10,12 @@ import msgpack
 
 from broker.ha.config import HaConfig
 from broker.ha.engine import HaLog
+from campaigns.rig.ports import free_ports
 from campaigns.rig.waiting import until
 from raft.messages import NodeId
 from raft.replicated_log import StateDivergedError
 from tests.broker.ha.payloads import payload_at
-from tests.raft.node_group import Recorder, free_ports
+from tests.raft.node_group import Recorder
 
 NODES = [NodeId("n0"), NodeId("n1")]
 

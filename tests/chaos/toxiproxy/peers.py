@@ -1,7 +1,6 @@
 """Upstream servers and clients for the traffic tests."""
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -124,10 +123,3 @@ async def connect(address: str) -> AsyncIterator[Conversation]:
 async def make_proxy(client: ToxiproxyClient, behind: Upstream, name: str = "link") -> str:
     """A proxy in front of an upstream; its address."""
     return (await client.create_proxy(ProxySpec(name=name, upstream=behind.address))).listen
-
-
-def free_port() -> int:
-    """A port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from tests.chaos.toxiproxy.peers import free_port
+from campaigns.rig.ports import free_port
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyApiError
 from toxiproxy.server import API_VERSION

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.chaos.toxiproxy.peers import free_port
+from campaigns.rig.ports import free_port
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxicState, ToxiproxyClient
 from toxiproxy.errors import (
     ToxiproxyApiError,

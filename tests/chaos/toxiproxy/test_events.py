@@ -3,8 +3,9 @@
 import aiohttp
 import pytest
 
+from campaigns.rig.ports import free_port
 from campaigns.rig.waiting import until
-from tests.chaos.toxiproxy.peers import connect, free_port, make_proxy, upstream
+from tests.chaos.toxiproxy.peers import connect, make_proxy, upstream
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 from toxiproxy.errors import ToxiproxyNotFoundError
 from toxiproxy.event_log import EventLog

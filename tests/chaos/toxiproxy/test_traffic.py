@@ -11,14 +11,8 @@ import time
 
 import pytest
 
-from tests.chaos.toxiproxy.peers import (
-    DEADLINE_S,
-    connect,
-    flood,
-    free_port,
-    make_proxy,
-    upstream,
-)
+from campaigns.rig.ports import free_port
+from tests.chaos.toxiproxy.peers import DEADLINE_S, connect, flood, make_proxy, upstream
 from toxiproxy.client import ProxySpec, ToxicSpec, ToxiproxyClient
 
 
