@@ -243,10 +243,15 @@ def retain_everywhere(run: SyntheticRun, index: int) -> None:
 
 
 def _retained() -> SyntheticRun:
-    """Retention took two messages from all replicas: one unread, one read where nobody tells."""
     run = SyntheticRun("retained")
+    retain_from_third_message(run)
+    return run
+
+
+def retain_from_third_message(run: SyntheticRun) -> None:
+    """Retention took two messages from all replicas: one unread, one read where nobody tells."""
     retain_everywhere(run, 12)
-    unread, hidden = "retained.v0", "retained.v1"
+    unread, hidden = f"{run.name}.v0", f"{run.name}.v1"
     assert not {unread, hidden} & {row.get("value") for row in run.log}
     for op in run.ops:
         if op["f"] in {"poll", "deliver"} and op.get("messages"):
@@ -255,4 +260,3 @@ def _retained() -> SyntheticRun:
                 for m in op["messages"]
                 if m["value"] != unread and (op["f"] == "deliver" or m["value"] != hidden)
             ]
-    return run

@@ -3,6 +3,7 @@ only several broker groups show (A23)."""
 
 from __future__ import annotations
 
+from tests.verify.clean_runs import retain_from_third_message
 from tests.verify.management import (
     FAULT_OVER_MS,
     account,
@@ -241,6 +242,25 @@ def search_answers_beyond_the_end(run: SyntheticRun) -> None:
 @plant("M5", witness="another time")
 def first_message_has_another_time(run: SyntheticRun) -> None:
     search(run, "earliest", from_ms=stored_ms(run, 0) - 1)
+
+
+@plant("M5", witness="no message was stored then")
+def first_message_behind_retention_has_no_time(run: SyntheticRun) -> None:
+    retain_from_third_message(run)
+    search(run, "earliest", from_ms=0)
+
+
+@plant("M5", witness="an older message was there")
+def first_message_behind_retention_is_a_later_one(run: SyntheticRun) -> None:
+    later_ms = stored_ms(run, 5)
+    retain_from_third_message(run)
+    search(run, "earliest", from_ms=later_ms)
+
+
+@plant("M5", witness="there was a message")
+def queue_behind_retention_is_called_empty(run: SyntheticRun) -> None:
+    retain_from_third_message(run)
+    search(run, "earliest", from_ms=-1)
 
 
 @plant("M5", witness="there was a message")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.verify.clean_runs import retain_from_third_message
 from tests.verify.management import (
     FAULT_OVER_MS,
     account,
@@ -367,6 +368,13 @@ def nothing_was_there_yet(run: SyntheticRun) -> None:
         search(run, "range", queue=None, key=f"key-{run.name}.v0", from_ms=0, to_ms=1 << 60),
     ):
         row |= {"t_invoke": sent["t_invoke"] - 2, "t_complete": sent["t_invoke"] - 1}
+
+
+@silent("M5")
+def older_messages_were_there_before_retention(run: SyntheticRun) -> None:
+    oldest_ms = stored_ms(run, 0)
+    retain_from_third_message(run)
+    search(run, "earliest", from_ms=oldest_ms)
 
 
 @silent("M6")

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.verify.store_writer import relist, write_stores
 from tests.verify.stored_run import segments, stored_run
@@ -117,11 +118,14 @@ def test_log_begins_behind_its_base(tmp_path: Path) -> None:
     assert log_rows(tmp_path, "n0") == []  # the log was being emptied
 
 
+@pytest.mark.parametrize("names_transaction", [True, False])
 def test_op_record_of_a_half_that_retention_took_here_is_named_by_the_others(
-    tmp_path: Path,
+    tmp_path: Path, *, names_transaction: bool
 ) -> None:
     """Replicas are cut at places of their own, and an op record then differs in nothing."""
     synthetic = SyntheticRun()
+    for rec in (rec for entry in synthetic.entries for rec in entry.recs):
+        rec.tx = rec.tx if names_transaction else None
     write_stores(synthetic, tmp_path, segment_entries=1)
     entries = {entry.index: entry for entry in synthetic.entries}
     half = min(
@@ -132,7 +136,8 @@ def test_op_record_of_a_half_that_retention_took_here_is_named_by_the_others(
         base_slots(int(segments(tmp_path, "n0")[half].name), half, entries[half].chain)
     )
     relist(synthetic.manifest, tmp_path)
-    orphans = [row for row in log_rows(tmp_path, "n0") if row["kind"] == "op" and not row["tx"]]
+    ops = [row for row in log_rows(tmp_path, "n0") if row["kind"] == "op"]
+    orphans = [row for row in ops if not row["uniq_key"]]
     assert len(orphans) == 1
     written = export_tables(
         tmp_path, load_manifest(LocalFiles(tmp_path)), tmp_path / "out", ["log"]
@@ -146,7 +151,7 @@ def test_op_record_of_a_half_that_retention_took_here_is_named_by_the_others(
     )
     for other in whole:
         assert cut == {place: row for place, row in other.items() if row["index"] > half}
-    assert all(row["tx"] for row in cut.values() if row["kind"] == "op")
+    assert all(row["uniq_key"] for row in cut.values() if row["kind"] == "op")
 
 
 def test_base_of_another_log_is_told(tmp_path: Path) -> None:

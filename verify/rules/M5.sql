@@ -8,8 +8,9 @@
 -- holds: A search by time finds the message that it is to find, and a query within a time all of them.
 -- rule: An answer that the committed logs' times of storing contradict: the first message at a time
 --   or later, with a later one before it that was stored then too, or one known before the question
---   that is older; the last one until a time, likewise; the time of the first message; of a key
---   within a time, a message that does not belong there, or without one that was known before.
+--   that is older; the last one until a time, likewise; the time of the first message that is left;
+--   of a key within a time, a message that does not belong there, or without one that was known
+--   before.
 -- source: RocketMQ DefaultMessageStore.getOffsetInQueueByTime, queryMessage
 with placed as (
   select
@@ -82,6 +83,25 @@ by_begin as (
   left join first_index f on a.broker_group = f.broker_group
   where a.ref = 'earliest' and coalesce(f.first_index, cast(1 as bigint)) <= 1
 ),
+-- Retention has taken the first messages of these queues: what is left, if anything, was there at any
+-- time and bounds the answer.
+by_retained as (
+  select
+    a.op, a.broker_group, a.topic, a.queue, q.floor, a.from_ms, a.t_invoke, p.stored_ms,
+    case
+      when a.from_ms = -1 and k.t_known < a.t_invoke then 'there was a message'
+      when a.from_ms <> -1 and a.from_ms <= 0 then 'no message was stored then'
+      when a.from_ms > p.stored_ms and k.t_known < a.t_invoke then 'an older message was there'
+    end as problem
+  from asked a
+  join queues q
+    on a.broker_group = q.broker_group and a.topic = q.topic and a.queue = q.queue and q.floor > 0
+  left join placed p
+    on a.broker_group = p.broker_group and a.topic = p.topic and a.queue = p.queue and q.floor = p.offset
+  left join known_ends k
+    on a.broker_group = k.broker_group and a.topic = k.topic and a.queue = k.queue and q.floor = k.offset
+  where a.ref = 'earliest'
+),
 shown as (
   select m.op, m.broker_group, m.topic, m.queue, m.offset, m.value, m.key, m.from_ms, m.to_ms, m.t_invoke
   from messages m
@@ -132,6 +152,12 @@ select
   op, 'beginning', broker_group, topic, queue, cast(0 as bigint), problem, null,
   'earliest', from_ms, stored_ms, null, null, t_invoke
 from by_begin
+where problem is not null
+union all
+select
+  op, 'beginning', broker_group, topic, queue, floor, problem, null,
+  'earliest', from_ms, stored_ms, null, null, t_invoke
+from by_retained
 where problem is not null
 union all
 select

@@ -26,6 +26,7 @@ __all__ = [
     "READERS",
     "SOURCES",
     "TOPIC",
+    "TRACES",
     "Account",
     "Change",
     "Entry",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 TOPIC: Final = "accounts"
+TRACES: Final = "RMQ_SYS_TRACE_TOPIC"  # anybody may write to it
 READERS: Final = "accounts-readers"  # the group that users pull as
 CLUSTER: Final = "DefaultCluster"
 
@@ -61,6 +63,8 @@ class Right(enum.StrEnum):
     VIEW = "view"
     JOIN = "join"
     PULL = "pull"
+    VIEW_TRACES = "view traces"
+    PULL_TRACES = "pull traces"
     ADMINISTRATE = "administrate"
 
 
@@ -111,6 +115,7 @@ _RESOURCES: Final = (
     f"Topic:{TOPIC}",
     f"Topic:{TOPIC}",
     f"Topic:{TOPIC[:4]}*",
+    f"Topic:{TRACES}",
     "Topic:a*",
     "Topic:*",
     f"Group:{READERS}",
@@ -156,12 +161,15 @@ class UserState:
 
     def may(self, right: Right) -> bool:
         topic = self.allows(f"Topic:{TOPIC}", "Sub")
+        traces = self.allows(f"Topic:{TRACES}", "Sub")
         group = self.allows(f"Group:{READERS}", "Sub")
         is_granted = {
             Right.SIGN: True,
             Right.VIEW: topic,
             Right.JOIN: group,
             Right.PULL: topic and group,
+            Right.VIEW_TRACES: traces,
+            Right.PULL_TRACES: traces and group,
             Right.ADMINISTRATE: self.allows(f"Cluster:{CLUSTER}", "Update"),
         }[right]
         return self.is_known and is_granted

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chaos.workload.parts.account_file import pull_command
-from chaos.workload.parts.account_model import READERS, TOPIC, Right
+from chaos.workload.parts.account_model import READERS, TOPIC, TRACES, Right
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 
@@ -41,14 +41,7 @@ def requests_of(right: Right, position: int | None) -> Sequence[RemotingCommand]
                 _command(_C.GET_EARLIEST_MSG_STORETIME, **queue),
             )
         case Right.VIEW:
-            by_key = _command(
-                _C.QUERY_MESSAGE,
-                topic=TOPIC,
-                key="no-such-key",
-                maxNum=1,
-                beginTimestamp=0,
-                endTimestamp=_FOREVER_MS,
-            )
+            by_key = _by_key(TOPIC)
             if position is None:
                 return (by_key,)
             # Clients of 4.x name no topic: the broker finds out which one the message is of.
@@ -58,18 +51,11 @@ def requests_of(right: Right, position: int | None) -> Sequence[RemotingCommand]
                 _command(_C.VIEW_MESSAGE_BY_ID, offset=position, topic=TOPIC),
             )
         case Right.PULL:
-            group = {"consumerGroup": READERS}
-            return (
-                pull_command(TOPIC, READERS),
-                RemotingCommand(
-                    code=_C.LITE_PULL_MESSAGE, ext_fields=pull_command(TOPIC, READERS).ext_fields
-                ),
-                _command(_C.PEEK_MESSAGE, **queue, **group, maxMsgNums=1),
-                _command(_C.NOTIFICATION, **queue, **group, pollTime=0, bornTime=0),
-                _command(_C.QUERY_CONSUMER_OFFSET, **queue, **group),
-                # No offset is below zero: who may commit is told so.
-                _command(_C.UPDATE_CONSUMER_OFFSET, **queue, **group, commitOffset=-7),
-            )
+            return _as_consumer(TOPIC)
+        case Right.VIEW_TRACES:
+            return (_by_key(TRACES),)
+        case Right.PULL_TRACES:
+            return _as_consumer(TRACES)
         case Right.JOIN:
             lock = {
                 "consumerGroup": READERS,
@@ -83,6 +69,32 @@ def requests_of(right: Right, position: int | None) -> Sequence[RemotingCommand]
             )
         case Right.ADMINISTRATE:
             return (_command(_C.CLEAN_UNUSED_TOPIC),)
+
+
+def _by_key(topic: str) -> RemotingCommand:
+    return _command(
+        _C.QUERY_MESSAGE,
+        topic=topic,
+        key="no-such-key",
+        maxNum=1,
+        beginTimestamp=0,
+        endTimestamp=_FOREVER_MS,
+    )
+
+
+def _as_consumer(topic: str) -> Sequence[RemotingCommand]:
+    """Return what a member of the group does with a queue of a topic."""
+    queue: dict[str, object] = {"topic": topic, "queueId": 0, "consumerGroup": READERS}
+    pull = pull_command(topic, READERS)
+    return (
+        pull,
+        RemotingCommand(code=_C.LITE_PULL_MESSAGE, ext_fields=pull.ext_fields),
+        _command(_C.PEEK_MESSAGE, **queue, maxMsgNums=1),
+        _command(_C.NOTIFICATION, **queue, pollTime=0, bornTime=0),
+        _command(_C.QUERY_CONSUMER_OFFSET, **queue),
+        # No offset is below zero: who may commit is told so.
+        _command(_C.UPDATE_CONSUMER_OFFSET, **queue, commitOffset=-7),
+    )
 
 
 def _command(code: RequestCode, **fields: object) -> RemotingCommand:

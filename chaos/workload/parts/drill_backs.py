@@ -27,7 +27,7 @@ __all__ = ["BackDrill"]
 DEAD: Final = -1  # delay levels
 ONE_SECOND: Final = 1
 WITHIN_S: Final = 2.0
-LATER_SHARE: Final = 0.1
+LATER_SHARE: Final = 0.25
 _PULLED_MAX: Final = 32
 _WITH_SUBSCRIPTION: Final = 4
 

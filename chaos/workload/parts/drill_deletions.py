@@ -115,7 +115,9 @@ class DeletionDrill:
         await self._read(pop_retry_topic(self._retained, self._group), popped)
         if not is_remade:
             await self._make(self._gone)
-        await self._read(self._gone, [], before=await self._begin(self._gone))
+        begin = await self._begin(self._gone)
+        await self._read(self._gone, [], before=begin)
+        await self._hold_times(self._gone, begin)
         raise Unsure  # the next one has topics of its own
 
     def _turns(self) -> list[str]:
@@ -275,6 +277,39 @@ class DeletionDrill:
         if answer is None:
             raise Unsure
         return int(answer.ext_fields["offset"])
+
+    async def _hold_times(self, topic: str, begin: int) -> None:
+        """Hold when the queue's first message was stored, and where a search by time finds it:
+        there is none as yet; then two, and what was there before counts no more."""
+        await self._query_earliest(topic, "-1")
+        values = [await self._send(topic) for _ in range(2)]
+        answer = await self._pull(
+            f"what was sent to {topic} since",
+            (topic, begin),
+            f"0 {values}",
+            lambda answer: f"{answer.code} {_values(answer)}",
+        )
+        if answer is None:
+            raise Unsure
+        first_ms = records_of(answer)[0].store_timestamp_ms
+        await self._query_earliest(topic, str(first_ms))
+        for at_ms in (0, first_ms):
+            await self.drill.request(
+                f"first message of {topic} at {at_ms} or later",
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                {"topic": topic, "queueId": 0, "timestamp": at_ms, "boundaryType": "LOWER"},
+                expected=f"0 {begin}",
+                show=lambda answer: f"{answer.code} {answer.ext_fields.get('offset')}",
+            )
+
+    async def _query_earliest(self, topic: str, expected: str) -> None:
+        await self.drill.request(
+            f"earliest time of {topic}",
+            RequestCode.GET_EARLIEST_MSG_STORETIME,
+            {"topic": topic, "queueId": 0, "bname": self.drill.queue.broker_name},
+            expected=f"0 {expected}",
+            show=lambda answer: f"{answer.code} {answer.ext_fields.get('timestamp')}",
+        )
 
     async def _pull(
         self,

@@ -179,6 +179,8 @@ class _Turn:
             self._renew,
             self._close_one,
             self._unregister,
+            self._leave_late,
+            self._leave_late,
             self._heartbeat,
             self._query_version,
             self._set_write,
@@ -278,6 +280,19 @@ class _Turn:
         answer = await self._request(connection, RequestCode.UNREGISTER_BROKER, fields)
         self._group.model.unregister(address, connection)
         self._hold(f"{address} leaves over connection {connection}", "0", str(answer.code))
+
+    async def _leave_late(self) -> None:
+        """Have a member register over another connection than before, as a process that was
+        started again does, and leave over the one before, as the old process does at its end."""
+        model = self._group.model
+        if not model.members:
+            await self._register()
+            return
+        address = self._rng.choice(model.members)
+        number, former = self._group.number_of(address), model.connection_of(address)
+        await self._connect()
+        await self._register_as(address, number, connection=max(self._tools))
+        await self._unregister_over(address, former)
 
     async def _close_one(self) -> None:
         """Close a connection, mostly one that members have left; another takes its place."""

@@ -21,9 +21,12 @@ from typing import Final
 
 from chaos.scenario.part_sections import SearchesSection
 from chaos.workload.actor import Actor
+from chaos.workload.expectations import Expectations
 from chaos.workload.messages import row_of_delivered, wall_ms
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace
+from chaos.workload.parts.account_file import PULL_ANSWERS, pull_command
+from chaos.workload.parts.drill import records_of
 from chaos.workload.parts.part import PartKit, PartSpec
 from chaos.workload.parts.part_sender import PartSender
 from client.connection.broker_call import call_group
@@ -48,6 +51,7 @@ MESSAGES_PER_KEY: Final = 8
 KNOWN_MAX: Final = 256
 _AROUND_MS: Final = 400
 _EXACT_SHARE: Final = 0.6
+_BEGINNING_SHARE: Final = 0.3
 _BEHIND_ALL_MS: Final = 86_400_000
 _RANGE_ANSWERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 
@@ -116,7 +120,8 @@ class _Searches:
         client = slot.next_client()
         actor = Actor(kit.context.history, root=client, client=client, client_group=TOOLS)
         async with make_tool(kit.context, slot) as tool:
-            questions = _Questions(tool.instance, actor, self._times)
+            expectations = Expectations(kit.context.history, client=client, client_group=TOOLS)
+            questions = _Questions(tool.instance, actor, expectations, self._times)
             while await pace.wait(stop):
                 if not self._known:
                     continue
@@ -142,15 +147,24 @@ class _Searches:
                     case _:
                         length_ms = rng.choice((0, rng.randrange(4 * _AROUND_MS)))
                         await questions.by_key(known, at_ms, at_ms + length_ms)
+                if rng.random() < _BEGINNING_SHARE:
+                    await questions.beginning(known.queue)
 
 
 class _Questions:
     """The process that searches."""
 
-    def __init__(self, instance: ClientInstance, actor: Actor, times: deque[_Known]) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        actor: Actor,
+        expectations: Expectations,
+        times: deque[_Known],
+    ) -> None:
         """Make it; what queries show is put into `times`."""
         self._instance = instance
         self._actor = actor
+        self._expectations = expectations
         self._times = times
 
     async def by_time(self, queue: MessageQueue, at_ms: int, *, upper: bool) -> None:
@@ -201,6 +215,46 @@ class _Questions:
                 operation.failed(error)
                 return
             operation.complete("ok", from_ms=at_ms)
+
+    async def beginning(self, queue: MessageQueue) -> None:
+        """Hold the time of the first message against the message itself, wherever the queue
+        begins: retention may have taken others before it."""
+        try:
+            ends = await self._ends(queue)
+            begin, end = ends
+            stored_ms = -1 if begin == end else await self._stored_ms(queue, begin)
+            answer = await self._query(
+                RequestCode.GET_EARLIEST_MSG_STORETIME, queue.broker_name, _of_queue(queue)
+            )
+            earliest_ms = _number(answer, "timestamp")
+            ends_later = await self._ends(queue)
+        except ClientError:
+            return  # nobody knows both
+        has_stayed = ends_later[0] == begin and (begin < end or ends_later == ends)
+        self._expectations.hold(
+            f"earliest time of the queue, which begins at {begin}",
+            expected=stored_ms if has_stayed else None,
+            answered=earliest_ms,
+            queue=queue,
+        )
+
+    async def _ends(self, queue: MessageQueue) -> tuple[int, int]:
+        """Return the queue's first offset and the one behind its last. Raises ClientError."""
+        fields, group = _of_queue(queue), queue.broker_name
+        begin = await self._query(RequestCode.GET_MIN_OFFSET, group, fields)
+        end = await self._query(RequestCode.GET_MAX_OFFSET, group, fields)
+        return _number(begin, "offset"), _number(end, "offset")
+
+    async def _stored_ms(self, queue: MessageQueue, offset: int) -> int | None:
+        """Return when the message at an offset was stored; None where it is gone already. Raises
+        ClientError."""
+        pull = pull_command(queue.topic, TOOLS)
+        fields = {**pull.ext_fields, **_of_queue(queue), "queueOffset": str(offset)}
+        answer = await self._query(
+            RequestCode.PULL_MESSAGE, queue.broker_name, fields, accept=PULL_ANSWERS
+        )
+        shown = records_of(answer)
+        return shown[0].store_timestamp_ms if shown and shown[0].queue_offset == offset else None
 
     async def by_key(self, known: _Known, from_ms: int, to_ms: int) -> None:
         """Query the messages of a key that were stored within a time, both ends included."""

@@ -38,7 +38,7 @@ def name_orphans(files: Sequence[Path]) -> None:
         return
     ops = {path: _ops(path) for path in files}
     for path in cut:
-        orphans = ops[path].filter(pc.is_null(ops[path]["tx"]))
+        orphans = ops[path].filter(pc.invert(_has_half(ops[path])))
         wanted = set(_places(orphans))
         found = {
             place: row
@@ -69,9 +69,15 @@ def _places(table: pa.Table) -> Sequence[_Place]:
 
 def _named(ops: pa.Table, wanted: set[_Place]) -> Mapping[_Place, _Row]:
     """Return those at the places `wanted` whose half was found."""
-    named = ops.filter(pc.is_valid(ops["tx"]))
+    named = ops.filter(_has_half(ops))
     rows = named.select(OF_HALF).to_pylist()
     return {place: row for place, row in zip(_places(named), rows, strict=True) if place in wanted}
+
+
+def _has_half(rows: pa.Table) -> pa.ChunkedArray:
+    """Return which rows have anything of a half: one that names no transaction has a key."""
+    has_value, has_key, has_tx = (pc.is_valid(rows[name]) for name in ("value", "uniq_key", "tx"))
+    return pc.or_(pc.or_(has_value, has_key), has_tx)
 
 
 def _rewrite(path: Path, found: Mapping[_Place, _Row]) -> None:
@@ -87,7 +93,7 @@ def _rewrite(path: Path, found: Mapping[_Place, _Row]) -> None:
 
 def _filled(rows: pa.Table, found: Mapping[_Place, _Row]) -> pa.Table:
     """Return the rows with those of `found` filled in."""
-    orphan = pc.and_(pc.equal(rows["kind"], "op"), pc.is_null(rows["tx"]))
+    orphan = pc.and_(pc.equal(rows["kind"], "op"), pc.invert(_has_half(rows)))
     numbers = np.flatnonzero(orphan.to_numpy(zero_copy_only=False))
     places = _places(rows.take(pa.array(numbers)))
     filled = {
