@@ -225,7 +225,8 @@ FAULTS: Final[Mapping[str, frozenset[Fault]]] = MappingProxyType(
             "rolling-restart chase-leader kill-in-snapshot kill-in-install out-of-descriptors "
             "out-of-memory full-disk rolling-setting older-release failpoint-crash "
             "failpoint-delay failpoint-error disk-no-space disk-write-error disk-fsync-error "
-            "disk-short-write fsync-stuck fsync-slow lost-derived-files foreign-disk "
+            "disk-short-write fsync-stuck fsync-slow lost-derived-files rotten-derived-files "
+            "foreign-disk "
             # Members, which these engines refuse to change.
             "add-learner add-voter transfer-leader change-while-cut promote-slave",
             Fault.AWAY,

@@ -9,6 +9,7 @@ Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST '18) section
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,9 @@ __all__ = ["SPECS"]
 
 # The front of the log, which was committed long ago: peers have it.
 COMMITTED_SHARE: Final = 0.7
+ROTTEN_BITS: Final = 8  # of a derived file
 _DERIVED: Final = ("consumequeue/", "index/")
+_WRITTEN: Final = re.compile(rb"[^\0]")
 
 
 class _LogFault(StoreFault):
@@ -104,13 +107,41 @@ class LostFile(_LogFault):
         return Edit(name=name, offset=0, before=before, text="all")
 
 
-class LostDerived(StoreFault):
-    """Removes every ConsumeQueue and index file, which a start must build anew from the log."""
-
-    def _damage(self, files: StoreFiles) -> Edit:
+class _DerivedFault(StoreFault):
+    def _names(self, files: StoreFiles) -> list[str]:
+        """Return the ConsumeQueue and index files. Raises FaultNotPossibleError: there is none."""
         names = [name for name in files.names() if name.startswith(_DERIVED)]
         if not names:
             raise FaultNotPossibleError(f"{self._nodes[0]} has no derived file yet")
+        return names
+
+
+class RottenDerived(_DerivedFault):
+    """Flips bits of every ConsumeQueue and index file, in what was written. A start must find that
+    and build them anew from the log."""
+
+    def _damage(self, files: StoreFiles) -> Edit:
+        edit: Edit | None = None
+        names, rng = self._names(files), self._context.rng
+        for name in names:
+            # Most of an index file are places of keys that never came: what is there is written.
+            data = files.read(name, 0, data_end(files, name))
+            written = [match.start() for match in _WRITTEN.finditer(data)]
+            for at in rng.sample(written, min(len(written), ROTTEN_BITS)):
+                before, bit = data[at : at + 1], rng.randrange(8)
+                files.write(name, at, bytes([before[0] ^ 1 << bit]))
+                text = f"bit {bit} of byte {at}, and others of {len(names)} files,"
+                edit = edit or Edit(name=name, offset=at, before=before, text=text, repaired=False)
+        if edit is None:
+            raise FaultNotPossibleError(f"the derived files of {self._nodes[0]} are empty")
+        return edit
+
+
+class LostDerived(_DerivedFault):
+    """Removes every ConsumeQueue and index file, which a start must build anew from the log."""
+
+    def _damage(self, files: StoreFiles) -> Edit:
+        names = self._names(files)
         first = files.read(names[0], 0, data_end(files, names[0]))
         for name in names:
             files.remove(name)
@@ -160,6 +191,14 @@ SPECS: Final[tuple[FaultSpec, ...]] = (
         summary="a segment of a killed node's log is gone",
         make=LostFile,
         seen_elsewhere="Jepsen",
+    ),
+    _rotten(
+        name="rotten-derived-files",
+        summary="bits of each ConsumeQueue and index file of a killed node are flipped",
+        probe=_PROBE,
+        parts=_PARTS - {Part.REPAIRS},
+        make=RottenDerived,
+        seen_elsewhere="this project",
     ),
     _rotten(
         name="lost-derived-files",

@@ -12,7 +12,8 @@ from chaos.nemesis.catalogue import CATALOGUE
 from chaos.systems.store_files import DirectoryFiles
 from tests.chaos.nemesis import fakes
 
-ROTTEN = ["torn-tail", "bit-rot", "zeroed-page", "stale-block", "lost-file", "lost-derived-files"]
+DERIVED = ["lost-derived-files", "rotten-derived-files"]
+ROTTEN = ["torn-tail", "bit-rot", "zeroed-page", "stale-block", "lost-file", *DERIVED]
 REPAIRED = {"bit-rot", "zeroed-page", "stale-block", "lost-file"}
 SEGMENT = "commitlog/00000000000000000000"
 
