@@ -15,6 +15,7 @@ from remoting.errors import ConnectError
 from remoting.protocol.command import RemotingCommand
 
 ONE, TWO = "127.0.0.1:1", "127.0.0.1:2"
+INTERVAL_MS = 60_000
 
 
 class NameServers:
@@ -24,9 +25,11 @@ class NameServers:
         self.gates = {ONE: asyncio.Event(), TWO: asyncio.Event()}
         self.down: set[str] = set()
         self.asked: list[str] = []
+        self.commands: list[RemotingCommand] = []
 
     async def request(self, address: str, command: RemotingCommand, _: int) -> RemotingCommand:
         self.asked.append(address)
+        self.commands.append(command)
         if address in self.down:
             raise ConnectError(f"{address} is down")
         await self.gates[address].wait()
@@ -51,7 +54,7 @@ async def rig():
     config = SimpleNamespace(
         is_master_slave=False,
         name_servers=(ONE, TWO),
-        registration_interval_ms=60_000,
+        registration_interval_ms=INTERVAL_MS,
         advertised="127.0.0.1:3",
     )
     replica, leadership = cast("Any", SimpleNamespace(config=config)), cast("Any", None)
@@ -77,6 +80,14 @@ async def test_the_answer_waits_for_a_registration_that_began_after_it(rig):
     await turns(20)
     assert answered == [True]
     assert servers.asked.count(TWO) == 2
+
+
+async def test_three_registrations_may_be_lost(rig):
+    """RocketMQ's brokers register every 30 s, and name servers wait for 120."""
+    _, servers = rig
+    await turns(20)
+    waited_ms = {int(each.ext_fields["heartbeatTimeoutMillis"]) for each in servers.commands}
+    assert waited_ms == {4 * INTERVAL_MS}
 
 
 async def test_a_name_server_that_is_down_or_silent_holds_up_nobody_for_long(rig):
