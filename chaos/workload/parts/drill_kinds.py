@@ -1,22 +1,45 @@
-"""How many drills of a kind there are, and how often they have a turn.
+"""The kinds of drills: who makes them, how many there are, and how often they have a turn.
 
-Place in the data path: constants of `drills`. Pure.
+Place in the data path: tables of `drills`. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+from chaos.workload.context import Slot
 from chaos.workload.parts.drill import Drill
+from chaos.workload.parts.drill_backs import BackDrill
+from chaos.workload.parts.drill_batch_acks import BatchAckDrill
+from chaos.workload.parts.drill_clones import CloneDrill
+from chaos.workload.parts.drill_copies import CopyDrill
 from chaos.workload.parts.drill_deadlines import DeadlineDrill
 from chaos.workload.parts.drill_deletions import DeletionDrill
+from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_listings import ListingDrill
+from chaos.workload.parts.drill_offsets import OffsetDrill
+from chaos.workload.parts.drill_owners import LockDrill
+from chaos.workload.parts.drill_pops import PopDrill
+from chaos.workload.parts.drill_progress import ProgressDrill
+from chaos.workload.parts.drill_properties import PropertyDrill
+from chaos.workload.parts.drill_queues import (
+    PullDrill,
+    QueryDrill,
+    Recallable,
+    RecallDrill,
+    RepeatDrill,
+)
+from chaos.workload.parts.drill_refusals import RefusalDrill
+from chaos.workload.parts.drill_sends import SendDrill
 from chaos.workload.parts.drill_settings import SettingsDrill
+from chaos.workload.parts.drill_stretches import StretchDrill
+from chaos.workload.parts.drill_subscriptions import HeldSubscriptionDrill, SubscriptionDrill
 from chaos.workload.parts.drill_topics import TopicDrill
 
 __all__ = [
     "BESIDE",
+    "CLIENTS",
     "DELETE",
     "DELETING",
     "MADE_MAX",
@@ -25,6 +48,7 @@ __all__ = [
     "RETAINED_OF",
     "TIMED",
     "DrillKind",
+    "runner_kinds",
 ]
 
 RETAINED_MAX: Final = 12  # drills of a kind that go on in later rounds
@@ -60,9 +84,49 @@ BESIDE: Final[Mapping[str, tuple[Callable[[Drill, str], DrillKind], int]]] = {
 """Kinds that have tasks and topics of their own, until the run is drained, since they wait for what
 is due, or send much: and how many of them there are at most."""
 
+CLIENTS: Final[Mapping[str, tuple[Callable[..., DrillKind], int]]] = {
+    "drills-batch-acks": (BatchAckDrill, 40),
+}
+"""Those that work the same way, and by clients of their own, which dial from `slot`."""
+
 TIMED: Final = frozenset({"drills-deadlines"})
 """Those whose times are so short that a busy machine would miss them: on virtual time alone."""
 
 DELETING: Final = "drills-deletions"
 DELETE: Final[Callable[[Drill, str], DrillKind]] = DeletionDrill
 """A kind that deletes topics, and so has to be done before queues are drained."""
+
+
+def runner_kinds(
+    slot: Slot,
+    name_servers: Sequence[str],
+    *,
+    window_ms: int,
+    lease_ms: int,
+    waiting: list[Recallable],
+) -> Mapping[str, Callable[[Drill, str], DrillKind]]:
+    """Return those of which a runner makes some in turns, by their names. `waiting`: of the
+    runner, messages that can be recalled."""
+    return {
+        "pop": lambda drill, group: PopDrill(drill, group, is_order=False),
+        "pop in order": lambda drill, group: PopDrill(drill, group, is_order=True),
+        "pull": PullDrill,
+        "offset": OffsetDrill,
+        "query": lambda drill, _: QueryDrill(drill),
+        "repeat": lambda drill, _: RepeatDrill(drill, window_ms=window_ms),
+        "recall": lambda drill, _: RecallDrill(drill, waiting),
+        "lock": lambda drill, group: LockDrill(drill, group, lease_ms=lease_ms),
+        "refusals": RefusalDrill,
+        "back": BackDrill,
+        "subscription": SubscriptionDrill,
+        "held subscription": HeldSubscriptionDrill,
+        "stretch": lambda drill, group: StretchDrill(
+            drill, group, slot=slot, name_servers=name_servers
+        ),
+        "progress": ProgressDrill,
+        "send": SendDrill,
+        "properties": PropertyDrill,
+        "half": HalfDrill,
+        "copy": CopyDrill,
+        "clone": CloneDrill,
+    }

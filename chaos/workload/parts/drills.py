@@ -22,6 +22,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Final
 
 from chaos.scenario.part_sections import DrillsSection, part_settings
@@ -37,13 +38,10 @@ from chaos.workload.messages import (
 from chaos.workload.offset_reader import make_tool, make_tools
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import Drill, EndedError, Stored, Unsure
-from chaos.workload.parts.drill_backs import BackDrill
 from chaos.workload.parts.drill_brought import bring
-from chaos.workload.parts.drill_clones import CloneDrill
-from chaos.workload.parts.drill_copies import CopyDrill
-from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_kinds import (
     BESIDE,
+    CLIENTS,
     DELETE,
     DELETING,
     MADE_MAX,
@@ -52,23 +50,10 @@ from chaos.workload.parts.drill_kinds import (
     RETAINED_OF,
     TIMED,
     DrillKind,
+    runner_kinds,
 )
-from chaos.workload.parts.drill_offsets import OffsetDrill
-from chaos.workload.parts.drill_owners import LEASE_MS, LockDrill, MemberDrill, Notices
-from chaos.workload.parts.drill_pops import PopDrill
-from chaos.workload.parts.drill_progress import ProgressDrill
-from chaos.workload.parts.drill_properties import PropertyDrill
-from chaos.workload.parts.drill_queues import (
-    PullDrill,
-    QueryDrill,
-    Recallable,
-    RecallDrill,
-    RepeatDrill,
-)
-from chaos.workload.parts.drill_refusals import RefusalDrill
-from chaos.workload.parts.drill_sends import SendDrill
-from chaos.workload.parts.drill_stretches import StretchDrill
-from chaos.workload.parts.drill_subscriptions import HeldSubscriptionDrill, SubscriptionDrill
+from chaos.workload.parts.drill_owners import LEASE_MS, MemberDrill, Notices
+from chaos.workload.parts.drill_queues import QueryDrill, Recallable
 from chaos.workload.parts.part import PartKit, PartSpec
 from client.connection.instance import ClientInstance
 from client.connection.send_codec import prepare_message
@@ -130,6 +115,14 @@ class DrillsPart:
                 if is_simulated or name not in TIMED:
                     more = self._have_more(name, make, runners[0], stop, drained, count_max=count)
                     tasks.create_task(more)
+            for name, (of_clients, count) in CLIENTS.items():
+                make = partial(
+                    of_clients,
+                    slot=self._kit.slots[name],
+                    name_servers=self._kit.context.name_servers,
+                )
+                more = self._have_more(name, make, runners[0], stop, drained, count_max=count)
+                tasks.create_task(more)
             tasks.create_task(self._have_members(stop, drained))
 
     async def _count(self, work: Coroutine[None, None, None]) -> None:
@@ -351,31 +344,14 @@ class _Runner:
                 one.drill = drill
                 await self._go_on(name, one)
 
-    def _kinds(self) -> dict[str, Callable[[Drill, str], DrillKind]]:
-        window_ms = self._context.scenario.dedupe.window_ms
-        return {
-            "pop": lambda drill, group: PopDrill(drill, group, is_order=False),
-            "pop in order": lambda drill, group: PopDrill(drill, group, is_order=True),
-            "pull": PullDrill,
-            "offset": OffsetDrill,
-            "query": lambda drill, _: QueryDrill(drill),
-            "repeat": lambda drill, _: RepeatDrill(drill, window_ms=window_ms),
-            "recall": lambda drill, _: RecallDrill(drill, self._waiting),
-            "lock": lambda drill, group: LockDrill(drill, group, lease_ms=self._lease_ms),
-            "refusals": RefusalDrill,
-            "back": BackDrill,
-            "subscription": SubscriptionDrill,
-            "held subscription": HeldSubscriptionDrill,
-            "stretch": lambda drill, group: StretchDrill(
-                drill, group, slot=self._slot, name_servers=self._context.name_servers
-            ),
-            "progress": ProgressDrill,
-            "send": SendDrill,
-            "properties": PropertyDrill,
-            "half": HalfDrill,
-            "copy": CopyDrill,
-            "clone": CloneDrill,
-        }
+    def _kinds(self) -> Mapping[str, Callable[[Drill, str], DrillKind]]:
+        return runner_kinds(
+            self._slot,
+            self._context.name_servers,
+            window_ms=self._context.scenario.dedupe.window_ms,
+            lease_ms=self._lease_ms,
+            waiting=self._waiting,
+        )
 
     # Sends -------------------------------------------------------------------------------------
 
@@ -488,6 +464,7 @@ SPEC: Final = PartSpec(
     slots=lambda section: [
         MEMBERS,
         *BESIDE,
+        *CLIENTS,
         DELETING,
         f"{DELETING}-last",
         *(f"{NAME}-{n}" for n in range(int(section.runners))),
