@@ -3,17 +3,20 @@
 Place in the data path: the processes of `chaos.workload.transactional_sender` leave some halves
 undecided; the scenario's `by_hand_share` of these are discarded by request, and the broker's check
 gives up the rest. A request that was not answered is repeated, since a discard that comes again is
-answered as done.
+answered as done. Behind each, the list of what was discarded has its copy.
 
-Source: the run format (discard; T8); LEDGERMQ_DISCARD_HALF.
+Source: the run format (discard, ask; T8, M12); LEDGERMQ_DISCARD_HALF, LEDGERMQ_LIST_HALVES.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
+from chaos.workload.expectations import CALM
+from chaos.workload.parts.operator_requests import json_of
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance
 from client.connection.retry import RetryPolicy
@@ -26,6 +29,9 @@ from remoting.protocol.command import RemotingCommand
 __all__ = ["discard_by_hand"]
 
 NO_HOST: Final = "0" * 16  # the broker goes by the position alone
+PAGES_MAX: Final = 200
+PAGE_COUNT: Final = 64
+_POSITION_DIGITS: Final = 16  # of an id, behind the host
 
 
 async def discard_by_hand(
@@ -48,7 +54,7 @@ async def discard_by_hand(
         tx=tx,
     ) as operation:
         try:
-            _, address = await call_group(
+            answer, address = await call_group(
                 instance,
                 half.broker_name,
                 lambda: RemotingCommand(
@@ -62,3 +68,53 @@ async def discard_by_hand(
             operation.failed(error)
             return
         operation.complete("ok", node=context.node(address))
+    copy = answer.ext_fields.get("msgId")
+    if copy is not None:
+        await _hold_listed(context, instance, actor, half.broker_name, topic=queue.topic, copy=copy)
+
+
+async def _hold_listed(
+    context: WorkContext,
+    instance: ClientInstance,
+    actor: Actor,
+    broker_name: str,
+    *,
+    topic: str,
+    copy: str,
+) -> None:
+    """List all that was discarded, page by page from the beginning: the copy is there. Retention
+    may have taken others, and takes this one no sooner than a list ends without a fault."""
+    with actor.operation(
+        "ask",
+        broker_group=broker_name,
+        topic=topic,
+        key=f"whether {copy} is among the discarded",
+        ref="listed",
+        decision=CALM,
+    ) as operation:
+        offset = 0
+        for _ in range(PAGES_MAX):
+            fields = {"state": "discarded", "offset": str(offset), "countMax": str(PAGE_COUNT)}
+            try:
+                page, address = await call_group(
+                    instance,
+                    broker_name,
+                    partial(
+                        RemotingCommand, code=RequestCode.LEDGERMQ_LIST_HALVES, ext_fields=fields
+                    ),
+                    topic=topic,
+                    timeout_ms=context.scenario.workload.send_timeout_ms,
+                    policy=RetryPolicy(),
+                )
+                body = json_of(page, address)
+            except ClientError as error:
+                operation.failed(error)
+                return
+            places = [str(row.get("msgId"))[-_POSITION_DIGITS:] for row in body.get("halves", ())]
+            is_listed = copy[-_POSITION_DIGITS:] in places
+            if is_listed or body.get("isEnd"):
+                shown = "listed" if is_listed else "not listed"
+                operation.complete("ok", status=shown, node=context.node(address))
+                return
+            offset = int(body.get("nextOffset", offset))
+        operation.complete("info", error=f"more than {PAGES_MAX} pages")
