@@ -16,7 +16,7 @@ from typing import Final
 from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.expectations import CALM
-from chaos.workload.parts.operator_requests import json_of
+from client.administer.halves import page_of
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance
 from client.connection.retry import RetryPolicy
@@ -96,7 +96,7 @@ async def _hold_listed(
         for _ in range(PAGES_MAX):
             fields = {"state": "discarded", "offset": str(offset), "countMax": str(PAGE_COUNT)}
             try:
-                page, address = await call_group(
+                answer, address = await call_group(
                     instance,
                     broker_name,
                     partial(
@@ -106,15 +106,15 @@ async def _hold_listed(
                     timeout_ms=context.scenario.workload.send_timeout_ms,
                     policy=RetryPolicy(),
                 )
-                body = json_of(page, address)
+                page = page_of(answer)
             except ClientError as error:
                 operation.failed(error)
                 return
-            places = [str(row.get("msgId"))[-_POSITION_DIGITS:] for row in body.get("halves", ())]
+            places = [half.msg_id[-_POSITION_DIGITS:] for half in page.halves]
             is_listed = copy[-_POSITION_DIGITS:] in places
-            if is_listed or body.get("isEnd"):
+            if is_listed or page.is_end:
                 shown = "listed" if is_listed else "not listed"
                 operation.complete("ok", status=shown, node=context.node(address))
                 return
-            offset = int(body.get("nextOffset", offset))
+            offset = page.next_offset
         operation.complete("info", error=f"more than {PAGES_MAX} pages")

@@ -415,7 +415,7 @@ async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
         await until(lambda: wanted <= asked(), seconds=90)
     rows = _by_kind(tmp_path / "history")["ask"]
     wrong = [row for row in rows if row["type"] == "ok" and row["status"] != row["ref"]]
-    assert not wrong
+    assert not wrong, [(row["key"], row["ref"], row["status"]) for row in wrong]
 
 
 @pytest.mark.timeout(120)
