@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from chaos.workload.parts.drill import Drill, Stored, Unsure, values_of
 from chaos.workload.parts.drill_handles import Handle, ack_body
+from chaos.workload.parts.drill_order_sets import UNNAMED, OrderSet
 from chaos.workload.parts.drill_pop_answers import pop_ms, show_peek, show_pop
 from chaos.workload.parts.drill_queues import numbered
 from remoting.protocol.codes import RequestCode
@@ -32,25 +32,13 @@ VISIBLE_WITHIN_S: Final = 0.4
 HELD_MS: Final = 50  # for which a question is held that finds nothing
 COUNT_MAX: Final = 5
 STEPS: Final = (4, 12)
+UNNAMED_SHARE: Final = 0.4  # of the attempts in order
 TWICE_SHARE: Final = 0.2
 ALL_SHARE: Final = 0.4
 LAST_SHARE: Final = 0.3  # of the rounds of a group without order end its drill
 _NOTHING: Final = "210"  # POLLING_TIMEOUT
 _HELD_NO_MORE: Final = "208"
 _REFUSED: Final = "29"  # INVALID_PARAMETER
-
-
-@dataclass(slots=True, kw_only=True)
-class _Set:
-    """What a queue has given out in order: blocked until all is acknowledged or visible again."""
-
-    attempt: str
-    held: dict[int, Handle]
-    done: set[int]
-    counts: dict[int, int]
-
-    def first_left(self) -> int:
-        return next((at for at in self.held if at not in self.done), max(self.held) + 1)
 
 
 class PopDrill:
@@ -64,7 +52,7 @@ class PopDrill:
         self._next = 0
         self._held: dict[int, Handle] = {}
         self._used: list[tuple[int, Handle]] = []  # handles that count no more
-        self._set: _Set | None = None
+        self._set: OrderSet | None = None
         self._attempts = itertools.count(1)
         self._is_returning = False  # some of what is held is visible again, or is to be soon
 
@@ -103,33 +91,33 @@ class PopDrill:
 
     async def _pop(self) -> None:
         """Pop some; in order nothing, where something is held."""
-        await self._pop_as(f"{self._group}#{next(self._attempts)}")
+        await self._pop_as(self._new_attempt())
+
+    def _new_attempt(self) -> str:
+        """Return the name of an attempt, or now and then none, as older clients have none."""
+        if self._rng.random() < UNNAMED_SHARE:
+            return UNNAMED
+        return f"{self._group}#{next(self._attempts)}"
 
     async def _same_attempt(self) -> None:
-        """Pop again as the attempt that has what is held: its answer might have been lost."""
+        """Pop again as the attempt that has what is held: its answer might have been lost. One
+        without a name finds the queue blocked."""
         if self._set is not None:
             await self._pop_as(self._set.attempt)
 
     async def _pop_as(self, attempt: str, *, is_visible: bool = False) -> None:
         count = self._rng.randint(1, COUNT_MAX)
         before = self._set
-        is_same = before is not None and before.attempt == attempt
         start = self._next
         found = self.drill.stored[start : start + count]
-        if before is not None and not is_same and not is_visible:
+        if before is not None and not before.is_of(attempt) and not is_visible:
             found = []
         counts: dict[int, int] = {}
         if found and before is not None:
-            counts = {
-                each.offset: before.counts.get(each.offset, 0) + 1
-                for each in found
-                if each.offset in before.held
-            }
-            if is_same:
-                counts = dict(before.counts)
+            counts = before.counts_of(attempt, [each.offset for each in found])
         left = self.drill.end - start - len(found)
         answer = await self.drill.request(
-            f"pop {count} of {self._group}" + (f" as {attempt}" if self._is_order else ""),
+            f"pop {count} of {self._group}" + (f" as {attempt!r}" if self._is_order else ""),
             RequestCode.POP_MESSAGE,
             self._pop_fields(count, attempt),
             expected=self._found(found, left, counts) if found else _NOTHING,
@@ -149,7 +137,7 @@ class PopDrill:
                 self._used += [
                     pair for pair in before.held.items() if pair[1].pop_ms != int(pop_ms(answer))
                 ]
-            self._set = _Set(attempt=attempt, held=handles, done=set(), counts=counts)
+            self._set = OrderSet(attempt=attempt, held=handles, done=set(), counts=counts)
         else:
             self._held |= handles
             self._next = found[-1].offset + 1
@@ -162,7 +150,7 @@ class PopDrill:
         shares = [stored[at : at + count], stored[at + count : at + 2 * count]]
         if self._is_order:
             shares = [[] if self._set is not None else shares[0], []]
-        attempts = [f"{self._group}#{next(self._attempts)}" for _ in shares]
+        attempts = [self._new_attempt() for _ in shares]
         expected = [
             self._found(share, end - share[-1].offset - 1, {}) if share else _NOTHING
             for share in shares
@@ -182,7 +170,7 @@ class PopDrill:
                 each.offset: Handle.of_pop(answer, each.offset, self.drill.queue) for each in share
             }
             if self._is_order:
-                self._set = _Set(attempt=attempt, held=handles, done=set(), counts={})
+                self._set = OrderSet(attempt=attempt, held=handles, done=set(), counts={})
             else:
                 self._held |= handles
                 self._next = max(self._next, share[-1].offset + 1)
@@ -217,7 +205,8 @@ class PopDrill:
             initMode=self._rng.choice((0, 1)),  # in a young topic a group begins at 0 all the same
             order=str(self._is_order).lower(),
         )
-        return fields | ({"attemptId": attempt} if self._is_order else {})
+        is_named = self._is_order and (attempt != UNNAMED or self._rng.random() < 0.5)
+        return fields | ({"attemptId": attempt} if is_named else {})
 
     def _found(self, found: Sequence[Stored], left: int, counts: dict[int, int]) -> str:
         queue_id = self.drill.queue.queue_id
@@ -235,7 +224,7 @@ class PopDrill:
     def _one_held(self) -> tuple[int, Handle] | None:
         held = self._held
         if self._is_order:
-            held = {} if self._set is None else _left(self._set)
+            held = {} if self._set is None else self._set.left()
         return self._rng.choice(sorted(held.items())) if held else None
 
     async def _ack(self) -> None:
@@ -264,7 +253,7 @@ class PopDrill:
         if self._set is not None:
             self._set.done |= {offset for offset, _ in pairs}
             self._next = self._set.first_left()
-            if not _left(self._set):
+            if not self._set.left():
                 self._set = None
 
     async def _ack_batch(self) -> None:
@@ -272,7 +261,7 @@ class PopDrill:
         one = self._one_held()
         if one is None:
             return
-        held = self._held if self._set is None else _left(self._set)
+        held = self._held if self._set is None else self._set.left()
         is_all = self._rng.random() < ALL_SHARE
         pairs = [pair for pair in held.items() if is_all or pair[1].pop_ms == one[1].pop_ms]
         await self.drill.request(
@@ -307,7 +296,7 @@ class PopDrill:
     async def _ack_used_batch(self) -> None:
         """Acknowledge in one request, by a pop time that counts no more, what it was of, and all
         that is held since another pop or change: it has no effect."""
-        held = self._held if self._set is None else _left(self._set)
+        held = self._held if self._set is None else self._set.left()
         counting = {handle.pop_ms for handle in held.values()}
         used = [pair for pair in self._used if pair[1].pop_ms not in counting]
         if not used:
@@ -396,10 +385,10 @@ class PopDrill:
         if self._set is None:
             return
         self._is_returning = True
-        for offset, handle in _left(self._set).items():
+        for offset, handle in self._set.left().items():
             await self._request_change(offset, handle, VISIBLE_AT_ONCE_MS, expected="0")
         await asyncio.sleep(VISIBLE_WITHIN_S)
-        await self._pop_as(f"{self._group}#{next(self._attempts)}", is_visible=True)
+        await self._pop_as(self._new_attempt(), is_visible=True)
         self._is_returning = False
 
     def _handle_fields(self, offset: int, handle: Handle) -> dict[str, object]:
@@ -493,8 +482,3 @@ class PopDrill:
             expected=_REFUSED,
             changes=True,
         )
-
-
-def _left(held: _Set) -> dict[int, Handle]:
-    """Return what of a set is not acknowledged."""
-    return {offset: handle for offset, handle in held.held.items() if offset not in held.done}
