@@ -309,9 +309,11 @@ class RecallDrill:
         self._waiting = waiting
 
     async def run(self) -> None:
-        """Recall some, which may be recalled already. Raises Unsure."""
+        """Recall some, which may be recalled already, and by handles that are none of theirs.
+        Raises Unsure."""
         if self._waiting:
             one = self.drill.rng.choice(self._waiting)
+            await self._recall_by_others(one.handle)
             await self.drill.request_twice(
                 f"recall {one.uniq_key}",
                 RequestCode.RECALL_MESSAGE,
@@ -320,27 +322,35 @@ class RecallDrill:
                 show=_show_recalled,
             )
             await self._recall(one.handle, f"0 {one.uniq_key}", f"{one.uniq_key} again")
-            await self._recall_by_another(one.handle)
         await self._recall("no handle", "604 None", "by no handle")
 
-    async def _recall_by_another(self, handle: str) -> None:
-        """Recall by a handle that names something else: it is refused, or nothing waits there."""
+    async def _recall_by_others(self, handle: str) -> None:
+        """Recall by handles each of which differs from one that counts in one field: they are
+        refused, whether or not that message waits, but for one of a key that nothing waits by."""
         version, topic, broker, deliver, key = base64.urlsafe_b64decode(handle).decode().split(" ")
-        what, fields, expected = self.drill.rng.choice(
-            (
-                ("of another topic", (version, "another", broker, deliver, key), "604 None"),
-                ("of another broker", (version, topic, "another", deliver, key), "604 None"),
-                ("of a time that is over", (version, topic, broker, "1000", key), "604 None"),
-                ("of another version", ("v9", topic, broker, deliver, key), "604 None"),
-                (
-                    "of a key that is not there",
-                    (version, topic, broker, deliver, f"{key}X"),
-                    f"0 {key}X",
-                ),
-            )
+        refused = "604 None"
+        others = [
+            ("of another topic", (version, "another", broker, deliver, key), refused),
+            ("of another broker", (version, topic, f"{broker}-2", deliver, key), refused),
+            ("of a broker without a name", (version, topic, "", deliver, key), refused),
+            ("of a time that is over", (version, topic, broker, "1000", key), refused),
+            ("of a time too far away", (version, topic, broker, f"{deliver}0", key), refused),
+            ("of no time", (version, topic, broker, f"{deliver}x", key), refused),
+            ("of another version", (f"{version}0", topic, broker, deliver, key), refused),
+            ("without a key", (version, topic, broker, deliver), refused),
+            ("of another key", (version, topic, broker, deliver, f"{key}X"), f"0 {key}X"),
+        ]
+        self.drill.rng.shuffle(others)
+        for what, fields, expected in others:
+            other = base64.urlsafe_b64encode(" ".join(fields).encode()).decode()
+            await self._recall(other, expected, f"by a handle {what}")
+        await self.drill.request(
+            "recall in a topic that is not there",
+            RequestCode.RECALL_MESSAGE,
+            self._fields(handle) | {"topic": f"{topic}-not-there"},
+            expected="17 None",
+            show=_show_recalled,
         )
-        other = base64.urlsafe_b64encode(" ".join(fields).encode()).decode()
-        await self._recall(other, expected, f"by a handle {what}")
 
     async def _recall(self, handle: str, expected: str, what: str) -> None:
         await self.drill.request(
