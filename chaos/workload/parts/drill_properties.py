@@ -55,6 +55,7 @@ COMPRESSED_SHARE: Final = 0.4
 LONG_SHARE: Final = 0.5  # of those that wait, behind one that waits for hours
 HELD_MS: Final = 1_800  # what is due in a second or less has come by then, in calm times
 DIALECT_SHARE: Final = 0.5  # of the blocks end without a separator, as those of clients of 4.9
+LAST_SHARE: Final = 0.5  # of the blocks have one last by which messages are found
 NOISE_SHARE: Final = 0.35
 NAMELESS_SHARE: Final = 0.2
 _NAMES: Final = ("u_a", "u_b", "u_TAGS", "TAGS_2", "u_UNIQ_KEY", "lower_keys", "u_größe", "a b")
@@ -96,6 +97,12 @@ _COMMIT: Final = 8
 _SEPARATOR: Final = "\x02"
 _OTHER: Final = "other"  # a value that is replaced by a later one
 _NOT_YET: Final = "19 "
+_FOUND_BY: Final = (
+    f"{PropertyName.KEYS}\x01",
+    f"{PropertyName.UNIQ_KEY}\x01",
+    f"{PropertyName.TAGS}\x01",
+)
+FOUND_SAMPLE: Final = 10  # of the keys of a topic are looked for
 _BODY: Final = b"properties"
 
 
@@ -382,12 +389,12 @@ class PropertyDrill:
         named = [
             at for at, each in enumerate(self._stored) if PropertyName.UNIQ_KEY in each.properties
         ]
-        for at in self._rng.sample(named, min(3, len(named))):
+        for at in self._rng.sample(named, min(FOUND_SAMPLE, len(named))):
             sent = self._stored[at]
             key = sent.properties[PropertyName.UNIQ_KEY]
             await self.drill.find(self._topic, key, [f"{at}:{sent.value}"])
         words = sorted({word for each in self._stored for word in each.keys})
-        for word in self._rng.sample(words, min(3, len(words))):
+        for word in self._rng.sample(words, min(FOUND_SAMPLE, len(words))):
             await self._query(word)
         await self._query(_OTHER)
 
@@ -459,6 +466,11 @@ def block_of(
     for noise in ("", "x", "\x01no name", *(("u_c\x01",) if has_empty else ())):
         if rng.random() < NOISE_SHARE:
             parts.insert(rng.randint(0, len(parts)), noise)
+    found_by = [part for part in parts if part.startswith(_FOUND_BY) and not part.endswith(_OTHER)]
+    if found_by and rng.random() < LAST_SHARE:
+        last = rng.choice(found_by)
+        parts.remove(last)
+        parts.append(last)
     end = "" if rng.random() < DIALECT_SHARE else _SEPARATOR
     return _SEPARATOR.join(parts) + end
 
