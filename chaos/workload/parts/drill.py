@@ -163,6 +163,7 @@ class Drill:
         only_by: str | None = None,
         from_other: bool = False,
         via: ClientInstance | None = None,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> RemotingCommand | None:
         """Send one request; return the answer, None where there was none.
 
@@ -193,7 +194,7 @@ class Drill:
                     via or self._instances[from_other],
                     self.queue.broker_name,
                     lambda: RemotingCommand(code=code, ext_fields=ext_fields, body=body),
-                    timeout_ms=TIMEOUT_MS,
+                    timeout_ms=timeout_ms,
                     accept=_Answers(may_be, _UNSERVED if is_own else frozenset()),
                 )
             except ClientError as error:

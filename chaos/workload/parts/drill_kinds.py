@@ -33,6 +33,7 @@ from chaos.workload.parts.drill_queues import (
 from chaos.workload.parts.drill_refusals import RefusalDrill
 from chaos.workload.parts.drill_sends import SendDrill
 from chaos.workload.parts.drill_settings import SettingsDrill
+from chaos.workload.parts.drill_statuses import StatusDrill
 from chaos.workload.parts.drill_stretches import StretchDrill
 from chaos.workload.parts.drill_subscriptions import HeldSubscriptionDrill, SubscriptionDrill
 from chaos.workload.parts.drill_topics import TopicDrill
@@ -86,6 +87,7 @@ is due, or send much: and how many of them there are at most."""
 
 CLIENTS: Final[Mapping[str, tuple[Callable[..., DrillKind], int]]] = {
     "drills-batch-acks": (BatchAckDrill, 40),
+    "drills-statuses": (StatusDrill, 40),
 }
 """Those that work the same way, and by clients of their own, which dial from `slot`."""
 
