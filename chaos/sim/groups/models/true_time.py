@@ -5,9 +5,10 @@ of a seed. Everything else judges by stamps, which follow a wrong clock.
 
 A stamp may be ahead of the true time by as much as the right clocks are ahead, never by the error
 of a wrong one; a delay may be short by what the rates of clocks explain, and, where no replica was
-left that knew the group's time, by the difference between the clocks it was restarted from. Late is
-judged once the group is calm, that is whole and without faults but for jumps of wall clocks: what
-is due then, or was due before, is delivered within an election and what rates explain.
+left that knew the group's time, by the difference between the clocks it was restarted from, and by
+the pace at which the group makes up for that afterwards. Late is judged once the group is calm,
+that is whole and without faults but for jumps of wall clocks: what is due then, or was due before,
+is delivered within an election and what rates explain.
 """
 
 from __future__ import annotations
@@ -69,12 +70,22 @@ class TrueTime:
         if delay_ms is None:
             early_ms_max = self._error_ms()
         else:
-            slew = _SLEW if rates or options.wall_clock_spread_ms else 0
+            differ = rates or options.wall_clock_spread_ms or self._has_begun_anew(delivered_ms)
+            slew = _SLEW if differ else 0
             early_ms_max = (rates + slew) * delay_ms + rates * _CATCH_UP_MS + _ROUND_MS
             if any(due_ms - delay_ms <= at <= delivered_ms for at in self._begun.values()):
                 early_ms_max += self._error_ms()
         if delivered_ms < due_ms - early_ms_max:
             raise Violation("time", f"{name} is delivered {due_ms - delivered_ms} ms early")
+
+    def _has_begun_anew(self, before_ms: int) -> bool:
+        """Return whether replicas that had all restarted began group time before: by the lower one
+        of two clocks where the third replica was down, so that the group made up for its error once
+        that was up (decision 21)."""
+        return any(
+            incarnation > 1 and at_ms <= before_ms
+            for (_, incarnation), at_ms in self._begun.items()
+        )
 
     def check_late(self, name: str, due_ms: int, delivered_ms: int) -> None:
         """Check that a delivery is not too late."""
