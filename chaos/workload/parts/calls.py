@@ -31,6 +31,7 @@ from chaos.workload.parts.calls_popper import Popper
 from chaos.workload.parts.calls_queried import QueriedMember
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
+from chaos.workload.parts.calls_splits import hold_splits
 from chaos.workload.parts.calls_traces import TracesDrill
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -114,6 +115,7 @@ class CallsPart:
             self._kit.context.history, client=f"{NAME}-blocking", client_group=PRODUCERS
         )
         await hold_blocking_calls(expectations, random.Random(self._kit.rng.getrandbits(64)))
+        hold_splits(expectations, random.Random(self._kit.rng.getrandbits(64)))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send(stop))
             tasks.create_task(self._admin.run(stop))
