@@ -14,6 +14,7 @@ Source: docs/CLIENT.md; RocketMQ DefaultMQAdminExt.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import random
@@ -48,6 +49,15 @@ TIMEOUT_MS: Final = 3_000
 COUNT_MAX: Final = 64
 FAR_MS: Final = 600_000  # more than clocks differ by
 DAY_MS: Final = 86_400_000
+CALM_S: Final = 4.0  # between the load and what is judged only without faults
+GROUP_DEFAULTS: Final[Mapping[str, int]] = {"retry_times_max": 16, "retry_queues": 1}
+GROUPS_MADE: Final[Sequence[Mapping[str, int]]] = (
+    {"retry_queues": 0},
+    {"retry_times_max": 0},
+    {"retry_times_max": 0, "retry_queues": 0},
+    {"retry_times_max": 3, "retry_queues": 8},
+)
+"""The kinds of groups whose configuration is judged in any run: each limit at 0, and beyond 1."""
 _PERMS: Final = (6, 6, 4, 2)
 _BROKER_SHARE: Final = 0.5  # of the topics are made at one broker group by its name
 
@@ -87,7 +97,7 @@ class AdminCalls:
         return self._rng.choice(self._admins)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Make calls until `stop`."""
+        """Make calls until `stop`, and then, without faults, groups of all kinds."""
         calls: tuple[Callable[[], Awaitable[None]], ...] = (
             self._make_topic,
             self._make_group,
@@ -102,6 +112,10 @@ class AdminCalls:
                     await self._rng.choice(calls)()
                 except ClientError:
                     continue  # a broker that can't answer now is other rules' matter
+            await asyncio.sleep(CALM_S)
+            with contextlib.suppress(ClientError):
+                for named in GROUPS_MADE:
+                    await self._make_group_of(named, {}, named)
 
     def _hold(self, what: str, expected: object, answered: object, since_ns: int | None) -> None:
         self._expectations.hold(what, expected=expected, answered=answered, calm_since=since_ns)
@@ -139,18 +153,31 @@ class AdminCalls:
 
     async def _make_group(self) -> None:
         """Configure a group, and delete it. Raises ClientError."""
-        rng, group, since_ns = self._rng, f"{NAME}-{next(self._numbers)}", time.monotonic_ns()
-        times, queues = rng.randint(0, 20), rng.randint(0, 4)
-        await self._admin.create_group(group, retry_times_max=times, retry_queues=queues)
-        for name in self._groups:
-            config = await self._config(name, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group=group)
-            self._hold(
-                f"group {group} at {name}",
-                f"retries {times} in {queues} consumes True",
-                f"retries {config.get('retryMaxTimes')} in {config.get('retryQueueNums')}"
-                f" consumes {config.get('consumeEnable')}",
-                since_ns,
-            )
+        rng = self._rng
+        await self._make_group_of(
+            {"retry_times_max": rng.randint(0, 20), "retry_queues": rng.randint(0, 4)},
+        )
+
+    async def _make_group_of(self, *settings: Mapping[str, int]) -> None:
+        """Configure a group by what each of the settings names, one after the other, and by the
+        defaults otherwise, and delete it. Raises ClientError."""
+        group = f"{NAME}-{next(self._numbers)}"
+        for given in settings:
+            since_ns = time.monotonic_ns()
+            await self._admin.create_group(group, **given)
+            wanted = {**GROUP_DEFAULTS, **given}
+            for name in self._groups:
+                config = await self._config(
+                    name, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group=group
+                )
+                self._hold(
+                    f"group {group} at {name}, made by {given}",
+                    f"retries {wanted['retry_times_max']} in {wanted['retry_queues']}"
+                    " consumes True",
+                    f"retries {config.get('retryMaxTimes')} in {config.get('retryQueueNums')}"
+                    f" consumes {config.get('consumeEnable')}",
+                    since_ns,
+                )
         await self._admin.delete_group(group)
 
     async def _config(
