@@ -32,6 +32,7 @@ from chaos.workload.parts.calls_queried import QueriedMember
 from chaos.workload.parts.calls_sender import GROUP as PRODUCERS
 from chaos.workload.parts.calls_sender import CallsSender, Sent
 from chaos.workload.parts.calls_splits import hold_splits
+from chaos.workload.parts.calls_tracers import hold_tracers
 from chaos.workload.parts.calls_traces import TracesDrill
 from chaos.workload.parts.owed import Owed
 from chaos.workload.parts.part import PartKit, PartSpec
@@ -119,6 +120,8 @@ class CallsPart:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send(stop))
             tasks.create_task(self._admin.run(stop))
+            tracers_rng = random.Random(self._kit.rng.getrandbits(64))
+            tasks.create_task(hold_tracers(expectations, tracers_rng, stop))
             for members in self._members:
                 tasks.create_task(members.members.run(stop, drained))
             tasks.create_task(self._queried.run(stop, drained))
