@@ -129,6 +129,19 @@ def test_a_reset_may_be_repeated_by_an_answer_that_its_deletion_overtook(
         resets.on_sent_back(KEY, 5, 5)
 
 
+def test_a_reset_may_be_repeated_by_an_answer_that_the_next_reset_overtook(
+    resets: ResetModel,
+) -> None:
+    """Another leader had the first one pending still when it answered (group seed 13227)."""
+    resets.on_sent_back(KEY, 9, 5)
+    resets.on_pull(KEY, 5)
+    resets.reset(ResetCommand("G", "Q", [[0, 8]]))
+    resets.on_sent_back(KEY, 5, 5)
+    resets.on_pull(KEY, 5)
+    with pytest.raises(Violation, match="sent from 5 to 5"):
+        resets.on_sent_back(KEY, 5, 5)
+
+
 def test_a_reset_is_pending_until_its_own_clearing(resets: ResetModel) -> None:
     resets.clear(ClearResetCommand(*KEY, 3))
     assert resets.pending == {KEY: 5}

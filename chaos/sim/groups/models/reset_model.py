@@ -43,7 +43,8 @@ class ResetModel:
         self._made: dict[_Key, list[int]] = {}  # offsets of all resets, in the log's order
         # Requested resets: the offset, and the number of the consumer's last pull before.
         self._requested: dict[_Key, list[tuple[int | None, int]]] = {}
-        # Dropped resets: the offset, and the number of the consumer's last pull before.
+        # Resets that were dropped, or that another one has replaced: the offset of the last of
+        # them, and the number of the consumer's last pull before.
         self._dropped: dict[_Key, tuple[int, int]] = {}
         self._pulls: dict[_Key, int] = {}  # number of pulls of the consumer
         # Offsets of the consumer's pulls since the last reset was requested, by the pull's number;
@@ -66,6 +67,8 @@ class ResetModel:
     def reset(self, command: ResetCommand) -> None:
         for queue_id, offset in command.offsets:
             key = (command.group, command.topic, queue_id)
+            if key in self._pending:
+                self._dropped[key] = self._pending[key], self._pulls.get(key, 0)
             self._pending[key] = offset
             self._made.setdefault(key, []).append(offset)
             self._forget_places(key, offset)
@@ -165,8 +168,8 @@ class ResetModel:
         )
         if place is None and offset == to and was_pending and made[followed - 1] == to:
             # Another leader, or one that has restarted, does not know that it was sent there: the
-            # consumer only drops what it has from before. The group may be deleted while such an
-            # answer is on its way, which is that of the consumer's last pull then.
+            # consumer only drops what it has from before. The group may be deleted, or reset once
+            # more, while such an answer is on its way, which is that of the consumer's last pull.
             self._counts["resets_repeated"] += 1
             return
         if place is None:
