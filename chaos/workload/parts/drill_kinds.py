@@ -33,6 +33,7 @@ from chaos.workload.parts.drill_queues import (
 from chaos.workload.parts.drill_refusals import RefusalDrill
 from chaos.workload.parts.drill_sends import SendDrill
 from chaos.workload.parts.drill_settings import SettingsDrill
+from chaos.workload.parts.drill_sizes import SizeDrill
 from chaos.workload.parts.drill_statuses import StatusDrill
 from chaos.workload.parts.drill_stretches import StretchDrill
 from chaos.workload.parts.drill_subscriptions import HeldSubscriptionDrill, SubscriptionDrill
@@ -81,6 +82,7 @@ BESIDE: Final[Mapping[str, tuple[Callable[[Drill, str], DrillKind], int]]] = {
     "drills-topics": (TopicDrill, 40),
     "drills-deadlines": (DeadlineDrill, 40),
     "drills-listings": (ListingDrill, 4),
+    "drills-sizes": (SizeDrill, 4),
 }
 """Kinds that have tasks and topics of their own, until the run is drained, since they wait for what
 is due, or send much: and how many of them there are at most."""
