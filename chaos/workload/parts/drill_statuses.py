@@ -166,7 +166,7 @@ class StatusDrill:
             f"running info of member {number} of {self._group}, which {member.manner}",
             RequestCode.GET_CONSUMER_RUNNING_INFO,
             {"consumerGroup": self._group, "clientId": member.instance.client_id},
-            expected=f"{_REFUSED} " if is_refused else f"0 {member.body().decode()}",
+            expected=f"{_REFUSED if is_refused else 0} {member.body().decode()}",
             show=lambda answer: f"{answer.code} {answer.body.decode(errors='replace')}",
             is_calm=True,
             may_be=frozenset({_REFUSED}) if is_refused else frozenset(),
@@ -214,10 +214,11 @@ class _Member:
         return _shown(self.offsets if self.manner == "answers" else {})
 
     def body(self) -> bytes:
-        """Return what it answers with: a table by queue as Java's clients write one, or none."""
+        """Return what it answers with: a table by queue as Java's clients write one, or none. One
+        that refuses has a table as well, which does not count."""
         if self.manner == "garbles":
             return b'{"messageQueueTable":{{'
-        offsets = self.offsets if self.manner == "answers" else {}
+        offsets = {} if self.manner == "has none" else self.offsets
         rows = [
             json.dumps({**self.place, "queueId": queue}) + f":{offset}"
             for queue, offset in offsets.items()
@@ -228,7 +229,7 @@ class _Member:
         if self.manner == SILENT:
             return
         if self.manner == "refuses":
-            connection.send(command.response(_REFUSED, "not now"))
+            connection.send(command.response(_REFUSED, "not now", body=self.body()))
             return
         connection.send(command.response(0, body=self.body()))
 
