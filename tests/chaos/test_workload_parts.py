@@ -313,11 +313,11 @@ async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> Non
     assert not rounds("assignments-pop"), "with more members than queues its shares are not told"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 async def test_calls_are_answered_as_is_expected(tmp_path: Path) -> None:
     async with _part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
         calls = ("message id", "broker groups", "progress of", "messages under", "in its route")
-        await until(lambda: all(words in _asked(tmp_path) for words in calls))
+        await until(lambda: all(words in _asked(tmp_path) for words in calls), seconds=90)
     expectations = _by_kind(tmp_path / "history")["ask"]
     assert [op for op in expectations if op["ref"] not in (None, op["status"])] == []
     for words in (
