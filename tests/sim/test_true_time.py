@@ -66,6 +66,31 @@ def test_a_delay_may_be_short_by_what_a_group_makes_up_for_behind_a_new_beginnin
         times.check_early("v1", due_ms, due_ms - 90, delay_ms=1_000)
 
 
+def test_a_group_that_began_anew_from_an_old_stamp_may_wait_a_minute() -> None:
+    """It was 31 s behind, since the last stamp was that old when all had restarted with one wrong
+    clock and one replica down (group seed 17703)."""
+    world = World()
+    times = world.true_time
+    times.begin_calm()
+    times.on_begun_anew("n0", 2)
+    times.on_stamp(NOW_MS - 9_000)
+    with pytest.raises(Violation, match="31000 ms late"):
+        times.check_late("v1", NOW_MS, NOW_MS + 31_000)
+    times.on_stamp(NOW_MS - 31_000)
+    times.check_late("v1", NOW_MS, NOW_MS + 31_000)
+    with pytest.raises(Violation, match="late"):
+        times.check_late("v1", NOW_MS, NOW_MS + 64_000)
+
+
+def test_a_group_that_did_not_begin_anew_may_not_wait() -> None:
+    times = World().true_time
+    times.begin_calm()
+    times.on_begun_anew("n0", 1)
+    times.on_stamp(NOW_MS - 31_000)
+    with pytest.raises(Violation, match="31000 ms late"):
+        times.check_late("v1", NOW_MS, NOW_MS + 31_000)
+
+
 def test_a_delay_may_be_short_by_the_clocks_where_group_time_began_anew() -> None:
     """All replicas had restarted, and the clocks from which it went on differ by two seconds."""
     world = World(replace(OPTIONS, wall_clock_spread_ms=2_000))
