@@ -5,11 +5,9 @@ of a seed. Everything else judges by stamps, which follow a wrong clock.
 
 A stamp may be ahead of the true time by as much as the right clocks are ahead, never by the error
 of a wrong one; a delay may be short by what the rates of clocks explain, and, where no replica was
-left that knew the group's time, by the difference between the clocks it was restarted from, and by
-the pace at which the group makes up for that afterwards. Late is judged once the group is calm,
-that is whole and without faults but for jumps of wall clocks: what is due then, or was due before,
-is delivered within an election and what rates explain; a minute later where the group began anew
-from a last stamp of long ago, which it waits for before it steps forward (decision 21).
+left that knew the group's time, by the difference between the clocks it was restarted from. Late is
+judged once the group is calm, that is whole and without faults but for jumps of wall clocks: what
+is due then, or was due before, is delivered within an election and what rates explain.
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ __all__ = ["TrueTime"]
 
 _SLEW: Final = 0.05  # rate by which a group may make up for clocks that differ
 _CATCH_UP_MS: Final = 15_000  # of clocks' rates, from one answer of a leader to the next election
-_FAR_MS: Final = 10_000  # a group that is further behind waits before it steps forward
-_FAR_FOR_MS: Final = 60_000
 _ROUND_MS: Final = 20  # of milliseconds, and of the time between two looks
 
 
@@ -38,7 +34,6 @@ class TrueTime:
         self._now_us = now_us
         self._calm_since_ms: int | None = None
         self._begun: dict[tuple[str, int], int] = {}  # when, by node and incarnation
-        self._behind_ms = 0  # of the last stamp, when it was applied
 
     def now_ms(self) -> int:
         """Return the time of an exact clock."""
@@ -59,7 +54,6 @@ class TrueTime:
     def on_stamp(self, store_ms: int) -> None:
         """Check the stamp of an entry that is applied now."""
         ahead_ms = store_ms - self.now_ms()
-        self._behind_ms = -ahead_ms
         if ahead_ms > self._error_ms():
             raise Violation("time", f"a stamp is {ahead_ms} ms ahead of the true time")
 
@@ -75,31 +69,18 @@ class TrueTime:
         if delay_ms is None:
             early_ms_max = self._error_ms()
         else:
-            differ = rates or options.wall_clock_spread_ms or self._has_begun_anew(delivered_ms)
-            slew = _SLEW if differ else 0
+            slew = _SLEW if rates or options.wall_clock_spread_ms else 0
             early_ms_max = (rates + slew) * delay_ms + rates * _CATCH_UP_MS + _ROUND_MS
             if any(due_ms - delay_ms <= at <= delivered_ms for at in self._begun.values()):
                 early_ms_max += self._error_ms()
         if delivered_ms < due_ms - early_ms_max:
             raise Violation("time", f"{name} is delivered {due_ms - delivered_ms} ms early")
 
-    def _has_begun_anew(self, before_ms: int) -> bool:
-        """Return whether replicas that had all restarted began group time before: by the lower one
-        of two clocks where the third replica was down, so that the group made up for its error once
-        that was up (decision 21)."""
-        return any(
-            incarnation > 1 and at_ms <= before_ms
-            for (_, incarnation), at_ms in self._begun.items()
-        )
-
     def check_late(self, name: str, due_ms: int, delivered_ms: int) -> None:
         """Check that a delivery is not too late."""
         if self._calm_since_ms is None:
             return
-        since_ms = self._calm_since_ms
-        if self._behind_ms > _FAR_MS and self._has_begun_anew(since_ms):
-            since_ms += _FAR_FOR_MS
-        late_ms = delivered_ms - max(due_ms, since_ms)
+        late_ms = delivered_ms - max(due_ms, self._calm_since_ms)
         if late_ms > self.late_ms_max():
             raise Violation("time", f"{name} is delivered {late_ms} ms late in a calm group")
 
