@@ -24,6 +24,7 @@ __all__ = ["TraceChangedError", "TraceFolder", "TraceRows"]
 
 _READ_SIZE: Final = 1 << 20
 _RECORD_SIZE_MAX: Final = 1 << 20
+_HEAD_SIZE: Final = 256  # includes the first event's time, by which a file differs from any other
 
 
 class TraceChangedError(Exception):
@@ -78,18 +79,23 @@ class _File:
         self._path = path
         self._inode = path.stat().st_ino
         self._read_bytes = 0
+        self._head = b""
         self._unpacker = msgpack.Unpacker(raw=False, max_buffer_size=_RECORD_SIZE_MAX + _READ_SIZE)
 
     def read(self) -> Iterator[dict[str, int]]:
         status = self._path.stat()
-        if status.st_ino != self._inode or status.st_size < self._read_bytes:
-            raise TraceChangedError(f"{self._path} is another file by now")
-        if status.st_size == self._read_bytes:
-            return
         with self._path.open("rb") as stream:
+            if (
+                status.st_ino != self._inode
+                or status.st_size < self._read_bytes
+                # A file system may give the next file the number of one that was deleted.
+                or stream.read(len(self._head)) != self._head
+            ):
+                raise TraceChangedError(f"{self._path} is another file by now")
             stream.seek(self._read_bytes)
             while data := stream.read(_READ_SIZE):
                 self._read_bytes += len(data)
+                self._head += data[: _HEAD_SIZE - len(self._head)]
                 self._unpacker.feed(data)
                 for event in self._unpacker:
                     if not isinstance(event, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -60,14 +61,14 @@ class Run:
         packed = b"".join(msgpack.packb(record) for record in records)
         self.append(self.sources.run / HISTORY_FILE, packed)
 
-    def append_events(self, node: str, incarnation: int, count: int) -> None:
+    def append_events(self, node: str, incarnation: int, count: int, *, t: int = 500) -> None:
         path = self.trace_path(node, incarnation)
         told = path.stat().st_size if path.exists() else 0
         events = (
             {
                 "incarnation": incarnation,
                 "seq": told + at,
-                "t": 500 + at,
+                "t": t + at,
                 "event": "commit",
                 "term": 1,
             }
@@ -177,6 +178,18 @@ def test_a_trace_that_is_another_file(run: Run, count: int) -> None:
         converter.catch_up()
 
 
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_trace_that_is_another_file_of_the_same_inode(run: Run, count: int) -> None:
+    """Some file systems give the number of a deleted file to the next one."""
+    run.append_events("n0", 1, 3)
+    converter = TableConverter(run.sources)
+    converter.catch_up()
+    os.truncate(run.trace_path("n0", 1), 0)
+    run.append_events("n0", 1, count, t=700)
+    with pytest.raises(TraceChangedError, match="000001 is another file"):
+        converter.catch_up()
+
+
 def test_what_is_no_event(run: Run) -> None:
     run.append(run.trace_path("n1", 1), msgpack.packb(7))
     with pytest.raises(HistoryError, match="no event before byte 1"):
@@ -231,11 +244,12 @@ def test_a_replica_whose_store_was_replaced(run: Run, capfd: pytest.CaptureFixtu
         process = live._process
         assert process is not None
         await_until(_begins(run), "nothing is converted")
+        times = itertools.count(1_000, 10)
 
         def replaced() -> bool:
-            """Until it has read what is gone then."""
+            """Replace the file by one with other times, until the process has read one before."""
             shutil.rmtree(run.trace_path("n0", 1).parent)
-            run.append_events("n0", 1, 2)
+            run.append_events("n0", 1, 2, t=next(times))
             return process.poll() is not None
 
         await_until(replaced, "it goes on")
