@@ -405,6 +405,8 @@ class Broker:
             ", ready" if status.ready else "",
         )
         # Not before the group's time is known: entries keep the stamps of this leader's own clock.
+        # The last stamp, which may prove a clock wrong, is known since the log was applied.
+        self.replica.clocks.tick(leads=self.leadership.ready)
         ready = status.ready and self.replica.clocks.is_settled()
         was_ready = self.leadership.ready
         self.leadership.change(ready=ready, term=status.term)

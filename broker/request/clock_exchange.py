@@ -76,7 +76,9 @@ class ClockExchange:
         if self._clock.is_sure:
             return True
         began_ms = self._queries_began_ms
-        return began_ms is not None and self._monotonic_ms() - began_ms >= _SETTLES_IN_MS_MAX
+        if began_ms is None or self._clock.is_checking:
+            return False
+        return self._monotonic_ms() - began_ms >= _SETTLES_IN_MS_MAX
 
     @property
     def has_own_time(self) -> bool:
@@ -85,7 +87,7 @@ class ClockExchange:
         return self._clock.is_sure and self._clock.is_own
 
     def tick(self, *, leads: bool) -> None:
-        """Correct group time; to be called a few times a second."""
+        """Correct group time; to be called a few times a second, and once the log is applied."""
         self._clock.tick(
             self._monotonic_ms(), self._wall_ms(), self._state.store_timestamp_ms, leads=leads
         )

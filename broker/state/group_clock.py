@@ -21,7 +21,9 @@ answer makes it no worse than a faster one left it, and a new leader goes on whe
 whatever its own wall clock says. A replica that has heard of no group time since it began (all have
 restarted) starts from the lower bound, and is sure of it once the bounds are as near as those of
 clocks that are right, or all replicas have answered: of two clocks that are seconds apart one is
-wrong, and the third may be about to say which.
+wrong, and the third may be about to say which. A clock that is more than ten seconds behind the
+log's last stamp is wrong, and the others bound the time without it: where two of three have
+restarted and one is behind, the other one is right. To begin with, every clock has to say so twice.
 
 Invariants: `now_ms` never falls while this replica leads; while at most `f` of the wall clocks are
 wrong, no jump of theirs moves group time.
@@ -81,6 +83,8 @@ class GroupClock:
         self._highest_ms = 0
         self._has_begun = False
         self._ticked_ms: int | None = None
+        self._begins_from: tuple[float, float] | None = None  # bounds before it is sure
+        self._begins_from_since_ms = 0
         self._off_since_ms: int | None = None
         self._far_since_ms: int | None = None
         self._lead_ms = 0
@@ -88,6 +92,8 @@ class GroupClock:
         """Whether it goes on from a time that the group had, or that enough clocks agree on."""
         self.is_own = False
         """Whether this replica started group time by itself, as no other reported the group's."""
+        self.is_checking = False
+        """Whether it would be sure if the clocks still say in their next answers what they said."""
 
     @property
     def lead_ms(self) -> int:
@@ -141,12 +147,11 @@ class GroupClock:
         """Correct group time if this replica leads; to be called a few times a second."""
         last_ms = monotonic_ms if self._ticked_ms is None else self._ticked_ms
         self._ticked_ms = monotonic_ms
-        bounds = self._bounds(monotonic_ms, wall_ms)
+        bounds = self._bounds(monotonic_ms, wall_ms, last_stamp_ms)
+        self.is_checking = False
         if not self.is_sure:
             if bounds is not None:
-                low, high = bounds
-                apart_ms_max = _SURE_MS_MAX if self._all_answered(monotonic_ms) else _NEAR_MS
-                self._begin(low, is_sure=high - low <= apart_ms_max)
+                self._begin(bounds[0], is_sure=self._is_narrow(bounds, monotonic_ms))
             elif not self._has_begun:
                 self._begin((last_stamp_ms or wall_ms) - monotonic_ms, is_sure=False)
         elif leads and bounds is not None:
@@ -165,16 +170,37 @@ class GroupClock:
         self.is_sure = is_sure
         self.is_own = True
 
-    def _bounds(self, monotonic_ms: int, wall_ms: int) -> tuple[float, float] | None:
+    def _is_narrow(self, bounds: tuple[float, float], monotonic_ms: int) -> bool:
+        """Return whether group time may begin from these bounds."""
+        before = self._begins_from
+        if before is None or any(abs(bounds[at] - before[at]) > _NEAR_MS for at in (0, 1)):
+            self._begins_from, self._begins_from_since_ms = bounds, monotonic_ms
+        apart_ms_max = _SURE_MS_MAX if self._all_answered(monotonic_ms) else _NEAR_MS
+        if bounds[1] - bounds[0] > apart_ms_max:
+            return False
+        # A clock may be right again since it answered, and another one be wrong in its place.
+        self.is_checking = not self._are_newer(self._begins_from_since_ms, monotonic_ms)
+        return not self.is_checking
+
+    def _bounds(
+        self, monotonic_ms: int, wall_ms: int, last_stamp_ms: int
+    ) -> tuple[float, float] | None:
         """Return the bounds of how far the true time is ahead of the monotonic clock, while no more
         clocks are wrong than may be; None if too few have answered."""
         own_ms = wall_ms - monotonic_ms
-        heard = self._heard_lately(monotonic_ms)
-        if len(heard) < self._wrong_max:
+        clocks = [*self._heard_lately(monotonic_ms), _Heard(own_ms, own_ms, monotonic_ms)]
+        wrong_max = self._wrong_max
+        if len(clocks) <= wrong_max:
             return None
-        least = sorted([*(each.least_ms for each in heard), own_ms])
-        most = sorted([*(each.most_ms for each in heard), own_ms])
-        bounds = least[len(heard) - self._wrong_max], most[self._wrong_max]
+        stamped_ms = last_stamp_ms - _FAR_MS - monotonic_ms
+        possible = [each for each in clocks if each.most_ms >= stamped_ms]
+        behind = len(clocks) - len(possible)
+        if behind <= wrong_max:  # more of them: the stamp itself is wrong
+            clocks = possible
+            wrong_max -= behind
+        least = sorted(each.least_ms for each in clocks)
+        most = sorted(each.most_ms for each in clocks)
+        bounds = least[len(clocks) - 1 - wrong_max], most[wrong_max]
         return min(bounds), max(bounds)
 
     def _all_answered(self, monotonic_ms: int) -> bool:
@@ -184,6 +210,10 @@ class GroupClock:
         """Return the readings of other replicas that are recent enough."""
         oldest_ms = monotonic_ms - _READING_MS_MAX
         return [heard for heard in self._heard.values() if heard.at_ms >= oldest_ms]
+
+    def _are_newer(self, since_ms: int, monotonic_ms: int) -> bool:
+        """Return whether every reading that counts was taken after `since_ms`."""
+        return all(each.at_ms > since_ms for each in self._heard_lately(monotonic_ms))
 
     def _correct(self, bounds: tuple[float, float], monotonic_ms: int, elapsed_ms: int) -> None:
         low, high = bounds
@@ -203,8 +233,7 @@ class GroupClock:
             if off_ms > 0:
                 self._ahead_ms += off_ms
                 return
-        heard = self._heard_lately(monotonic_ms)
-        if any(each.at_ms <= self._off_since_ms for each in heard):
+        if not self._are_newer(self._off_since_ms, monotonic_ms):
             return
         slew_ms = elapsed_ms * (_SLEW_NEAR if abs(off_ms) <= _NEAR_MS else _SLEW)
         self._ahead_ms += min(max(off_ms, -slew_ms), slew_ms)
