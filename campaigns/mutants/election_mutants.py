@@ -199,8 +199,15 @@ ELECTION_MUTANTS = (
         name="term of the log's end not saved",
         breaks="a node that recovers entries of a newer term than its hard state enters that term "
         "without writing it",
-        expected=("sent before durable", "R3", "vote before durable"),
+        expected=("sent before durable", "R3", "vote before durable", "exception"),
         patches=(
+            # The store enters the term, and the core again where its log came without a store.
+            SourcePatch(
+                module="raft.log.segment_log",
+                within="SegmentLog._settle",
+                before="self._hard_state.enter(self._table.last_term)",
+                after="pass",
+            ),
             SourcePatch(
                 module="raft.core.core",
                 within="Core.__init__",
