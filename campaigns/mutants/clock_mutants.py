@@ -85,7 +85,7 @@ CLOCK_MUTANTS = (
             SourcePatch(
                 module="broker.state.group_clock",
                 within="GroupClock._bounds",
-                before="bounds = least[len(heard) - self._wrong_max], most[self._wrong_max]",
+                before="bounds = least[len(clocks) - 1 - wrong_max], most[wrong_max]",
                 after="bounds = own_ms, own_ms",
             ),
         ),
