@@ -149,6 +149,17 @@ def slave_that_has_gone_counts() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fastest_slave_counts() -> Iterator[None]:
+    """Retention that leaves what one slave has, however far the other one is behind."""
+
+    def position(slaves: Slaves) -> int | None:
+        return max((one.reported for one in slaves._slaves if one.reported >= 0), default=None)
+
+    with patch.object(Slaves, "slowest_position", property(position)):
+        yield
+
+
 @pytest.mark.parametrize(
     ("planted", "seed", "rule"),
     [
@@ -162,6 +173,7 @@ def slave_that_has_gone_counts() -> Iterator[None]:
         (damage_taken_for_a_torn_tail, 5, "H1"),
         (slave_answers_for_its_master, 1, "H5"),
         (later_fsyncs_forgotten, 10, "H7"),
+        (fastest_slave_counts, 59, "H1"),
     ],
 )
 def test_a_planted_bug_is_seen(planted: Callable[[], object], seed: int, rule: str) -> None:

@@ -144,6 +144,7 @@ class HaCluster(SeedRun):
         self._nemesis = HaNemesis(
             book=self.book,
             may_wipe=not options.log_size_bytes_max,
+            retained_size=options.log_size_bytes_max,
             desk=self.desk,
             machines=self.brokers,
             operator=self._operator(),

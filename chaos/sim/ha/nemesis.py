@@ -29,6 +29,7 @@ _ANSWERED_WITHIN_US = 150_000  # so long before an fsync at the interval, with l
 _SYNC_FAILS = DiskFault(operation="sync", error=errno.EIO)
 _STARTS_WITHIN_US = 20_000_000
 _POLL_US = 20_000
+_STARVED_US_MAX = 18_000_000  # a slave that is silent for 20 s is gone
 _STARTED_FOR_US = 400_000  # less than it takes to write much over what the start has believed
 
 
@@ -58,15 +59,17 @@ class HaNemesis(GroupNemesis):
         *,
         book: LogBook,
         may_wipe: bool,
+        retained_size: int,
         desk: HaDesk,
         machines: Sequence[HaMachine],
         **others: Any,
     ) -> None:
-        """`may_wipe`: a new slave finds the whole log at its master; `desk`: of the
-        clients; `machines`: all nodes."""
+        """`may_wipe`: a new slave finds the whole log at its master; `retained_size`: bytes of it
+        that retention leaves, 0: all; `desk`: of the clients; `machines`: all nodes."""
         super().__init__(**others)
         self._book = book
         self._may_wipe = may_wipe
+        self._retained_size = retained_size
         self._desk = desk
         self._machines = machines
 
@@ -112,6 +115,24 @@ class HaNemesis(GroupNemesis):
             if self.running and node.alive and node.name == self._book.master:
                 node.crash(power=True, survival=Survival.NONE)
                 self.on_death(node)
+
+    def _starve_slave(self) -> str | None:
+        """Stop a slave that follows for so long that the log outgrows what retention leaves of it,
+        and for less than the silence that ends its connection."""
+        slaves = [one for one in self._machines if one.is_linked and not one.paused]
+        if not slaves:
+            return None
+        slave = self._rng.choice(slaves)
+        slave.pause()
+        after_us = int(_STARVED_US_MAX * self._rng.random())
+        self._heal_after(after_us, partial(self._feed, slave, slave.incarnation))
+        return slave.name
+
+    def _feed(self, slave: HaMachine, incarnation: int) -> None:
+        end = max(one.received_position for one in self._machines if one.alive or one is slave)
+        lag = end - slave.received_position
+        self._counts["slaves_starved"] += lag > self._retained_size > 0
+        self._resume(slave, incarnation)
 
     def _living(self) -> HaMachine | None:
         alive = [node for node in self._machines if node.alive]

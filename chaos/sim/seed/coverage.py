@@ -215,6 +215,7 @@ HA_COUNTERS: tuple[str, ...] = (
     "logs_shortened",
     "slaves_wiped",
     "masters_wiped",
+    "slaves_starved",
     "masters_changed",
     "entries_lost_by_changes",
     "slaves_given_a_copy",

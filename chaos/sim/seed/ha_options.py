@@ -11,7 +11,7 @@ Source: Groce et al., "Swarm testing" (ISSTA '12), as `chaos.sim.seed.core_optio
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from chaos.sim.seed.group_options import GROUP_FAULTS
@@ -59,7 +59,13 @@ _OF_DISKS: dict[str, tuple[float, float]] = {
     "rot_at_rest": (0.7, 0.6),
     "fail_sync_and_power": (0.7, 0.6),
 }
-HA_FAULTS: dict[str, tuple[float, float]] = {**_COMMON, **_OF_MASTERS, **_OF_DISKS}
+_OF_RETENTION: dict[str, tuple[float, float]] = {"starve_slave": (1.0, 1.0)}
+HA_FAULTS: dict[str, tuple[float, float]] = {
+    **_COMMON,
+    **_OF_MASTERS,
+    **_OF_DISKS,
+    **_OF_RETENTION,
+}
 """Weight with which each fault is drawn into a seed, and its highest rate per 10 units of time."""
 
 HA_CALMABLE = (
@@ -75,6 +81,8 @@ HA_CALMABLE = (
 _MASTERS_CHANGE_RATE: Final = 0.25  # share of seeds in which a master may be lost or changed
 _DISKS_LIE_RATE: Final = 0.3  # share of seeds in which a disk loses what it has, or had claimed
 _TAIL_LOST_RATE: Final = 0.3
+_STARVED_RATE: Final = 0.5  # share of seeds with retention and two slaves whose one lags behind
+_ONE_SLAVE: Final = 2  # nodes
 _FOCUSED_EVERY: Final = 3  # of so many seeds, one has few kinds of faults, each often
 
 
@@ -126,7 +134,7 @@ def draw_ha_options(seed: int, node_count: int) -> HaOptions:
     unit_ms = rng.choice((300, 600, 1_200))
     delay_max_us = int(unit_ms * 1000 * rng.choice((0.002, 0.01, 0.05)))
     sync_max_us = int(unit_ms * 1000 * rng.choice((0.005, 0.02, 0.2)))
-    return HaOptions(
+    options = HaOptions(
         seed=seed,
         node_count=node_count,
         fault_time_us=int(unit_ms * 1000 * rng.uniform(20, 40)),
@@ -164,6 +172,26 @@ def draw_ha_options(seed: int, node_count: int) -> HaOptions:
         is_of_one_size=rng.random() < 0.4,
         makes_slave_master=rng.random() < 0.6,
         loses_tail_at_end=random.Random(f"ha end/{seed}").random() < _TAIL_LOST_RATE,
+    )
+    return _with_starved_slaves(options)
+
+
+def _with_starved_slaves(options: HaOptions) -> HaOptions:
+    """In a share of the seeds with retention, let the log grow far beyond it while a slave lags."""
+    rng = random.Random(f"ha retention/{options.seed}")
+    may_starve = options.log_size_bytes_max and options.node_count > _ONE_SLAVE
+    if not (may_starve and options.fault_rates and rng.random() < _STARVED_RATE):
+        return options
+    rates = {name: high * rng.uniform(0.4, 1.0) for name, (_, high) in _OF_RETENTION.items()}
+    return replace(
+        options,
+        fault_rates={**options.fault_rates, **rates},
+        segment_size_bytes_max=8_192,
+        log_size_bytes_max=rng.choice((16_000, 40_000)),
+        snapshot_interval_size_bytes=6_000,
+        in_sync_replicas=_ONE_SLAVE,
+        send_interval_ms=options.election_timeout_ms_min // 10,
+        body_size_max=1_500,
     )
 
 
