@@ -62,9 +62,12 @@ class RebalanceLocks:
         self._under_way: Counter[tuple[str, Queue]] = Counter()  # changes of the owner
 
     def begin(self, now_ms: int) -> None:
-        """Start leadership: every owner counts as renewed now."""
+        """Start leadership: every owner counts as renewed now.
+
+        Changes in flight stay so: a node whose transfer of leadership was given up leads on in the
+        same term, and what it had proposed is committed behind that.
+        """
         self._renewed_ms.clear()
-        self._under_way.clear()
         self._began_ms = now_ms
 
     def claim(

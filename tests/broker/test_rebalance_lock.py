@@ -101,6 +101,18 @@ def test_a_queue_has_one_change_under_way():
     assert table.lock("G", "b", [Q0], 1) == [Q0]
 
 
+def test_a_change_under_way_outlives_a_transfer_that_was_given_up():
+    """The node leads on in the same term, and what it had proposed is committed behind that."""
+    table = Table()
+    wish = table.locks.claim(table.owners, "G", "a", [Q0], members=(), now_ms=0)
+    table.locks.begin(1_000)
+    assert table.lock("G", "b", [Q0], 1_001) == []
+    table.owners.lock("G", "a", wish.free)
+    table.locks.end_change("G", wish.free, 1_002)
+    assert table.lock("G", "b", [Q0], 1_003) == []
+    assert table.lock("G", "a", [Q0], 1_003) == [Q0]
+
+
 def test_locks_are_bounded_and_the_expired_make_room():
     table = Table(locks_max=2)
     assert table.lock("G", "a", [("T", n) for n in range(3)], 0) == [Q0, Q1]
