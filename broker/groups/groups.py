@@ -31,6 +31,7 @@ from remoting.protocol.headers import (
 __all__ = ["GroupProcessor"]
 
 _CONFIG_SIZE_MAX: Final = 65_536
+_SHOWN_SIZE_MAX: Final = 4_096  # of each field that is stored for others to read
 _T = TypeVar("_T")
 
 
@@ -50,6 +51,10 @@ class _GroupConfig(msgspec.Struct):
     groupSysFlag: int = 0
     consumeTimeoutMinute: int = 15
     attributes: dict[str, str] = {}
+    # For RocketMQ's proxy and tools: stored and shown as they came, and left out where there are
+    # none, since a Java client reads null as a policy that is not there.
+    groupRetryPolicy: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    subscriptionDataSet: list[Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _GroupConfigs(msgspec.Struct):
@@ -156,12 +161,21 @@ def _check(config: _GroupConfig) -> None:
         raise RefusedError(
             ResponseCode.INVALID_PARAMETER, f"group {config.groupName}: a number beyond 32 bits"
         )
+    for name in ("groupRetryPolicy", "subscriptionDataSet"):
+        size = len(msgspec.json.encode(getattr(config, name) or None))
+        if size > _SHOWN_SIZE_MAX:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER,
+                f"group {config.groupName}: {name} has {size} bytes; at most {_SHOWN_SIZE_MAX} "
+                "are allowed",
+            )
 
 
 def _stored(config: _GroupConfig, known: dict[str, Any] | None) -> dict[str, Any]:
     """Return the configuration as it goes into the log: attributes are changed, "+name" and
     "-name", all else is replaced. Raises RefusedError."""
-    stored: dict[str, Any] = msgspec.to_builtins(config)
+    fields: dict[str, Any] = msgspec.to_builtins(config)
+    stored = {name: value for name, value in fields.items() if value is not None}
     before = None if known is None else known.get("attributes") or {}
     try:
         stored["attributes"] = altered(before, config.attributes, GROUP_ATTRIBUTES)

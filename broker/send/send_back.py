@@ -16,6 +16,7 @@ from broker.entry.record import PendingRecord
 from broker.entry.record_copy import copied_record
 from broker.entry.topics import (
     DLQ_PREFIX,
+    PERM_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SYS_FLAG_UNIT_SUB,
@@ -64,6 +65,11 @@ class SendBackProcessor:
             check_group_name(group)
         except TopicNameError as error:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+        if not replica.config.broker_permission & PERM_WRITE:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{replica.config.advertised}] sending message is forbidden",
+            )
         record = self._stored(header.offset)
         topic_read = topic_sent_back(record, group)
         if topic_read is not None:

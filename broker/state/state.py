@@ -294,8 +294,9 @@ class BrokerState:
         self.groups.pop(command.name, None)
         self.resets.drop_group(command.name)
         self.queue_owners.drop_group(command.name)
-        self.pop.drop_group(command.name)
         if command.clean_offset:
+            # With offsets that stay stays what the group has popped behind them: it comes again.
+            self.pop.drop_group(command.name)
             self.consumer_offsets = {
                 key: offset
                 for key, offset in self.consumer_offsets.items()

@@ -410,7 +410,8 @@ async def test_a_settings_file_that_is_none_is_refused_by_name(admin: Admin) -> 
 
 async def test_a_brokers_permission_is_asked_by_sends_and_pulls(admin: Admin) -> None:
     """A send by a route that still leads here is taken, but for an ordered topic."""
-    await admin.send("K")
+    stored = await admin.send("K")
+    position = str(int(stored.ext_fields["msgId"][16:], 16))
     fields = {"topic": "O", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
     code = RequestCode.UPDATE_AND_CREATE_TOPIC
     assert (await admin.ask(code, fields | {"order": "true"})).code == 0
@@ -420,6 +421,9 @@ async def test_a_brokers_permission_is_asked_by_sends_and_pulls(admin: Admin) ->
         sent = await admin.ask(310, send_fields("O", key=f"O{permission}"), b"x")
         assert (sent.code, (await admin.pull(0)).code) == (ordered_code, pull_code)
         assert (await admin.ask(310, send_fields(key=f"K{permission}"), b"x")).code == 0
+        back = {"offset": position, "group": "G", "delayLevel": "1", "originTopic": "T"}
+        sent_back = await admin.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+        assert sent_back.code == ordered_code
 
 
 def test_the_document_of_settings_is_what_the_table_says() -> None:
@@ -480,6 +484,33 @@ async def test_groups_in_a_list_and_their_deletion(admin: Admin) -> None:
     assert (await admin.ask(delete, {"groupName": "G", "cleanOffset": "true"})).code == 0
     assert not admin.rig.state.groups
     assert not admin.rig.state.consumer_offsets
+
+
+async def test_what_others_read_of_a_group_is_shown_as_it_came(admin: Admin) -> None:
+    """RocketMQ's proxy asks for the retries of a group, and its tools for what it subscribes to."""
+    code, config_of = (
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+    )
+    shown = {
+        "groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000]}},
+        "subscriptionDataSet": [{"topic": "T", "expressionType": "TAG", "expression": "*"}],
+    }
+    body = json.dumps({"groupName": "G", **shown}).encode()
+    assert (await admin.ask(code, {}, body)).code == ResponseCode.SUCCESS
+    known = await admin.body_of(config_of, {"group": "G"})
+    assert {name: known[name] for name in shown} == shown
+    everyone = await admin.body_of(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert everyone["subscriptionGroupTable"]["G"] == known
+    for name in shown:
+        none = json.dumps({"groupName": "H", name: None}).encode()
+        assert (await admin.ask(code, {}, none)).code == ResponseCode.SUCCESS
+        assert name not in await admin.body_of(config_of, {"group": "H"}), "null is no policy"
+        assert name not in await admin.body_of(config_of, {"group": "nobody"})
+    large = json.dumps({"groupName": "G", "groupRetryPolicy": {"x": "y" * 4_096}}).encode()
+    refused = await admin.ask(code, {}, large)
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert "groupRetryPolicy" in refused.remark
 
 
 # Halves ------------------------------------------------------------------------------------------

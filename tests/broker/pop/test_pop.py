@@ -245,6 +245,22 @@ async def test_what_is_not_acknowledged_comes_again_under_the_first_topic(rig):
     assert len(rig.state.pop) == 0
 
 
+@pytest.mark.parametrize("cleans", [False, True])
+async def test_what_a_deleted_group_has_popped_goes_with_its_offsets_alone(rig, cleans):
+    await rig.send(b"a", b"b")
+    assert len(messages(await rig.pop())) == 2
+    delete = RequestCode.DELETE_SUBSCRIPTIONGROUP
+    fields = {"groupName": "G", "cleanOffset": str(cleans).lower()}
+    assert (await rig.ask(rig.processors.groups.delete, delete, fields)).code == 0
+    assert (("G", "T", 0) in rig.state.consumer_offsets) is not cleans
+    rig.now_ms += 10_000
+    rig.revive.round()
+    await turns(20)
+    again = messages(await rig.pop())
+    tries = 0 if cleans else 1  # without its offsets it begins anew
+    assert [(one.body, one.reconsume_times) for one, _ in again] == [(b"a", tries), (b"b", tries)]
+
+
 async def test_after_the_last_try_it_is_a_dead_letter(rig):
     rig.state.groups["G"] = {"retryMaxTimes": 2}
     await rig.send(b"a")
