@@ -115,6 +115,10 @@ class OrderTable:
             return None
         return found
 
+    def drop(self, key: _Key) -> None:
+        """Drop the set of a queue, if it has one."""
+        self._sets.pop(key, None)
+
     def retain(self, wanted: Callable[[_Key], bool]) -> None:
         self._sets = {key: held for key, held in self._sets.items() if wanted(key)}
 

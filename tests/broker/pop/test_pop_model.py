@@ -40,7 +40,9 @@ RETRY = ("G", "%RETRY%G_T", 0)
 TRIES_MAX = 3
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["send", "pop", "ack", "stale ack", "change", "revive", "wait", "restore"]),
+        st.sampled_from(
+            ["send", "pop", "ack", "stale ack", "change", "revive", "wait", "reset", "restore"]
+        ),
         st.integers(0, 5),
     ),
     max_size=60,
@@ -70,6 +72,7 @@ class Model:
     old_handles: list = field(default_factory=list)
     now_ms: int = 1_000
     given: int = 0
+    resets: int = 0
 
     def step(self, kind: str, number: int) -> None:
         self.now_ms += 1
@@ -81,6 +84,7 @@ class Model:
             "change": self.change,
             "revive": self.revive,
             "wait": self.wait,
+            "reset": self.reset,
             "restore": self.restore,
         }[kind](number)
         held = {m.place: m for m in self.messages if m.handle is not None and m.end is None}
@@ -167,6 +171,22 @@ class Model:
     def wait(self, number: int) -> None:
         self.now_ms += 20 * number
 
+    def reset(self, number: int) -> None:
+        """The group reads the queue anew from an offset: what it holds there counts for nothing."""
+        begin = min(number, self.ends[KEY])
+        self.state.drop_queue(KEY)
+        self.offsets[KEY] = begin
+        for message in [m for m in self.messages if m.place[0] == KEY]:
+            if message.handle is not None:
+                self.old_handles.append((message.place, message.handle))
+            if message.place[1] >= begin:
+                self.messages.remove(message)
+            elif message.end is None:
+                message.handle, message.end = None, "passed over"
+        fresh = [(KEY, offset) for offset in range(begin, self.ends[KEY])]
+        self.messages += [Message(self.resets, place) for place in fresh]
+        self.resets += 1
+
     def restore(self, number: int) -> None:
         twin = PopState()
         twin.restore(list(self.state.capture()))
@@ -188,7 +208,30 @@ def test_nothing_is_lost_and_nothing_given_twice_while_it_is_held(steps):
             model.step("revive", 5)
     assert all(message.end is not None for message in model.messages)
     assert len(model.state) == 0
-    assert model.given <= len(model.messages) * (TRIES_MAX + 1)
+    assert model.given <= sum(model.ends.values()) * (model.resets + 1)
+
+
+def test_a_reset_takes_no_longer_where_others_hold_much():
+    """It is applied on the loop of every replica."""
+    state, offsets = PopState(), {}
+    state.apply(PopCommand("OTHER", "U", 0, -1, 100, 1_000, 50, list(range(100))), offsets)
+    state.apply(PopCommand(*KEY, -1, 2, 1_000, 50, [0, 1]), offsets)
+    heap, held = state._heap, state._held
+    state.drop_queue(KEY)
+    assert (len(state), state.held(KEY)) == (100, 0)
+    assert state._heap is heap, "nothing is made anew of what others hold"
+    assert state._held is held
+
+
+def test_what_is_popped_again_in_the_millisecond_of_a_reset_is_due_once():
+    state, offsets = PopState(), {}
+    for _ in range(2):
+        state.apply(PopCommand(*KEY, offsets.get(KEY, -1), 1, 1_000, 50, [0]), offsets)
+        row = (KEY, 0, 1_000)
+        assert [(due.key, due.offset, due.pop_ms) for due in state.due(2_000, 10)] == [row]
+        state.drop_queue(KEY)
+        offsets[KEY] = 0
+    assert not state.due(2_000, 10)
 
 
 ORDER_STEPS = st.lists(
