@@ -31,7 +31,7 @@ from remoting.protocol.codes import ResponseCode
 from remoting.records.message import MessageRecord
 from remoting.records.property_names import PropertyName
 
-__all__ = ["Timers", "checked_waiting"]
+__all__ = ["Timers", "checked_waiting", "waiting_when_committed"]
 
 _log = logging.getLogger(__name__)
 _COUNT_MAX: Final = 256
@@ -44,17 +44,27 @@ _SOON_MS: Final = 100  # an idle round waits for no longer
 def checked_waiting(replica: Replica, properties: Mapping[str, str]) -> Waiting | None:
     """Return where a message with a delaying property waits; None: nowhere, its time has come.
     Raises RefusedError where it may not wait."""
-    try:
-        waiting = waiting_of(
-            properties,
-            now_ms=replica.clock_ms(),
-            delay_ms_max=replica.config.timer_max_delay_sec * 1_000,
-        )
-    except DelayError as error:
-        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+    limit_ms = replica.config.timer_max_delay_sec * 1_000
+    waiting = _waiting(replica, properties, delay_ms_max=limit_ms)
     if waiting is not None and waiting.deliver_ms is not None:
         _check_timers(replica)
     return waiting
+
+
+def waiting_when_committed(replica: Replica, properties: Mapping[str, str]) -> Waiting | None:
+    """Return where a committed half waits. It might as it was stored, and it may: a setting that
+    has changed since, or a full table, refuses no commit. Raises RefusedError where its delay is
+    none."""
+    return _waiting(replica, properties, delay_ms_max=None)
+
+
+def _waiting(
+    replica: Replica, properties: Mapping[str, str], *, delay_ms_max: int | None
+) -> Waiting | None:
+    try:
+        return waiting_of(properties, now_ms=replica.clock_ms(), delay_ms_max=delay_ms_max)
+    except DelayError as error:
+        raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
 
 def _check_timers(replica: Replica) -> None:

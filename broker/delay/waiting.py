@@ -54,8 +54,11 @@ class Waiting:
         )
 
 
-def waiting_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> Waiting | None:
-    """Return where the message waits; None where it is not delayed. Raises DelayError."""
+def waiting_of(
+    properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int | None
+) -> Waiting | None:
+    """Return where the message waits; None where it is not delayed. `delay_ms_max` None: it may
+    wait for however long it likes. Raises DelayError."""
     text = properties.get(PropertyName.DELAY)
     if text is not None:
         level = delay_level_of(text)
@@ -68,7 +71,7 @@ def waiting_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int)
     deliver_ms = _deliver_ms(properties, now_ms)
     if deliver_ms is None or deliver_ms <= now_ms:
         return None
-    if deliver_ms - now_ms > delay_ms_max:
+    if delay_ms_max is not None and deliver_ms - now_ms > delay_ms_max:
         raise DelayError(
             "timer message illegal, the delay time should not be bigger than the max delay "
             f"{delay_ms_max}ms; or if set del msg, the delay time should be bigger than the "

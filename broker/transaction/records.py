@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.delay.timers import checked_waiting
+from broker.delay.timers import waiting_when_committed
 from broker.delay.waiting import DELAYING
 from broker.entry.record import PendingRecord, RecordTemplate
 from broker.entry.record_copy import copied_record
@@ -60,9 +60,8 @@ def final_record(
     real_topic, real_queue_id = real_place(properties)
     topic = leadership.proposer.topic(real_topic)
     dedupes = topic is None or topic.dedupes
-    # The delay was checked when the half was stored.
     is_delayed = not properties.keys().isdisjoint(DELAYING)
-    waiting = checked_waiting(replica, properties) if is_delayed else None
+    waiting = waiting_when_committed(replica, properties) if is_delayed else None
     pending = copied_record(
         record,
         topic=real_topic if waiting is None else waiting.topic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -287,11 +287,14 @@ async def test_retention_never_takes_what_waits(rig):
 # Transactions ------------------------------------------------------------------------------------
 
 
-async def half_and_commit(rig: Rig, **more: Any) -> RemotingCommand:
+async def half_and_commit(
+    rig: Rig, meanwhile: Callable[[], object] = lambda: None, **more: Any
+) -> RemotingCommand:
     half = await send(rig, b"tx", TRAN_MSG="true", PGROUP="PG", **more)
     assert half.code == ResponseCode.SUCCESS, half.remark
     assert len(messages(rig, HALF_TOPIC)) == 1
     rig.now_ms += 5_000
+    meanwhile()
     fields = {
         "producerGroup": "PG",
         "tranStateTableOffset": half.ext_fields["queueOffset"],
@@ -335,6 +338,26 @@ async def test_a_transactions_time_counts_from_its_commit(rig, more, due_ms):
 async def test_a_transaction_whose_time_has_passed_is_delivered_at_once(rig):
     await half_and_commit(rig, TIMER_DELIVER_MS=str(START_MS + 1))
     assert bodies(rig) == [b"tx"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"timer_max_delay_sec": 60}, {"timer_wheel_enable": False}, {"timers_max": 0}]
+)
+async def test_a_commit_is_not_refused_for_what_its_half_was_allowed(rig, changed):
+    """Clients commit without waiting for an answer: what is refused is discarded in the end."""
+
+    def change() -> None:
+        limits = rig.context.state.limits
+        if "timers_max" in changed:
+            rig.context.state.limits = replace(limits, **changed)
+        else:
+            rig.context.config = replace(rig.context.config, **changed)
+
+    answer = await half_and_commit(rig, change, TIMER_DELAY_SEC="3600")
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    assert (bodies(rig), len(rig.state.halves), len(rig.state.timers)) == ([], 0, 1)
+    refused = await send(rig, key="L", TIMER_DELAY_SEC="3600")
+    assert refused.code != ResponseCode.SUCCESS, "what comes now is held to the setting"
 
 
 async def test_a_half_with_an_impossible_delay_is_refused(rig):
