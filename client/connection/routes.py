@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from client.connection.answers import error_of
@@ -55,6 +55,14 @@ class RouteSettings:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
 
 
+@dataclass(slots=True)
+class _Lookup:
+    """Lookup of one topic; it is in progress for as long as it has callers."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    caller_count: int = 0
+
+
 class RouteTable:
     """Routes by topic and leaders by broker group.
 
@@ -84,7 +92,7 @@ class RouteTable:
         self._namespace = namespace
         self._routes: dict[str, TopicRoute] = {}
         self._leaders: dict[str, GroupLeader] = {}
-        self._lookups: dict[str, asyncio.Lock] = {}
+        self._lookups: dict[str, _Lookup] = {}  # in progress
         self._looked_up: dict[str, float] = {}
         self._wanted: set[str] = set()
         self._wake = asyncio.Event()
@@ -199,18 +207,25 @@ class RouteTable:
         Raises NoRouteError where the name servers don't know the topic (a route known before is
         kept), NameServerError where none of them answers.
         """
-        if topic not in self._lookups and len(self._lookups) >= _TOPICS_MAX:
+        if topic not in self._routes and len(self._routes) >= _TOPICS_MAX:
             raise NoRouteError(f"topic {topic}: {_TOPICS_MAX} topics are in use already")
         requested = asyncio.get_running_loop().time()
-        async with self._lookups.setdefault(topic, asyncio.Lock()):
-            known = self._routes.get(topic)
-            # Another call's lookup ended while this one waited: share its result.
-            if known is not None and self._looked_up.get(topic, -1.0) >= requested:
-                return known
-            route = await self._look_up(topic)
-            self._looked_up[topic] = asyncio.get_running_loop().time()
-            self._install(route)
-            return route
+        lookup = self._lookups.setdefault(topic, _Lookup())
+        lookup.caller_count += 1
+        try:
+            async with lookup.lock:
+                known = self._routes.get(topic)
+                # Another call's lookup ended while this one waited: share its result.
+                if known is not None and self._looked_up.get(topic, -1.0) >= requested:
+                    return known
+                route = await self._look_up(topic)
+                self._looked_up[topic] = asyncio.get_running_loop().time()
+                self._install(route)
+                return route
+        finally:
+            lookup.caller_count -= 1
+            if not lookup.caller_count:
+                del self._lookups[topic]
 
     async def run(self) -> None:
         """Poll the known topics, and look up those that `want_refresh` named, until cancelled."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
 
 from client.connection.routes import RouteSettings, RouteTable
-from client.errors import BrokerBusyError, NameServerError
+from client.errors import BrokerBusyError, NameServerError, NoRouteError
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
@@ -21,6 +22,7 @@ class Answering:
     def __init__(self, codes: Mapping[str, int | None]) -> None:
         self.codes = codes
         self.asked: list[str] = []
+        self.body = b""
 
     async def request(
         self, address: str, command: RemotingCommand, timeout_ms: float
@@ -29,7 +31,10 @@ class Answering:
         code = self.codes[address]
         if code is None:
             raise RemotingError("no answer")
-        return command.response(code, address)
+        await asyncio.sleep(0)
+        answer = command.response(code, address)
+        answer.body = self.body
+        return answer
 
 
 def table(servers: Answering) -> RouteTable:
@@ -59,3 +64,30 @@ async def test_a_refusal_is_raised_once_all_were_asked() -> None:
 async def test_where_none_answers_that_is_said() -> None:
     with pytest.raises(NameServerError, match="no name server answers: a: no answer; b: no answer"):
         await table(Answering({"a": None, "b": None})).name_server_request(cluster_info)
+
+
+async def test_names_without_a_route_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client lives long, and its application may misspell many."""
+    monkeypatch.setattr("client.connection.routes._TOPICS_MAX", 3)
+    servers = Answering({"a": ResponseCode.TOPIC_NOT_EXIST.value})
+    routes = table(servers)
+    for number in range(5):
+        with pytest.raises(NoRouteError, match="name server a has no route"):
+            await routes.refresh(f"misspelt-{number}")
+    assert not routes._lookups
+    servers.codes = {"a": 0}
+    servers.body = b'{"brokerDatas":[],"queueDatas":[]}'
+    for number in range(3):
+        await routes.refresh(f"T{number}")
+    with pytest.raises(NoRouteError, match="3 topics are in use"):
+        await routes.refresh("one too many")
+    await routes.refresh("T0")
+
+
+async def test_lookups_of_a_topic_at_once_are_one() -> None:
+    servers = Answering({"a": 0})
+    servers.body = b'{"brokerDatas":[],"queueDatas":[]}'
+    routes = table(servers)
+    await asyncio.gather(*(routes.refresh("T") for _ in range(5)))
+    assert servers.asked == ["a"]
+    assert not routes._lookups
