@@ -169,8 +169,8 @@ class PushConsumerSettings:
     offset_file: Path | None = None
     """File in which a broadcasting member stores its offsets; None: nowhere, it starts anew with
     `consume_from` at every start."""
-    consume_timeout_ms: int = 900_000
-    """Time limit of one listener call. Then the call is cancelled, and the messages are
+    consume_timeout_ms: int | None = 900_000
+    """Time limit of one listener call; None: none. Then the call is cancelled, and the messages are
     delivered again; a blocking listener of `client.blocking.sync` can't be cancelled and runs on
     beside that."""
     stop_timeout_ms: int = 10_000
@@ -199,8 +199,9 @@ class PushConsumerSettings:
             "lock_interval_ms",
             "lock_held_ms",
         ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, not {value}")
         if self.handover_ms < 0:
             raise ValueError(f"handover_ms must not be below 0: {self.handover_ms}")
         if self.reconsume_times_max is not None and self.reconsume_times_max < 0:

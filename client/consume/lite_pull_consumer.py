@@ -36,7 +36,8 @@ __all__ = ["LitePullConsumer", "LitePullSettings"]
 class LitePullSettings:
     """Settings of a lite pull consumer.
 
-    `consumer` are those of the push consumer inside; its retry and batch settings have no effect.
+    `consumer` are those of the push consumer inside; its retry and batch settings, and its time
+    limit of a listener call, have no effect.
     `release_timeout_ms` is how long a queue that goes to another member waits for the next poll.
     """
 
@@ -80,6 +81,8 @@ class LitePullConsumer(Lifecycle):
             settings=dataclasses.replace(
                 self.settings.consumer,
                 consume_batch_max=self.settings.poll_batch_max,
+                # What waits to be polled, or is worked on, has not failed.
+                consume_timeout_ms=None,
                 stop_timeout_ms=self.settings.release_timeout_ms,
             ),
             observer=observer,

@@ -448,7 +448,8 @@ class QueueConsumer:
         failed = False
         try:
             with ListenerGuard(f"{len(batch)} messages of {self.queue} come again") as guard:
-                async with asyncio.timeout(self._settings.consume_timeout_ms / 1000):
+                limit_ms = self._settings.consume_timeout_ms
+                async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
                     status = await self._listener(batch)
             if guard.failed:
                 status, failed = ConsumeStatus.RECONSUME_LATER, True

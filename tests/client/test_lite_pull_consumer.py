@@ -77,6 +77,31 @@ async def test_what_was_polled_is_consumed_with_the_next_call(tmp_path: Path) ->
             await member.poll(50)
 
 
+async def test_what_waits_to_be_polled_has_not_failed(tmp_path: Path) -> None:
+    """However long the application is busy elsewhere, or works on what it has polled."""
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        await send(broker, b"0", b"1")
+        inside = PushConsumerSettings(
+            consume_from=ConsumeFrom.FIRST, suspend_ms=1_000, consume_timeout_ms=1
+        )
+        settings = LitePullSettings(consumer=inside, poll_batch_max=1)
+        member = LitePullConsumer("CG", broker.name_servers, settings=settings)
+        member.subscribe("T")
+        async with member:
+            await until(lambda: member._laid_out)
+            polled = []
+            for body in (b"2", b"3"):
+                await send(broker, body)  # takes far longer than that limit
+                polled += await member.poll(10_000)
+            polled += await member.poll(10_000)
+        assert [(one.body, one.reconsume_times) for one in polled] == [
+            (b"0", 0),
+            (b"1", 0),
+            (b"2", 0),
+        ]
+
+
 async def test_poll_of_no_time_returns_what_is_there(tmp_path: Path) -> None:
     async with real_broker(tmp_path) as broker:
         await make_topic(broker, "T", 1)
