@@ -10,7 +10,8 @@ whose decisions are oneway, hear nothing. They roll back themselves where a half
 status but SEND_OK, and applications send the same message again.
 
 Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
-A key of the other kind is refused, since the two are no attempts of one send.
+A key of the other kind is refused, since the two are no attempts of one send; so is the key of a
+message of another topic, whose place would pass for that of a message which is stored nowhere.
 
 What is behind the window is refused with 13 and `outcome unknown`: it is stored, or may be, so the
 refusal must not pass for "surely not stored" (promise G7). RocketMQ's Java clients raise 13 at
@@ -28,6 +29,7 @@ from broker.entry.topics import HALF_TOPIC
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
+from broker.request.stored_topic import topic_of
 from broker.state.dedupe import DedupeWindow, Verdict, hash_of
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message import decode_record
@@ -80,8 +82,9 @@ def is_surely_new(replica: Replica, leadership: Leadership, key: str, *, born_ms
     )
 
 
-def stored_place(replica: Replica, record: PendingRecord, key: str) -> Place | None:
-    """Return the place of an earlier attempt to store this message, None where there was none.
+def stored_place(replica: Replica, record: PendingRecord, key: str, topic: str) -> Place | None:
+    """Return the place of an earlier attempt to store this message in `topic`, None where there was
+    none.
 
     Raises RefusedError where one is known, or possible, but has no place to name.
     """
@@ -94,7 +97,7 @@ def stored_place(replica: Replica, record: PendingRecord, key: str) -> Place | N
     born_ms, now_ms = record.template.born_ms + replica.clocks.lead_ms(), replica.clock_ms()
     match own.judge(key, born_ms=born_ms, now_ms=now_ms):
         case Verdict.STORED:
-            return _place_of(replica, own, key)
+            return _place_of(replica, own, key, topic)
         case Verdict.EXPIRED:
             raise _expired(own, key)
         case Verdict.NEW if other.judge(key, born_ms=born_ms, now_ms=now_ms) is not Verdict.NEW:
@@ -121,7 +124,7 @@ def require_open_half(replica: Replica, leadership: Leadership, key: str, half: 
         raise maybe_stored(f"the transaction of UNIQ_KEY {key} is about to end")
 
 
-def _place_of(replica: Replica, window: DedupeWindow, key: str) -> Place:
+def _place_of(replica: Replica, window: DedupeWindow, key: str, topic: str) -> Place:
     position = window.find(key)
     assert position is not None
     try:
@@ -134,6 +137,15 @@ def _place_of(replica: Replica, window: DedupeWindow, key: str) -> Place:
         raise RefusedError(
             ResponseCode.MESSAGE_ILLEGAL,
             f"UNIQ_KEY {key} can't be told from {own_key}: send the message with another one",
+        )
+    stored_topic = topic_of(record)
+    if stored_topic != topic:
+        # No attempt of this send: RocketMQ's clients leave the key on a message that they have
+        # received, and applications send it on.
+        raise RefusedError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"UNIQ_KEY {key} is that of a message in topic {stored_topic} already: send this one "
+            "with another",
         )
     return Place(record.topic, record.queue_id, record.queue_offset, position)
 

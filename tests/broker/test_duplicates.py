@@ -13,7 +13,7 @@ from campaigns.rig.waiting import until
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import BatchItem, encode_batch_body, parse_offset_msg_id
-from tests.broker.rig import Rig, send_fields
+from tests.broker.rig import FakeConnection, Rig, send_fields
 
 SEND = RequestCode.SEND_MESSAGE_V2
 HALF = {"TRAN_MSG": "true", "PGROUP": "PG"}
@@ -59,6 +59,33 @@ async def test_a_key_of_a_transaction_is_none_for_a_message(rig):
     assert rig.state.next_offset("T", 0) == 1
     retried = await send(rig, "K", **HALF)
     assert retried.ext_fields["msgId"] == half.ext_fields["msgId"]
+
+
+@pytest.mark.parametrize("first", [{}, {"DELAY": "3"}, {"TIMER_DELAY_MS": "9000"}, HALF], ids=str)
+async def test_a_message_that_is_sent_on_to_another_topic_is_not_taken_for_its_retry(rig, first):
+    """Java leaves the key on what it has received; nothing of the second topic may pass for
+    stored."""
+    handle = rig.make(SendProcessor).handle
+    rig.log.auto_commit = False
+    sent = [FakeConnection(), FakeConnection()]
+    for topic, connection in zip("TU", sent, strict=True):
+        rig.give(handle, SEND, send_fields(topic, key="K", **first), b"body", connection)
+        await until(lambda: rig.log.open)  # the second waits for the first
+    rig.log.auto_commit = True
+    rig.log.commit()
+    await until(lambda: all(connection.sent for connection in sent))
+    ours, other = (connection.sent[0] for connection in sent)
+    assert ours.code == ResponseCode.SUCCESS, ours.remark
+    later = await rig.ask(handle, SEND, send_fields("U", key="K", **first), b"body")
+    for refused in (other, later):
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert refused.remark == (
+            "UNIQ_KEY K is that of a message in topic T already: send this one with another"
+        )
+    again = await rig.ask(handle, SEND, send_fields("T", key="K", **first), b"body")
+    assert again.ext_fields["msgId"] == ours.ext_fields["msgId"]
+    fresh = await rig.ask(handle, SEND, send_fields("U", key="L", **first), b"body")
+    assert fresh.code == ResponseCode.SUCCESS
 
 
 ROLLBACK = "12"
