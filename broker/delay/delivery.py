@@ -17,7 +17,6 @@ import logging
 from typing import Final
 
 from broker.delay.records import delivered_record
-from broker.delay.waiting import DELAYING
 from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT, DeliverCommand
 from broker.entry.record import PendingRecord
@@ -27,6 +26,7 @@ from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from remoting.records.message import MessageRecord
+from remoting.records.property_names import DELAYING
 
 __all__ = ["DelayDelivery"]
 

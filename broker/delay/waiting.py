@@ -20,16 +20,10 @@ from broker.entry.levels import delay_level_of, schedule_queue_id
 from broker.entry.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from remoting.records.property_names import PropertyName
 
-__all__ = ["ADDED_SIZE_MAX", "DELAYING", "DelayError", "Waiting", "waiting_of"]
+__all__ = ["ADDED_SIZE_MAX", "DelayError", "Waiting", "waiting_of"]
 
 ADDED_SIZE_MAX: Final = 128
 """Bytes that a delay adds to a message's properties on its way; room must be left for them."""
-DELAYING: Final = (
-    PropertyName.DELAY,
-    PropertyName.TIMER_DELAY_SEC,
-    PropertyName.TIMER_DELAY_MS,
-    PropertyName.TIMER_DELIVER_MS,
-)
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 

@@ -17,6 +17,7 @@ from broker.entry.topic_attributes import GROUP_ATTRIBUTES, BadAttributeError, a
 from broker.entry.topics import TopicNameError, check_group_name
 from broker.request.commit import commit
 from broker.request.desk import Desk
+from broker.request.known_groups import known_groups
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
@@ -105,11 +106,11 @@ class GroupProcessor:
         commit(self._leadership, request, [command])
 
     def all_groups(self, request: Request) -> None:
-        """Answer with all groups that are configured or connected
+        """Answer with all groups that are configured, are connected or have offsets
         (GET_ALL_SUBSCRIPTIONGROUP_CONFIG)."""
         replica = self._replica
         table: dict[str, Any] = {
-            name: _GroupConfig(groupName=name) for name in self._desk.clients.consumer_groups()
+            name: _GroupConfig(groupName=name) for name in known_groups(replica, self._desk)
         }
         table.update(replica.state.groups)
         body = {

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.delay.waiting import DELAYING
 from remoting.records.properties import parse_properties_text
-from remoting.records.property_names import PropertyName
+from remoting.records.property_names import PropertyName, delaying_property
 
 __all__ = ["Envelope", "block_text"]
 
@@ -60,7 +59,7 @@ class Envelope:
         self.uniq_key = pairs.get(PropertyName.UNIQ_KEY)
         self.tags = pairs.get(PropertyName.TAGS)
         self.is_half = pairs.get(PropertyName.TRAN_MSG, "").lower() == "true"
-        self.delay = next((name for name in DELAYING if pairs.get(name, "0") != "0"), None)
+        self.delay = delaying_property(pairs)
         self._has_receipt = _RECEIPT in pairs
 
     @property

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Final
 
 from broker.delay.timers import waiting_when_committed
-from broker.delay.waiting import DELAYING
 from broker.entry.record import PendingRecord, RecordTemplate
 from broker.entry.record_copy import copied_record
 from broker.entry.topics import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_MAX_TOPIC
@@ -27,7 +26,7 @@ from remoting.records.message import (
     encode_properties,
     tags_code,
 )
-from remoting.records.property_names import PropertyName
+from remoting.records.property_names import DELAYING, PropertyName
 
 __all__ = [
     "discarded_record",

@@ -33,6 +33,7 @@ from remoting.records.message import (
     encode_batch_body,
 )
 from remoting.records.properties import properties_text
+from remoting.records.property_names import delaying_property
 
 __all__ = [
     "Compression",
@@ -161,8 +162,9 @@ def prepare_batch(
             raise MessageRefusedError(
                 f"a batch has one topic, not both {first.topic!r} and {message.topic!r}"
             )
-        if PropertyName.DELAY in message.properties:
-            raise MessageRefusedError("a batch takes no delayed message")
+        delaying = delaying_property(message.properties)
+        if delaying is not None:
+            raise MessageRefusedError(f"a batch takes no delayed message (property {delaying})")
         items.append(BatchItem(message.body, _properties(message, {}).encode(), message.flag))
     body = encode_batch_body(items)
     if len(body) > BODY_SIZE_MAX:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from client.message import Message, PropertyName
+from client.message import Message
+from remoting.records.property_names import delaying_property
 
 __all__ = ["BATCH_SIZE_BYTES_MAX", "split_batches"]
 
@@ -44,7 +45,7 @@ def split_batches(
         size = 0
         for message in topic_messages:
             added = _size(message)
-            alone = PropertyName.DELAY in message.properties
+            alone = delaying_property(message.properties) is not None
             if piece and (alone or size + added > size_bytes_max or len(piece) >= count_max):
                 yield piece
                 piece, size = [], 0

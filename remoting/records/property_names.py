@@ -8,9 +8,10 @@ Source: RocketMQ MessageConst.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["PropertyName"]
+__all__ = ["DELAYING", "PropertyName", "delaying_property"]
 
 
 class PropertyName:
@@ -57,3 +58,16 @@ class PropertyName:
     REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
     PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
     TTL: Final = "TTL"
+
+
+DELAYING: Final = (
+    PropertyName.DELAY,
+    PropertyName.TIMER_DELAY_SEC,
+    PropertyName.TIMER_DELAY_MS,
+    PropertyName.TIMER_DELIVER_MS,
+)
+
+
+def delaying_property(properties: Mapping[str, str]) -> str | None:
+    """Return the name of the property that delays the message; None where none does."""
+    return next((name for name in DELAYING if properties.get(name, "0") != "0"), None)

@@ -513,6 +513,14 @@ async def test_what_others_read_of_a_group_is_shown_as_it_came(admin: Admin) -> 
     assert "groupRetryPolicy" in refused.remark
 
 
+async def test_a_group_that_is_offline_is_listed(admin: Admin) -> None:
+    """Its backlog is what a tool wants to show."""
+    await admin.send("K")
+    await admin.commit_offset("gone", 0)
+    everyone = await admin.body_of(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert everyone["subscriptionGroupTable"]["gone"]["groupName"] == "gone"
+
+
 # Halves ------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,18 @@ def test_pieces_keep_order_topic_and_limits(
         assert len(piece) == 1 or len(prepared.body) <= size_max
 
 
-def test_delayed_messages_stay_alone() -> None:
-    delayed = Message(topic="A", body=b"d", properties={"DELAY": "1"})
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
+def test_delayed_messages_stay_alone(name: str) -> None:
+    delayed = Message(topic="A", body=b"d", properties={name: "1"})
     one, two = Message(topic="A", body=b"1"), Message(topic="A", body=b"2")
     assert list(split_batches([one, delayed, two])) == [[one], [delayed], [two]]
+    stamped = [replace(each, uniq_key=KEY, born_timestamp_ms=1) for each in (one, delayed)]
+    with pytest.raises(MessageRefusedError, match=f"property {name}"):
+        prepare_batch(stamped, group="PG")
+
+
+def test_a_batch_has_positive_bounds() -> None:
+    one = Message(topic="A", body=b"1")
     with pytest.raises(ValueError, match="positive"):
         list(split_batches([one], count_max=0))
 
