@@ -11,7 +11,8 @@ status but SEND_OK, and applications send the same message again.
 
 Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
 A key of the other kind is refused, since the two are no attempts of one send; so is the key of a
-message of another topic, whose place would pass for that of a message which is stored nowhere.
+message in another topic, or with another body, whose place would pass for that of a message which
+is stored nowhere.
 
 What is behind the window is refused with 13 and `outcome unknown`: it is stored, or may be, so the
 refusal must not pass for "surely not stored" (promise G7). RocketMQ's Java clients raise 13 at
@@ -82,12 +83,14 @@ def is_surely_new(replica: Replica, leadership: Leadership, key: str, *, born_ms
     )
 
 
-def stored_place(replica: Replica, record: PendingRecord, key: str, topic: str) -> Place | None:
-    """Return the place of an earlier attempt to store this message in `topic`, None where there was
-    none.
+def stored_place(replica: Replica, record: PendingRecord, topic: str) -> Place | None:
+    """Return the place of an earlier attempt to store this message, which has a key, in `topic`;
+    None where there was none.
 
     Raises RefusedError where one is known, or possible, but has no place to name.
     """
+    key = record.dedupe_key
+    assert key is not None
     state = replica.state
     is_half = record.topic == HALF_TOPIC
     own, other = state.messages, state.half_keys
@@ -97,7 +100,7 @@ def stored_place(replica: Replica, record: PendingRecord, key: str, topic: str) 
     born_ms, now_ms = record.template.born_ms + replica.clocks.lead_ms(), replica.clock_ms()
     match own.judge(key, born_ms=born_ms, now_ms=now_ms):
         case Verdict.STORED:
-            return _place_of(replica, own, key, topic)
+            return _place_of(replica, own, record, topic)
         case Verdict.EXPIRED:
             raise _expired(own, key)
         case Verdict.NEW if other.judge(key, born_ms=born_ms, now_ms=now_ms) is not Verdict.NEW:
@@ -124,7 +127,9 @@ def require_open_half(replica: Replica, leadership: Leadership, key: str, half: 
         raise maybe_stored(f"the transaction of UNIQ_KEY {key} is about to end")
 
 
-def _place_of(replica: Replica, window: DedupeWindow, key: str, topic: str) -> Place:
+def _place_of(replica: Replica, window: DedupeWindow, again: PendingRecord, topic: str) -> Place:
+    key = again.dedupe_key
+    assert key is not None
     position = window.find(key)
     assert position is not None
     try:
@@ -147,6 +152,11 @@ def _place_of(replica: Replica, window: DedupeWindow, key: str, topic: str) -> P
             f"UNIQ_KEY {key} is that of a message in topic {stored_topic} already: send this one "
             "with another",
         )
+    if record.body != again.body:
+        # Applications change a message that they have sent, and send it again: Java leaves the key
+        # on it. A client that compresses may write a retry in other bytes, so that the message may
+        # be stored.
+        raise maybe_stored(f"UNIQ_KEY {key} is that of a message with another body already")
     return Place(record.topic, record.queue_id, record.queue_offset, position)
 
 

@@ -86,7 +86,7 @@ class StoreSend:
                 key = record.dedupe_key
                 if key is None:
                     continue
-                place = stored_place(self._replica, record, key, self._topic)
+                place = stored_place(self._replica, record, self._topic)
                 if place is not None:
                     if record.topic == HALF_TOPIC:
                         require_open_half(self._replica, self._leadership, key, place)

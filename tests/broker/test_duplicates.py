@@ -62,7 +62,7 @@ async def test_a_key_of_a_transaction_is_none_for_a_message(rig):
 
 
 @pytest.mark.parametrize("first", [{}, {"DELAY": "3"}, {"TIMER_DELAY_MS": "9000"}, HALF], ids=str)
-async def test_a_message_that_is_sent_on_to_another_topic_is_not_taken_for_its_retry(rig, first):
+async def test_another_message_of_the_same_key_is_not_taken_for_a_retry(rig, first):
     """Java leaves the key on what it has received; nothing of the second topic may pass for
     stored."""
     handle = rig.make(SendProcessor).handle
@@ -84,6 +84,11 @@ async def test_a_message_that_is_sent_on_to_another_topic_is_not_taken_for_its_r
         )
     again = await rig.ask(handle, SEND, send_fields("T", key="K", **first), b"body")
     assert again.ext_fields["msgId"] == ours.ext_fields["msgId"]
+    changed = await rig.ask(handle, SEND, send_fields("T", key="K", **first), b"Body")
+    assert changed.code == ResponseCode.MESSAGE_ILLEGAL
+    assert changed.remark == (
+        "outcome unknown: UNIQ_KEY K is that of a message with another body already"
+    )
     fresh = await rig.ask(handle, SEND, send_fields("U", key="L", **first), b"body")
     assert fresh.code == ResponseCode.SUCCESS
 
