@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from remoting.records.message import tags_code
@@ -31,6 +32,7 @@ TAG: Final = "TAG"
 EXPRESSION_SIZE_MAX: Final = 65_536
 """Characters of a subscription's expression, of whatever kind."""
 _TAGS_MAX: Final = 1_000
+_PARSED_MAX: Final = 256
 
 
 class FilterError(ValueError):
@@ -68,13 +70,20 @@ EVERYTHING: Final = TagFilter(codes=None)
 
 
 def parse_tags(expression: str | None) -> TagFilter:
-    """Return the filter of `*`, or of tags joined by `||`. Raises FilterError."""
+    """Return the filter of `*`, or of tags joined by `||`; equal expressions have one. Raises
+    FilterError."""
     if expression is None or expression.strip() in {"", "*"}:
         return EVERYTHING
     if len(expression) > EXPRESSION_SIZE_MAX:
         raise FilterError(
             f"an expression of {len(expression)} characters; at most {EXPRESSION_SIZE_MAX}"
         )
+    return _parsed(expression)
+
+
+@lru_cache(maxsize=_PARSED_MAX)
+def _parsed(expression: str) -> TagFilter:
+    """Parse once what each pull of a group's members brings anew: a held pull holds its filter."""
     tags = [tag.strip() for tag in expression.split("||")]
     tags = [tag for tag in tags if tag]
     if not tags:

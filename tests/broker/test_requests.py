@@ -320,6 +320,12 @@ def test_tag_expressions(expression, codes):
     assert parse_tags(expression).codes == codes
 
 
+def test_members_of_a_group_share_the_filter_of_an_expression():
+    """A hundred thousand held pulls hold theirs, each of up to a thousand tags."""
+    expression = "||".join(f"tag-{number}" for number in range(1_000))
+    assert parse_tags(expression) is parse_tags("".join(list(expression)))
+
+
 def test_an_expression_without_a_tag_is_refused():
     with pytest.raises(FilterError):
         parse_tags("||")
