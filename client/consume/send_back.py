@@ -5,7 +5,8 @@ that a broker has certainly stored again counts as consumed, every other stays w
 is delivered again from there.
 
 Invariants: a request whose outcome is unknown is never followed by another kind of request, so that
-it makes no second copy; a copy sent by the client keeps the message's UNIQ_KEY and its count of
+the client makes no second copy (the request itself is repeated, and the broker stores one for each
+that it takes); a copy sent by the client keeps the message's UNIQ_KEY and its count of
 attempts, by which the broker chooses between `%RETRY%group` and `%DLQ%group`.
 
 Source: RocketMQ DefaultMQPushConsumerImpl.sendMessageBack (request 36, or else a send to the retry
