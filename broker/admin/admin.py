@@ -200,7 +200,7 @@ class AdminProcessor:
             "phase": status.phase.value,
             "release": self._release,
             "writable": status.writable,
-            "disk_full": self._leadership.want_of_room is not None or not status.writable,
+            "disk_full": self._leadership.room.want is not None or not status.writable,
             "begin_position": status.begin_position,
             "end_position": self._replica.log.retention_bounds().end_position,
             "undecided_halves": len(state.halves),

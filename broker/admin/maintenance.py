@@ -68,6 +68,7 @@ class MaintenanceProcessor:
         """Append a half of TRANS_CHECK_MAX_TIME_TOPIC to the half topic, so that it is checked
         again (RESUME_CHECK_HALF_MESSAGE). Raises RefusedError; else the answer follows."""
         replica, leadership, message_id = self._replica, self._leadership, header.msg_id
+        leadership.require_room()
         try:
             record = decode_record(replica.committed_record(parse_offset_msg_id(message_id)[2]))
         except (LookupError, RecordError) as error:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from broker.admin.disk_room import disk_use
+from broker.admin.disk_use import disk_use
 from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT
 from broker.entry.topics import SCHEDULE_TOPIC

@@ -112,8 +112,8 @@ class BrokerConfig:
     acl_file: Path = Path("plain_acl.yml")  # RocketMQ's; read again when it changes
     acl_inner_access_key: str = ""  # the account that this broker's own requests are signed with
     # Room and retention: RocketMQ's names; ratios are percent of the disk, above 100 means never.
-    disk_free_size_min: int = 16 << 20  # less than this, and nothing is stored
-    disk_space_warning_level_ratio: int = 90  # more than this, and nothing is stored
+    disk_free_size_min: int = 16 << 20  # less than this, and no message of a client is stored
+    disk_space_warning_level_ratio: int = 90  # more than this, and none either
     disk_max_used_space_ratio: int = 75  # more than this, and expired messages are deleted at once
     disk_space_clean_forcibly_ratio: int = 85  # more than this, and the oldest goes
     clean_file_forcibly_enable: bool = True

@@ -144,7 +144,7 @@ _LIST: Final = (
     _changeable(
         "diskSpaceWarningLevelRatio",
         "disk_space_warning_level_ratio",
-        "percent of the disk from which nothing more is stored",
+        "percent of the disk from which no message of a client is stored",
         _percent,
         "1 to 1000",
     ),

@@ -46,7 +46,7 @@ class DelayDelivery:
     def round(self) -> None:
         """Deliver what is due. Called by the shell every 100 ms or so."""
         leadership = self._leadership
-        if not leadership.ready or leadership.want_of_room is not None:
+        if not leadership.ready or not leadership.room.for_own:
             return
         now_ms = self._replica.clock_ms()
         for queue_id in range(DELAY_LEVEL_MAX):

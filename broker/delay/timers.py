@@ -95,7 +95,7 @@ class Timers:
     def round(self) -> None:
         """Deliver what is due. Called by the shell every 100 ms or so."""
         replica, leadership = self._replica, self._leadership
-        if not leadership.ready or leadership.want_of_room is not None or not replica.state.timers:
+        if not leadership.ready or not leadership.room.for_own or not replica.state.timers:
             return
         now_ms = replica.clock_ms()
         while len(self._under_way) <= _UNDER_WAY_MAX - _COUNT_MAX:

@@ -62,7 +62,7 @@ class PopRevive:
     def round(self) -> None:
         """Revive what is due. Called by the shell every 100 ms or so."""
         replica, leadership = self._replica, self._leadership
-        if not leadership.ready or leadership.want_of_room is not None or self._under_way:
+        if not leadership.ready or not leadership.room.for_own or self._under_way:
             return
         records: list[PendingRecord] = []
         commands: list[Command] = []

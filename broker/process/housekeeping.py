@@ -1,6 +1,6 @@
 """Periodic work of a broker: disk checks, retention, expiry of clients.
 
-Place in the data path: beside it. Checks whether the disk has room (`broker.admin.disk_room`), and
+Place in the data path: beside it. Checks whether the disk has room (`broker.request.room`), and
 transfers leadership to a replica that has, while this one has not; gathers the facts that
 `broker.config.retention` decides on and has the log carry the decision out; has rebuilt
 ConsumeQueues synced.
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from broker.admin.disk_room import DiskUse, disk_use, want_of_room
+from broker.admin.disk_use import disk_use
 from broker.config.retention import Retention, RetentionFacts, RetentionPolicy, decide_retention
 from broker.entry.levels import DELAY_LEVEL_MAX
 from broker.entry.payload import UNIT
@@ -28,6 +28,7 @@ from broker.entry.topics import SCHEDULE_TOPIC
 from broker.request.clients import Clients
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
+from broker.request.room import DiskUse, room_of
 from broker.request.tasks import TaskOwner
 from raft.messages import NodeId
 from raft.replicated_log import NotLeaderError, Phase
@@ -103,14 +104,15 @@ class Housekeeper:
     def _judge_room(self, use: DiskUse) -> None:
         replica, leadership, config = self._replica, self._leadership, self._replica.config
         status = replica.log.status()
-        want = want_of_room(
+        room = room_of(
             use,
             warning_level_ratio=config.disk_space_warning_level_ratio,
             free_size_min=config.disk_free_size_min,
             # Before it serves, a node takes no entries for other reasons than its disk.
             log_writable=status.writable or status.phase is not Phase.SERVING,
         )
-        if (want is None) != (leadership.want_of_room is None):
+        want = room.want
+        if (want is None) != (leadership.room.want is None):
             _log.warning(
                 "%s/%s: the store's disk is %s: sends are %s",
                 config.group,
@@ -118,7 +120,7 @@ class Housekeeper:
                 "no longer full" if want is None else "full",
                 "taken again" if want is None else f"refused, {want}",
             )
-        leadership.want_of_room = want
+        leadership.room = room
         if want is None or not leadership.ready or self._is_handing_over:
             return
         now_ms = replica.monotonic_ms()

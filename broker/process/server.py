@@ -404,8 +404,7 @@ class Broker:
             status.leader_id or "unknown",
             ", ready" if status.ready else "",
         )
-        # Not before the group's time is known: entries keep the stamps of this leader's own clock.
-        # The last stamp, which may prove a clock wrong, is known since the log was applied.
+        # Not before the group's time is known, by the last stamp too: entries keep their stamps.
         self.replica.clocks.tick(leads=self.leadership.ready)
         ready = status.ready and self.replica.clocks.is_settled()
         was_ready = self.leadership.ready

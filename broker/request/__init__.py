@@ -8,7 +8,8 @@ the log's word on a proposal into RocketMQ's answer; `read_point` lets only a pr
 19). `clients`, `known_groups`, `stats`, `pull_offsets` and `queue_times` are this process's
 knowledge, and are lost with it; `long_polling` and `pop_polling` hold pulls and pops until a
 message arrives; `clock_exchange` queries the clocks of the other replicas; `deleted_topics` says
-which of what waits was sent to a topic that is gone; `tasks` ends what was started with the broker.
+which of what waits was sent to a topic that is gone; `room` what the disk has room for; `tasks`
+ends what was started with the broker.
 
 Nothing here changes replicated state but through a proposal.
 

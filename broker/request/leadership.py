@@ -6,7 +6,7 @@ the log's notices; `wait_for_read_point` has the other voters confirm it.
 
 Invariants: `ready` implies that the log has applied what earlier terms committed, and that the
 group's time is known. What waits in `proposer` is refused as `ready` ends, and leases count anew as
-it begins; `want_of_room` alone is about this node, leading or not.
+it begins; `room` alone is about this node, leading or not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from broker.leader.proposer import Proposer
 from broker.leader.rebalance_lock import RebalanceLocks
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
+from broker.request.room import Room
 from raft.replicated_log import NotLeaderError, Phase, ProposalStatus
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.leader_hint import not_leader_remark
@@ -28,7 +29,7 @@ __all__ = ["Leadership"]
 class Leadership:
     """Leadership of one node: whether it has it, and what is in flight while it has."""
 
-    __slots__ = ("_replica", "locks", "pop_busy", "proposer", "ready", "term", "want_of_room")
+    __slots__ = ("_replica", "locks", "pop_busy", "proposer", "ready", "room", "term")
 
     def __init__(self, replica: Replica, proposer: Proposer) -> None:
         self._replica = replica
@@ -37,8 +38,7 @@ class Leadership:
         self.pop_busy = BusyHoldings()
         self.ready = False  # this node leads and may propose, by the log's last notice
         self.term = 0
-        # Why the disk has no room, by the last check; None: it has.
-        self.want_of_room: str | None = None
+        self.room = Room()  # of the disk, by the last check
 
     def change(self, *, ready: bool, term: int) -> None:
         """Note the role that the log reports.
@@ -56,12 +56,20 @@ class Leadership:
         """Raises RefusedError (14, definite) unless this node may propose now."""
         if not self.ready:
             raise self.not_leader()
-        if self.want_of_room is not None:
-            raise RefusedError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now. It may be caused by the disk being full: "
-                f"{self.want_of_room}",
-            )
+        if not self.room.for_commands:
+            raise self._disk_is_full()
+
+    def require_room(self) -> None:
+        """Raises RefusedError (14, definite) unless this node may store messages of clients now."""
+        self.require_leader()
+        if self.room.want is not None:
+            raise self._disk_is_full()
+
+    def _disk_is_full(self) -> RefusedError:
+        return RefusedError(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"service not available now. It may be caused by the disk being full: {self.room.want}",
+        )
 
     @property
     def is_orphan(self) -> bool:

@@ -85,7 +85,7 @@ class PlainSends:
         """Propose the message and answer once the outcome is known; False, with nothing done, where
         the request is not a plain send."""
         leadership = self._leadership
-        if not leadership.ready or leadership.want_of_room is not None or is_forwarded(request):
+        if not leadership.ready or leadership.room.want is not None or is_forwarded(request):
             return False
         field = request.fields.get
         name = field("b", "")

@@ -87,7 +87,7 @@ class SendProcessor:
         answer goes through `request.reply`. Raises RefusedError."""
         code = request.command.code
         replica, leadership = self._replica, self._leadership
-        leadership.require_leader()
+        leadership.require_room()
         names = FULL if code == RequestCode.SEND_MESSAGE else LETTERS
         topic_name = request.text(names.topic)
         queue_id = request.integer(names.queue_id)

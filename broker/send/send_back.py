@@ -61,6 +61,7 @@ class SendBackProcessor:
     def handle(self, header: ConsumerSendMsgBackRequestHeader, request: Request) -> None:
         """Store the copy, and answer once it is committed. Raises RefusedError."""
         replica, leadership, group = self._replica, self._leadership, header.group
+        leadership.require_room()
         try:
             check_group_name(group)
         except TopicNameError as error:

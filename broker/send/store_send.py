@@ -132,7 +132,7 @@ class StoreSend:
         """Start again, once the outcome of the attempt in flight with this key is known."""
         try:
             if status is None:
-                self._leadership.require_leader()
+                self._leadership.require_room()
             if (
                 status in {None, ProposalStatus.TRUNCATED} or store_code_of(status) is not None
             ):  # stored, or surely not

@@ -8,13 +8,16 @@ from dataclasses import replace
 import pytest
 
 from broker.admin.consume_stats import ConsumeStatsProcessor
-from broker.admin.disk_room import DiskUse
+from broker.delay.delivery import DelayDelivery
 from broker.entry.payload import UNIT
 from broker.entry.topics import SCHEDULE_TOPIC
 from broker.process.housekeeping import Housekeeper
+from broker.process.processors import Processors
+from broker.process.request_table import dispatch_of
 from broker.pull.offsets import OffsetProcessor
 from broker.pull.pull import PullProcessor
 from broker.pull.queries import QueryProcessor
+from broker.request.room import DiskUse, room_of
 from broker.send.send import SendProcessor
 from campaigns.rig.waiting import turns, until
 from raft.messages import NodeId
@@ -121,13 +124,84 @@ async def test_queues_that_were_built_again_get_their_checks_soon(rig, tmp_path)
     assert check.stat().st_mtime_ns == changed_ns, "once is enough"
 
 
-async def test_a_log_without_room_refuses_too(rig):
+NEARLY_FULL = DiskUse(used=91 * GIB, free=9 * GIB)
+
+
+def what_makes_room(half: RemotingCommand) -> dict[int, tuple[dict[str, str], bytes]]:
+    """Requests of consumers, producers and operators that store no message of a client."""
+    queue = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
+    locks = b'{"clientId":"c","consumerGroup":"G","mqSet":[{"topic":"T","queueId":0}]}'
+    rollback = {
+        "producerGroup": "PG",
+        "tranStateTableOffset": half.ext_fields["queueOffset"],
+        "commitLogOffset": str(int(half.ext_fields["msgId"][16:], 16)),
+        "commitOrRollback": "12",
+    }
+    return {
+        RequestCode.UPDATE_CONSUMER_OFFSET: (queue | {"commitOffset": "1"}, b""),
+        RequestCode.LOCK_BATCH_MQ: ({}, locks),
+        RequestCode.UNLOCK_BATCH_MQ: ({}, locks),
+        RequestCode.END_TRANSACTION: (rollback, b""),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: ({"groupName": "G", "cleanOffset": "true"}, b""),
+        RequestCode.DELETE_TOPIC_IN_BROKER: ({"topic": "T"}, b""),
+    }
+
+
+async def test_what_makes_room_is_not_refused_for_want_of_room(rig):
+    house = House(rig, log_size_bytes_max=1)
+    handlers = dispatch_of(rig.make(Processors, rig.tasks))
+    await house.send("K0")
+    half = await house.send("H1", TRAN_MSG="true", PGROUP="PG")
+    sent = await house.send("D1", DELAY="1")
+    house.use = NEARLY_FULL
+    await house.round()
+    back = {"offset": str(int(sent.ext_fields["msgId"][16:], 16)), "group": "G", "delayLevel": "3"}
+    for code, fields in (
+        (SEND, send_fields(key="K1")),
+        (SEND, send_fields(key="H2", TRAN_MSG="true", PGROUP="PG")),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, back),
+        (RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": sent.ext_fields["msgId"]}),
+    ):
+        refused = await rig.ask(handlers[code], code, fields, b"body")
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE, code
+    rig.now_ms += 1_000
+    rig.make(DelayDelivery).round()
+    await turns(10)
+    assert rig.queues.get("T", 0).next_offset == 2, "what was due is delivered"
+    for code, (fields, body) in what_makes_room(half).items():
+        answer = await rig.ask(handlers[code], code, fields, body)
+        assert answer.code == ResponseCode.SUCCESS, (code, answer.remark)
+    await house.round()
+    assert rig.log.begin_position >= rig.log.entries[-1].position, "nothing holds the log back"
+
+
+async def test_a_log_without_room_refuses_all(rig):
     house = House(rig)
+    handlers = dispatch_of(rig.make(Processors, rig.tasks))
+    await house.send("K0")
+    half = await house.send("H1", TRAN_MSG="true", PGROUP="PG")
     rig.log.writable = False
     await house.round()
-    refused = await house.send("K1")
-    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "the log finds no room" in (refused.remark or "")
+    for code, (fields, body) in {
+        SEND: (send_fields(key="K1"), b""),
+        **what_makes_room(half),
+    }.items():
+        refused = await rig.ask(handlers[code], code, fields, body)
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE, code
+        assert "the log finds no room" in (refused.remark or "")
+
+
+def test_half_of_what_is_reserved_is_for_what_waits():
+    """The rest is for commands: else what is delivered would take the room of acknowledgements."""
+    for free, for_own in ((8 << 20, True), ((8 << 20) - 1, False)):
+        room = room_of(
+            DiskUse(used=GIB, free=free),
+            warning_level_ratio=100,
+            free_size_min=16 << 20,
+            log_writable=True,
+        )
+        assert (room.for_own, room.for_commands) == (for_own, True)
+        assert room.want is not None
 
 
 async def test_leadership_goes_to_the_furthest_replica_that_has_room(rig, monkeypatch):

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.admin.disk_room import DiskUse
 from broker.delay.delivery import DelayDelivery
 from broker.delay.recall import RecallProcessor
 from broker.delay.recall_handle import RecallHandle, parse_recall_handle, recall_handle
@@ -22,6 +21,7 @@ from broker.delay.waiting import DelayError, Waiting, waiting_of
 from broker.entry.payload import UNIT, DeliverTimersCommand, RecallTimerCommand, decode_payload
 from broker.entry.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from broker.process.housekeeping import Housekeeper
+from broker.request.room import DiskUse
 from broker.send.send import SendProcessor
 from broker.state.state import StateLimits
 from broker.state.state_image import decode_image, encode_image

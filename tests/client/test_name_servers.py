@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from campaigns.rig.waiting import turns
 from client.connection.routes import RouteSettings, RouteTable
 from client.errors import BrokerBusyError, NameServerError, NoRouteError
 from remoting.errors import RemotingError
@@ -31,7 +32,7 @@ class Answering:
         code = self.codes[address]
         if code is None:
             raise RemotingError("no answer")
-        await asyncio.sleep(0)
+        await turns(1)
         answer = command.response(code, address)
         answer.body = self.body
         return answer
