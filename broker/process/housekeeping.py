@@ -197,7 +197,7 @@ class Housekeeper:
                 positions.append(UNIT.unpack(unit)[0])
         if replica.state.timers.begin_position is not None:
             positions.append(replica.state.timers.begin_position)
-        for (_, topic, queue_id), offset in replica.state.pop.oldest():
+        for (_, topic, queue_id), offset in replica.state.pop.oldest(replica.clock_ms()):
             queue = replica.queues.find(topic, queue_id)
             unit = b"" if queue is None else queue.read(offset, 1)
             if unit:

@@ -68,9 +68,15 @@ class OrderTable:
     def get(self, key: _Key) -> OrderSet | None:
         return self._sets.get(key)
 
-    def oldest(self) -> Iterator[tuple[_Key, int]]:
+    def oldest(self, now_ms: int) -> Iterator[tuple[_Key, int]]:
+        """Return each set's first message that is not done, of the sets that are held at `now_ms`.
+
+        A set that nobody acknowledges or pops again stays, but once its time is over its messages
+        are what its group has not consumed yet, as all behind them: nothing waits for them.
+        """
         for key, held in self._sets.items():
-            yield key, held.next_offset
+            if held.blocked_until_ms("", now_ms) is not None:
+                yield key, held.next_offset
 
     def pop(self, key: _Key, command: PopOrderCommand) -> None:
         before = self._sets.get(key)

@@ -97,12 +97,12 @@ class PopState:
             heapq.heappush(self._heap, due)
         return found
 
-    def oldest(self) -> Iterator[tuple[QueueKey, int]]:
-        """Return each queue's lowest held offset, those in order included: retention must not pass
-        them."""
+    def oldest(self, now_ms: int) -> Iterator[tuple[QueueKey, int]]:
+        """Return each queue's lowest held offset, those in order included until their time is over:
+        retention must not pass them. The others are held until they are stored again."""
         for key, held in self._held.items():
             yield key, min(held)
-        yield from self.orders.oldest()
+        yield from self.orders.oldest(now_ms)
 
     # Changes -----------------------------------------------------------------------------------
 

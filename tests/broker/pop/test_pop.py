@@ -570,6 +570,35 @@ async def test_retention_stays_behind_what_is_held(rig):
     assert housekeeper._delay_position() == third.physical_offset
 
 
+@pytest.mark.parametrize("changed_ms", [None, 0, 60_000])
+@pytest.mark.parametrize("acknowledged", [0, 1])
+@pytest.mark.parametrize("order", ["false", "true"])
+async def test_what_its_consumer_abandoned_holds_back_retention_no_longer_than_its_time(
+    rig, tmp_path, order, acknowledged, changed_ms
+):
+    """Nobody of the group comes again: its messages are a backlog as any other, in order too."""
+    housekeeper = rig.make(Housekeeper, rig.tasks, None)
+    await rig.send(b"a", b"b", b"c")
+    popped = messages(await rig.pop(order=order))
+    for record, handle in popped[:acknowledged]:
+        assert await rig.ack(record, handle) == ResponseCode.SUCCESS
+    if changed_ms is not None:
+        changed = await rig.change(*popped[acknowledged], changed_ms)
+        assert changed.code == ResponseCode.SUCCESS
+    rig.now_ms += max(10_000, changed_ms or 0) - 1
+    assert housekeeper._delay_position() == popped[acknowledged][0].physical_offset
+    rig.now_ms += 1
+    if order == "false":
+        await rig.let_revive()
+    assert housekeeper._delay_position() is None
+    for replica in (rig.state, rig.replay(tmp_path / "replica")):
+        assert list(replica.pop.oldest(rig.now_ms)) == []
+    if order == "true":  # whoever comes after all gets them all the same
+        again = messages(await rig.pop(order=order))
+        assert [record.body for record, _ in again] == [b"a", b"b", b"c"][acknowledged:]
+        assert housekeeper._delay_position() == again[0][0].physical_offset
+
+
 async def test_where_a_new_group_begins(rig):
     await rig.send(b"a", b"b", b"c")
     rig.context.config = dataclasses.replace(rig.config, in_memory_size_bytes_max=1)
