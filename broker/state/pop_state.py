@@ -123,7 +123,8 @@ class PopState:
             case AckOrderCommand():
                 key = (command.group, command.topic, command.queue_id)
                 next_offset = self.orders.ack(key, command.offset, command.pop_ms)
-                if next_offset is not None:
+                # Where the group's offset was moved ahead meanwhile, what lies before it is passed.
+                if next_offset is not None and next_offset > offsets.get(key, -1):
                     offsets[key] = next_offset
             case ChangeInvisibleCommand():
                 self._change(command)

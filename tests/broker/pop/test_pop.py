@@ -479,6 +479,23 @@ async def test_in_order_what_comes_again_is_counted(rig):
     assert rig.stored(RETRY) == []
 
 
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+async def test_in_order_an_acknowledgement_takes_no_offset_back(rig, ahead):
+    """A tool has moved the group ahead while a member is at work with what it popped before."""
+    await rig.send(b"a", b"b", b"c", b"d")
+    popped = messages(await rig.pop(order="true", maxMsgNums="2"))
+    fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(ahead)}
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    assert (await rig.ask(rig.processors.offsets.update, code, fields)).code == 0
+    for record, handle in reversed(popped):
+        assert await rig.ack(record, handle) == ResponseCode.SUCCESS
+        assert rig.state.consumer_offsets["G", "T", 0] >= ahead
+    start = max(2, ahead)
+    assert rig.state.consumer_offsets["G", "T", 0] == start
+    rest = messages(await rig.pop(order="true"))
+    assert [record.body for record, _ in rest] == [b"a", b"b", b"c", b"d"][start:]
+
+
 async def eventually(rig, done) -> None:
     async with asyncio.timeout(5):
         while not done():

@@ -112,7 +112,10 @@ class PopModel:
             case PopOrderCommand():
                 self._move(command, self.order.pop(command))
             case AckOrderCommand():
-                self._move(command, self.order.ack(command))
+                offset = self.order.ack(command)
+                key = (command.group, command.topic, command.queue_id)
+                if offset is not None and offset > self._offsets.get(key, -1):
+                    self._move(command, offset)
             case ChangeInvisibleCommand(is_order=True):
                 self.order.change(command)
             case ChangeInvisibleCommand():
