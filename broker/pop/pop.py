@@ -2,7 +2,8 @@
 
 Place in the data path: reads the group's queues (`broker.pop.reader`), proposes what was taken as
 one entry, and answers once that is committed: no failover gives a message to two consumers. A pop
-that finds nothing is held (`broker.request.pop_polling`).
+that finds nothing is held (`broker.request.pop_polling`), and run again as one that comes then:
+what its group may pop is checked each time.
 
 While a pop of a queue is under way, the next one begins behind it (`_ahead`), without waiting; its
 command is void where the one before came to nothing. In order, one at a time.
@@ -116,7 +117,7 @@ class PopProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"the broker[{replica.config.advertised}] pop message's num is greater than 32",
             )
-        topic = self._readable(header, request)
+        topic = self._readable(header.consumer_group, header.topic, header.queue_id, request)
         attempt_id = header.attempt_id or ""
         if not 0 < invisible_ms <= _INVISIBLE_MS_MAX or len(attempt_id) > _ATTEMPT_ID_SIZE_MAX:
             raise RefusedError(
@@ -138,12 +139,11 @@ class PopProcessor:
             filter=self._filter(header.expression_type, header.expression),
         )
 
-    def _readable(self, header: PopMessageRequestHeader, request: Request) -> Topic:
-        """Return the topic. Raises RefusedError where the group may not pop the queue."""
+    def _readable(self, group: str, name: str, queue_id: int, request: Request) -> Topic:
+        """Return the topic. Raises RefusedError where the group may not pop the queue now."""
         replica = self._replica
-        group, name = header.consumer_group, header.topic
         whose = f" consumer:[{request.connection.peer}]"
-        topic = readable_topic(replica, group, name, header.queue_id, whose)
+        topic = readable_topic(replica, group, name, queue_id, whose)
         try:
             check_group_name(group)
         except TopicNameError as error:
@@ -329,8 +329,7 @@ class PopProcessor:
         were void or passed over messages that it doesn't want, go on. Raises RefusedError."""
         mine = [taken for taken in catch.taken if self._is_mine(pop, catch, taken)]
         if not mine:
-            if not pop.request.connection.closed:
-                self._run(pop)
+            self._again(pop)
             return
         state = self._replica.state.pop
         starts: list[str] = []
@@ -417,8 +416,15 @@ class PopProcessor:
         self._reply(pop, catch, code=code, remark="NO_MESSAGE_IN_QUEUE")
 
     def _again(self, pop: _Pop) -> None:
+        """Run a pop that came earlier, by what its group may pop now: topic, permissions and number
+        of queues may have changed meanwhile."""
         if not pop.request.connection.closed:
-            self._guarded(pop, lambda: self._run(pop))
+            self._guarded(pop, lambda: self._run_again(pop))
+
+    def _run_again(self, pop: _Pop) -> None:
+        self._leadership.require_leader()
+        pop.topic = self._readable(pop.group, pop.topic.name, pop.queue_id, pop.request)
+        self._run(pop)
 
     def _guarded(self, pop: _Pop, act: Callable[[], None]) -> None:
         try:

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from broker.entry.payload import UNIT, DeleteTopicCommand
+from broker.entry.payload import UNIT, Command, DeleteTopicCommand, GroupCommand
 from broker.entry.topics import Topic
 from broker.leader.proposer import Proposal
 from broker.pop.revive import PopRevive
@@ -168,7 +168,7 @@ async def test_a_pop_takes_nothing_of_a_topic_deleted_meanwhile(rig, order):
     await turns(5)
     rig.log.commit()
     await turns(5)
-    assert [answer.code for answer in connection.sent] == [ResponseCode.POLLING_TIMEOUT]
+    assert [answer.code for answer in connection.sent] == [ResponseCode.TOPIC_NOT_EXIST]
     assert len(rig.state.pop) == 0
     assert rig.state.pop.orders.get(("G", "T", 0)) is None
     assert ("G", "T", 0) not in rig.state.consumer_offsets
@@ -428,6 +428,59 @@ async def test_a_held_pop_ends_with_its_time_or_its_leader(rig):
     rig.context.pop_polling.wake_all()
     assert [answer.code for answer in second.sent] == [ResponseCode.SERVICE_NOT_AVAILABLE]
     assert len(rig.context.pop_polling) == 0
+
+
+def topic_of(**more: int) -> Command:
+    return Topic(name="T", **{"read_queue_count": 4, "write_queue_count": 4} | more).command()
+
+
+@pytest.mark.parametrize("wake", ["arrival", "deadline"])
+@pytest.mark.parametrize("order", ["false", "true"])
+@pytest.mark.parametrize(
+    ("queue_id", "change", "code"),
+    [
+        (-1, GroupCommand("G", {"consumeEnable": False}), ResponseCode.NO_PERMISSION),
+        (-1, topic_of(perm=2), ResponseCode.NO_PERMISSION),
+        (3, topic_of(read_queue_count=3), ResponseCode.INVALID_PARAMETER),
+        (-1, DeleteTopicCommand("T"), ResponseCode.TOPIC_NOT_EXIST),
+    ],
+)
+async def test_a_held_pop_gets_what_its_group_may_have_when_it_is_answered(
+    rig, queue_id, change, code, order, wake
+):
+    """Not what it might when it came; as one that comes now."""
+    await rig.send(b"before", queue=3)
+    for record, handle in messages(await rig.pop(order=order)):
+        assert await rig.ack(record, handle) == ResponseCode.SUCCESS
+    held = FakeConnection()
+    fields = rig.fields(pollTime="15000", order=order, queueId=str(queue_id))
+    rig.give(rig.processors.pop.handle, POP, fields, b"", held)
+    assert held.sent == []
+    rig.context.proposer.submit(Proposal(commands=[change], on_done=lambda _: None))
+    await turns(5)
+    if wake == "arrival" and not isinstance(change, DeleteTopicCommand):
+        await rig.send(b"after", queue=3)
+    else:
+        rig.now_ms += 15_000
+        rig.context.pop_polling.expire(rig.passed_ms)
+    await until(lambda: held.sent)
+    assert [answer.code for answer in held.sent] == [code]
+    assert (await rig.pop(order=order, queueId=str(queue_id))).code == code
+    assert len(rig.state.pop) == len(rig.state.pop.orders) == 0
+
+
+@pytest.mark.parametrize("order", ["false", "true"])
+async def test_a_held_pop_finds_what_comes_in_a_queue_that_is_new(rig, order):
+    await rig.send(b"before")
+    for record, handle in messages(await rig.pop(order=order)):
+        assert await rig.ack(record, handle) == ResponseCode.SUCCESS
+    held = FakeConnection()
+    rig.give(rig.processors.pop.handle, POP, rig.fields(pollTime="15000", order=order), b"", held)
+    change = topic_of(read_queue_count=8, write_queue_count=8)
+    rig.context.proposer.submit(Proposal(commands=[change], on_done=lambda _: None))
+    await rig.send(b"after", queue=6)
+    await until(lambda: held.sent)
+    assert [record.body for record, _ in messages(held.sent[0])] == [b"after"]
 
 
 async def test_in_order_a_queue_waits_for_its_messages(rig):
