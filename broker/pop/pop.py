@@ -21,6 +21,7 @@ from typing import Final
 from broker.entry.payload import ClearResetCommand, Command
 from broker.entry.pop_commands import PopCommand, PopOrderCommand
 from broker.entry.topics import Topic, TopicNameError, check_group_name
+from broker.pop.ordered_queues import OrderedQueues
 from broker.pop.reader import Slice, as_first_sent, read_slice, readable_topic, start_of
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.sql import filter_of
@@ -31,7 +32,6 @@ from broker.request.leadership import Leadership
 from broker.request.pop_polling import HeldPop
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
-from broker.state.pop_order import OrderSet
 from broker.state.pop_state import QueueKey
 from remoting.protocol.codes import ResponseCode
 from remoting.protocol.group_topics import pop_retry_topic
@@ -50,7 +50,6 @@ _HELD_MAX: Final = 200_000
 _EXAMINED_MAX: Final = 2_048  # units of all queues, where a filter lets little pass
 _QUEUES_TAKEN_MAX: Final = 64  # of which one pop may move the group's offset
 _ATTEMPT_ID_SIZE_MAX: Final = 1_024
-_RETRY_MS: Final = 50  # at a queue whose outcome is under way
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,6 +98,7 @@ class PopProcessor:
         self._replica = replica
         self._leadership = leadership
         self._desk = desk
+        self._ordered = OrderedQueues(replica, leadership, desk)
         self._ahead: dict[QueueKey, tuple[int, int]] = {}  # next offset, pops under way
 
     def handle(self, header: PopMessageRequestHeader, request: Request) -> None:
@@ -199,7 +199,7 @@ class PopProcessor:
             pop.request,
             commands,
             answer=lambda: self._guarded(pop, lambda: self._answer(pop, catch)),
-            ended=lambda _: self._landed(catch),
+            ended=lambda _: self._landed(pop, catch),
         )
 
     def _queues(self, pop: _Pop) -> list[tuple[str, int]]:
@@ -264,23 +264,11 @@ class PopProcessor:
         return stored, min(max(stored, queue.min_offset), queue.next_offset)
 
     def _is_blocked(self, pop: _Pop, key: QueueKey, now_ms: int) -> bool:
-        held = self._replica.state.pop.orders.get(key)
-        if held is None or self._replica.state.resets.get(*key) is not None:
+        wake_ms = self._ordered.wake_ms(key, pop.attempt_id, now_ms)
+        if wake_ms is None:
             return False
-        until_ms = held.blocked_until_ms(pop.attempt_id, now_ms)
-        if until_ms is None:
-            # An acknowledgement or a change of a message of the set may be in flight: only its
-            # outcome says whether the queue is free. The same attempt gets the same set again.
-            if held.is_of(pop.attempt_id) or not self._is_busy(key, held):
-                return False
-            until_ms = now_ms + _RETRY_MS
-        wake_ms = self._replica.monotonic_ms() + until_ms - now_ms
         pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
         return True
-
-    def _is_busy(self, key: QueueKey, held: OrderSet) -> bool:
-        busy = self._leadership.pop_busy
-        return bool(busy) and any((key, offset) in busy for offset in held.offsets)
 
     def _commands(self, pop: _Pop, catch: _Catch, taken: _Taken) -> list[Command]:
         commands: list[Command] = []
@@ -313,7 +301,7 @@ class PopProcessor:
             )
         return commands
 
-    def _landed(self, catch: _Catch) -> None:
+    def _landed(self, pop: _Pop, catch: _Catch) -> None:
         """End the reservations of a pop whose proposal is no longer in flight."""
         for taken in catch.taken:
             next_offset, under_way = self._ahead[taken.key]
@@ -321,6 +309,8 @@ class PopProcessor:
                 del self._ahead[taken.key]
             else:
                 self._ahead[taken.key] = (next_offset, under_way - 1)
+            if pop.is_order:
+                self._ordered.popped(taken.key)
 
     # Answering ---------------------------------------------------------------------------------
 
@@ -329,6 +319,8 @@ class PopProcessor:
         were void or passed over messages that it doesn't want, go on. Raises RefusedError."""
         mine = [taken for taken in catch.taken if self._is_mine(pop, catch, taken)]
         if not mine:
+            if pop.request.connection.closed:  # it gets nothing of what it was woken for
+                self._desk.pop_polling.wake_one(pop.topic.name, pop.group, pop.queue_id)
             self._again(pop)
             return
         state = self._replica.state.pop
@@ -365,7 +357,7 @@ class PopProcessor:
             pop, catch, code=ResponseCode.SUCCESS, remark="FOUND", more=more, body=b"".join(bodies)
         )
         if catch.rest > 0:
-            self._desk.pop_polling.wake_one(pop.topic.name, pop.group)
+            self._desk.pop_polling.wake_one(pop.topic.name, pop.group, pop.queue_id)
 
     def _is_mine(self, pop: _Pop, catch: _Catch, taken: _Taken) -> bool:
         if not taken.slice.offsets:

@@ -20,6 +20,7 @@ import msgspec
 from broker.entry.payload import Command
 from broker.entry.pop_commands import AckCommand, AckOrderCommand, ChangeInvisibleCommand
 from broker.pop.batch_ack import BITS_SIZE_MAX, BatchAcks
+from broker.pop.ordered_queues import OrderedQueues
 from broker.request.commit import commit
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
@@ -80,7 +81,7 @@ class PopAckProcessor:
     def __init__(self, replica: Replica, leadership: Leadership, desk: Desk) -> None:
         self._replica = replica
         self._leadership = leadership
-        self._desk = desk
+        self._ordered = OrderedQueues(replica, leadership, desk)
         self._last_pop_ms = 0
 
     def ack(self, header: AckMessageRequestHeader, request: Request) -> None:
@@ -148,6 +149,8 @@ class PopAckProcessor:
         )
 
         def answer() -> None:
+            if handle.is_order:
+                self._ordered.changed(key)
             if not self._is_held(key, offset, pop_ms, is_order=handle.is_order):
                 request.reply(ResponseCode.NO_MESSAGE, f"offset {offset} is held no more")
                 return
@@ -202,8 +205,8 @@ class PopAckProcessor:
 
     def _acked(self, request: Request, ordered: Sequence[QueueKey]) -> None:
         request.reply(ResponseCode.SUCCESS)
-        for group, topic, _ in ordered:  # what waited behind them may be popped now
-            self._desk.pop_polling.wake_one(topic, group)
+        for key in ordered:  # what waited behind them may be popped now
+            self._ordered.changed(key)
 
     def _propose(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from broker.entry.topics import Topic
+from broker.pop.ordered_queues import OrderedQueues
 from broker.pop.reader import read_slice, readable_topic, start_of
 from broker.queues.message_filter import EVERYTHING
 from broker.request.deleted_topics import first_of_living_topic
@@ -45,6 +46,7 @@ class PopPeekProcessor:
         self._replica = replica
         self._leadership = leadership
         self._desk = desk
+        self._ordered = OrderedQueues(replica, leadership, desk)
 
     def peek(self, header: PeekMessageRequestHeader, request: Request) -> None:
         """Answer with what a pop would find (PEEK_MESSAGE). Raises RefusedError."""
@@ -114,12 +116,15 @@ class PopPeekProcessor:
                 return
             now_ms = replica.clock_ms()
             try:
-                keys = self._queues(header, with_retries=not header.order)
-                has_message = any(self._has_message(key, attempt_id, now_ms) for key in keys)
+                keys = list(self._queues(header, with_retries=not header.order))
             except RefusedError as refused:  # the topic, or the permission, is gone by now
                 request.refuse(refused)
                 return
-            if has_message:
+            waits = [self._ordered.wake_ms(key, attempt_id, now_ms) for key in keys]
+            if any(
+                wait is None and self._has_message(key)
+                for key, wait in zip(keys, waits, strict=True)
+            ):
                 answer(True)
             elif replica.monotonic_ms() >= deadline_ms:
                 answer(False)
@@ -130,7 +135,7 @@ class PopPeekProcessor:
                     queue_id=header.queue_id,
                     codes=None,
                     deadline_ms=deadline_ms,
-                    wake_ms=None,
+                    wake_ms=min((wait for wait in waits if wait is not None), default=None),
                     run_again=attempt,
                     is_closed=lambda: request.connection.closed,
                     is_query=True,
@@ -165,9 +170,5 @@ class PopPeekProcessor:
         stored = self._replica.state.consumer_offsets.get(key)
         return start_of(self._replica, key, from_end=False) if stored is None else stored
 
-    def _has_message(self, key: QueueKey, attempt_id: str, now_ms: int) -> bool:
-        replica = self._replica
-        held = replica.state.pop.orders.get(key)
-        if held is not None and held.blocked_until_ms(attempt_id, now_ms) is not None:
-            return False
-        return self._start(key) < replica.queues.get(key[1], key[2]).next_offset
+    def _has_message(self, key: QueueKey) -> bool:
+        return self._start(key) < self._replica.queues.get(key[1], key[2]).next_offset

@@ -1,9 +1,9 @@
 """Long polling of POP: pops that are held until a message arrives for them.
 
-Place in the data path: `broker.pop.pop` holds a pop that found nothing; arrivals in its
-topic or its group's retry topic, and acknowledged order sets, wake it; it is run once more, and
-held again where others were faster. `broker.pop.pop_peek` holds queries whether a pop would find
-a message. Pure: time is an argument.
+Place in the data path: `broker.pop.pop` holds a pop that found nothing; arrivals in its topic or
+its group's retry topic wake it, and `broker.pop.ordered_queues` when a queue in order is free; it
+is run once more, and held again where others were faster. `broker.pop.pop_peek` holds queries
+whether a pop would find a message. Pure: time is an argument.
 
 Invariants: a group's pops are woken in the order in which they came, at most as many as messages
 arrived, not counting those whose clients are gone, which take none; queries take none either: an
@@ -13,7 +13,7 @@ Source: RocketMQ PopLongPollingService, of which NotificationProcessor has one o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from broker.entry.payload import UNIT, Run
@@ -93,15 +93,25 @@ class PopPolling:
                 due.append(pop)
         self._wake(due)
 
-    def wake_one(self, topic: str, group: str) -> None:
-        """Wake one pop of the group: there are more messages than the last one took."""
+    def wake_one(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake one pop of the group that wants this queue (-1: any): there are more messages in it
+        than the last one took."""
         due: list[HeldPop] = []
-        for pop in self._held.get(topic, ()):
-            if pop.group == group:
-                due.append(pop)
-                if pop.takes:
-                    break
+        for pop in self._waiting(topic, group, queue_id):
+            due.append(pop)
+            if pop.takes:
+                break
         self._wake(due)
+
+    def wake_by(self, topic: str, group: str, queue_id: int, wake_ms: int) -> None:
+        """Have the group's pops that want this queue run again at that time at the latest."""
+        for pop in self._waiting(topic, group, queue_id):
+            pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
+
+    def _waiting(self, topic: str, group: str, queue_id: int) -> Iterator[HeldPop]:
+        for pop in self._held.get(topic, ()):
+            if pop.group == group and (queue_id < 0 or pop.queue_id in {-1, queue_id}):
+                yield pop
 
     def expire(self, now_ms: int) -> None:
         """Wake the pops whose deadlines have passed, or that are to run again now."""

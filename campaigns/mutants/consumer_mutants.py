@@ -297,8 +297,8 @@ _ORDER_MUTANTS = (
         expected=("G5",),
         patches=(
             SourcePatch(
-                module="broker.pop.pop",
-                within="PopProcessor._is_busy",
+                module="broker.pop.ordered_queues",
+                within="OrderedQueues._is_busy",
                 before="busy = self._leadership.pop_busy",
                 after="return False",
             ),

@@ -118,7 +118,7 @@ _POP_MUTANTS = (
                 after="""
                 from broker.leader.proposer import Proposal
 
-                landed = lambda _: self._landed(catch)
+                landed = lambda _: self._landed(pop, catch)
                 self._leadership.proposer.submit(Proposal(commands=commands, on_done=landed))
                 self._answer(pop, catch)
                 return
