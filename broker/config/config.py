@@ -86,7 +86,7 @@ class BrokerConfig:
     message_size_max: int = number(4 << 20, 1, MESSAGE_SIZE_MAX)
     store_reply_message_enable: bool = True  # replies are stored as well as pushed
     trace_topic_enable: bool = False  # the leader creates RMQ_SYS_TRACE_TOPIC
-    broker_permission: int = 6  # what clients may do here: 4 pull, 2 send
+    broker_permission: int = 6  # what clients may do here: 4 pull and pop, 2 send
     use_server_side_reset_offset: bool = True  # pulls are answered with offset resets
     auto_create_topic: bool = True
     reject_transactions: bool = False

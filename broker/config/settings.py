@@ -104,7 +104,7 @@ _LIST: Final = (
     _changeable(
         "brokerPermission",
         "broker_permission",
-        "what clients may do here: 6 send and pull, 4 pull, 2 send; told to name servers at once; "
+        "what clients may do here: 6 all, 4 pull and pop, 2 send; told to name servers at once; "
         "sends by an older route are taken, but for ordered topics",
         lambda value: value in {2, 4, 6},
         "2, 4 or 6",

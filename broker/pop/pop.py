@@ -22,7 +22,14 @@ from broker.entry.payload import ClearResetCommand, Command
 from broker.entry.pop_commands import PopCommand, PopOrderCommand
 from broker.entry.topics import Topic, TopicNameError, check_group_name
 from broker.pop.ordered_queues import OrderedQueues
-from broker.pop.reader import Slice, as_first_sent, read_slice, readable_topic, start_of
+from broker.pop.reader import (
+    Slice,
+    as_first_sent,
+    read_slice,
+    readable_topic,
+    require_readable_broker,
+    start_of,
+)
 from broker.queues.message_filter import EVERYTHING, TAG, FilterError, MessageFilter
 from broker.queues.sql import filter_of
 from broker.request.commit import commit
@@ -112,6 +119,7 @@ class PopProcessor:
         """Return the pop, its parameters within their limits. Raises RefusedError."""
         replica, invisible_ms = self._replica, header.invisible_ms
         poll_ms = max(0, min(header.poll_ms, _POLL_MS_MAX))
+        require_readable_broker(replica, "pop")
         if header.max_msg_nums > _COUNT_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,
@@ -415,6 +423,7 @@ class PopProcessor:
 
     def _run_again(self, pop: _Pop) -> None:
         self._leadership.require_leader()
+        require_readable_broker(self._replica, "pop")
         pop.topic = self._readable(pop.group, pop.topic.name, pop.queue_id, pop.request)
         self._run(pop)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from broker.entry.topics import Topic
 from broker.pop.ordered_queues import OrderedQueues
-from broker.pop.reader import read_slice, readable_topic, start_of
+from broker.pop.reader import read_slice, readable_topic, require_readable_broker, start_of
 from broker.queues.message_filter import EVERYTHING
 from broker.request.deleted_topics import first_of_living_topic
 from broker.request.desk import Desk
@@ -164,6 +164,7 @@ class PopPeekProcessor:
 
     def _check(self, header: _QueueHeader) -> Topic:
         """Return the topic. Raises RefusedError where the group may not read the queue."""
+        require_readable_broker(self._replica, "peeking")
         return readable_topic(self._replica, header.consumer_group, header.topic, header.queue_id)
 
     def _start(self, key: QueueKey) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.entry.topics import RETRY_PREFIX, Topic
+from broker.entry.topics import PERM_READ, RETRY_PREFIX, Topic
 from broker.queues.message_filter import MessageFilter
 from broker.queues.queue_reader import offset_in_queue, read_matching
 from broker.request.replica import Replica
@@ -22,7 +22,14 @@ from remoting.protocol.pop_handle import PopHandle
 from remoting.records.message import decode_record, encode_properties, encode_record
 from remoting.records.property_names import PropertyName
 
-__all__ = ["Slice", "as_first_sent", "read_slice", "readable_topic", "start_of"]
+__all__ = [
+    "Slice",
+    "as_first_sent",
+    "read_slice",
+    "readable_topic",
+    "require_readable_broker",
+    "start_of",
+]
 
 _SCAN_MAX: Final = 800  # units read per queue when a filter matches little
 
@@ -35,6 +42,15 @@ class Slice:
     next_offset: int
     offsets: list[int]
     records: list[bytes]
+
+
+def require_readable_broker(replica: Replica, what: str) -> None:
+    """Raises RefusedError while the operator lets nobody consume from this broker."""
+    if not replica.config.broker_permission & PERM_READ:
+        raise RefusedError(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{replica.config.advertised}] {what} message is forbidden",
+        )
 
 
 def readable_topic(

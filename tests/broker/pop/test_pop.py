@@ -28,7 +28,7 @@ from remoting.records.message import (
     decode_records,
 )
 from tests.broker.pop.pop_rig import POP, PopRig, messages
-from tests.broker.rig import FakeConnection, send_fields
+from tests.broker.rig import FakeConnection, pull_fields, send_fields
 
 RETRY = pop_retry_topic("T", "G")
 
@@ -372,6 +372,7 @@ def topic_of(**more: int) -> Command:
         (-1, topic_of(perm=2), ResponseCode.NO_PERMISSION),
         (3, topic_of(read_queue_count=3), ResponseCode.INVALID_PARAMETER),
         (-1, DeleteTopicCommand("T"), ResponseCode.TOPIC_NOT_EXIST),
+        (-1, None, ResponseCode.NO_PERMISSION),  # of the broker
     ],
 )
 async def test_a_held_pop_gets_what_its_group_may_have_when_it_is_answered(
@@ -385,7 +386,10 @@ async def test_a_held_pop_gets_what_its_group_may_have_when_it_is_answered(
     fields = rig.fields(pollTime="15000", order=order, queueId=str(queue_id))
     rig.give(rig.processors.pop.handle, POP, fields, b"", held)
     assert held.sent == []
-    rig.context.proposer.submit(Proposal(commands=[change], on_done=lambda _: None))
+    if change is None:
+        rig.context.config = dataclasses.replace(rig.config, broker_permission=2)
+    else:
+        rig.context.proposer.submit(Proposal(commands=[change], on_done=lambda _: None))
     await turns(5)
     if wake == "arrival" and not isinstance(change, DeleteTopicCommand):
         await rig.send(b"after", queue=3)
@@ -622,6 +626,28 @@ async def test_looking_takes_nothing(rig):
     rig.give(peek.notification, RequestCode.NOTIFICATION, fields, b"", waiting)
     await rig.send(b"c")
     assert waiting.sent[0].ext_fields["hasMsg"] == "true"
+
+
+@pytest.mark.parametrize("permission", [2, 4, 6])
+async def test_from_a_broker_that_is_drained_nobody_consumes(rig, permission):
+    """brokerPermission holds for each way to read what is next, as for pulls."""
+    await rig.send(b"a", b"b")
+    ((first, handle), _) = messages(await rig.pop())
+    rig.context.config = dataclasses.replace(rig.config, broker_permission=permission)
+    peek, group = rig.processors.pop_peek, {"consumerGroup": "H"}  # which begins at the first
+    answers = {
+        "pulling": await rig.ask(rig.processors.pull.handle, 11, pull_fields()),
+        "pop": await rig.pop(consumerGroup="I"),
+        "peeking": await rig.ask(peek.peek, RequestCode.PEEK_MESSAGE, rig.fields(**group)),
+        "looking": await rig.ask(peek.notification, RequestCode.NOTIFICATION, rig.fields(**group)),
+        "counting": await rig.ask(peek.polling_info, RequestCode.POLLING_INFO, rig.fields(**group)),
+    }
+    code = ResponseCode.SUCCESS if permission & 4 else ResponseCode.NO_PERMISSION
+    assert {what: answer.code for what, answer in answers.items()} == dict.fromkeys(answers, code)
+    if not permission & 4:
+        for what in ("pulling", "pop", "peeking"):
+            assert f"] {what} message is forbidden" in answers[what].remark
+    assert await rig.ack(first, handle) == ResponseCode.SUCCESS, "what was given may end"
 
 
 async def test_who_may_not_consume_may_not_look(rig):
