@@ -5,8 +5,8 @@ group's offset, pulls by long polling, delivers messages to the listener in offs
 commits the group's progress.
 
 Invariants:
-- It starts at the committed offset, or where the group's rule says if there is none; never at a
-  guess: an unanswered fetch is repeated.
+- It starts at the committed offset, or where the group's rule says if there is none (in a retry
+  topic at its first message); never at a guess: an unanswered fetch is repeated.
 - The offset committed never passes a message that the listener did not accept.
 - After `release` nothing of the queue is delivered or committed any more.
 - With locks nothing is delivered or committed unless the queue's lock is known to be held: else the
@@ -49,15 +49,11 @@ from client.consume.queue_requests import (
 )
 from client.consume.send_back import SendBack
 from client.delivery import matches_tags
-from client.errors import (
-    ClientError,
-    NoRouteError,
-    NotLeaderError,
-    UnansweredError,
-)
+from client.errors import ClientError, NoRouteError, NotLeaderError, UnansweredError
 from client.listener_guard import ListenerGuard
 from client.message import DeliveredMessage, MessageQueue
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.group_topics import RETRY_PREFIX
 
 __all__ = ["QueueConsumer", "QueueState"]
 
@@ -216,9 +212,10 @@ class QueueConsumer:
             return
         async with self._commit_lock:
             offset = self._process.commit_offset
-            # The lock may have been lost while this waited for the commit before it.
-            if offset == self._committed or (self._committed is None and offset == 0):
+            # 0 is committed as well: a group without an offset may begin at the queue's end.
+            if offset == self._committed:
                 return
+            # The lock may have been lost while this waited for the commit before it.
             if not self._may_commit or not self._is_locked():
                 return
             began = time.monotonic_ns()
@@ -266,6 +263,9 @@ class QueueConsumer:
             self._committed = stored = await self._fetch_offset()
         if stored is not None:
             return stored
+        if self.queue.topic.startswith(RETRY_PREFIX):
+            # What lies there is for this group alone, and was not consumed: nothing of it is old.
+            return await self._requests.min_offset(self.queue)
         match settings.consume_from:
             case ConsumeFrom.FIRST:
                 return await self._requests.min_offset(self.queue)

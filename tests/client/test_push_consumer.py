@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from campaigns.rig.waiting import until
-from client.connection.heartbeat import ConsumeFrom, MessageModel
+from client.connection.heartbeat import MessageModel
 from client.consume.listener import ConsumeStatus
 from client.consume.pull_in_progress import PullInProgress
 from client.consume.queue_consumer import QueueConsumer
@@ -97,8 +97,7 @@ async def test_a_failed_message_comes_again_and_holds_the_offset() -> None:
             await cluster.send(b"%d" % number)
         await cluster.consumer(listener, redelivery_ms_min=150, redelivery_ms_max=150)
         await until(lambda: b"3" in listener.bodies)
-        await until(lambda: ("CG", "T", 0) in cluster.group.offsets)
-        assert cluster.group.offsets["CG", "T", 0] == 1
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
         await until(lambda: (b"1", 2) in listener.seen)
         assert [seen for seen in listener.seen if seen[0] == b"1"] == [
             (b"1", 0),
@@ -355,58 +354,6 @@ async def test_tags_are_compared_exactly() -> None:
         assert listener.bodies == [b"A", b"AaAa"]
 
 
-async def test_a_new_group_begins_where_it_says() -> None:
-    async with setup() as cluster:
-        await cluster.send(b"old")
-        listener = Listener()
-        await cluster.consumer(listener, consume_from=ConsumeFrom.LAST)
-        await until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 4)
-        await cluster.send(b"new")
-        await until(lambda: listener.bodies == [b"new"])
-
-
-async def test_the_start_is_never_guessed() -> None:
-    async with setup() as cluster:
-        cluster.group.offsets["CG", "T", 0] = 2
-        for number in range(4):
-            await cluster.send(b"%d" % number)
-        cluster.group.script = lambda seen: (
-            Act.IGNORE if seen.command.code == RequestCode.QUERY_CONSUMER_OFFSET else Act.ANSWER
-        )
-        listener, recorder = Listener(), Recorder()
-        await cluster.consumer(listener, recorder)
-        await until(lambda: len(recorder.fetches) >= 4)
-        assert listener.got == []
-        assert all(error is not None and not error.definite for _, _, error in recorder.fetches)
-        cluster.group.script = lambda _: Act.ANSWER
-        await until(lambda: listener.bodies == [b"2", b"3"])
-
-
-async def test_a_position_below_the_queue_moves_up() -> None:
-    async with setup() as cluster:
-        for number in range(4):
-            await cluster.send(b"%d" % number)
-        cluster.group.offsets["CG", "T", 0] = 1
-        cluster.group.min_offset = 3
-        listener = Listener()
-        await cluster.consumer(listener)
-        await until(lambda: listener.bodies == [b"3"])
-
-
-async def test_a_position_above_the_queue_is_doubted_before_it_is_given_up() -> None:
-    async with setup() as cluster:
-        for number in range(3):
-            await cluster.send(b"%d" % number)
-        records = cluster.group.queues["T", 0]
-        behind, cluster.group.queues["T", 0] = records, records[:1]
-        cluster.group.offsets["CG", "T", 0] = 2
-        listener = Listener()
-        await cluster.consumer(listener)
-        await until(lambda: len(cluster.group.sends(RequestCode.PULL_MESSAGE)) >= 5)
-        cluster.group.queues["T", 0] = behind
-        await until(lambda: listener.bodies == [b"2"])
-
-
 async def test_a_commit_without_an_answer_is_told_as_unknown() -> None:
     async with setup() as cluster:
         cluster.group.script = lambda seen: (
@@ -415,11 +362,8 @@ async def test_a_commit_without_an_answer_is_told_as_unknown() -> None:
         recorder = Recorder()
         await cluster.send(b"a")
         await cluster.consumer(Listener(), recorder, timeout_ms=300)
-        await until(lambda: bool(recorder.commits))
-        _, offset, error = recorder.commits[0]
-        assert offset == 1
-        assert error is not None
-        assert not error.definite
+        await until(lambda: 1 in {offset for _, offset, _ in recorder.commits})
+        assert all(error is not None and not error.definite for _, _, error in recorder.commits)
         cluster.group.script = lambda _: Act.ANSWER
         await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
 
