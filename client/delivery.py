@@ -3,14 +3,20 @@
 Place in the data path: consumers decode the body of a pull's answer here; the transaction producer
 that of a check request.
 
-Invariants: bodies are decompressed; a message read from `%RETRY%group` shows its original topic,
-while its queue stays the one it was read from.
+Invariants:
+- Bodies are decompressed. What a producer wrote never makes a record unreadable, since it would
+  fail every answer that holds it: a body that can't be decompressed is delivered as it is stored,
+  with `body_error`, and bytes of the properties that are not UTF-8 are replaced.
+- A message read from `%RETRY%group` shows its original topic, while its queue stays the one it was
+  read from.
 
-Source: RocketMQ PullAPIWrapper, MessageDecoder.
+Source: RocketMQ PullAPIWrapper, MessageDecoder (its consumers skip a record whose body can't be
+decompressed, and all that follow in the same answer).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container
 
 from client.errors import MalformedAnswerError
@@ -19,8 +25,11 @@ from client.namespace import NO_NAMESPACE, Namespace
 from remoting.errors import RecordError
 from remoting.protocol.group_topics import RETRY_PREFIX
 from remoting.records.message import MessageRecord, decode_records, decompress_body
+from remoting.records.properties import parse_properties_text
 
 __all__ = ["delivered_message", "delivered_messages", "matches_tags"]
+
+_log = logging.getLogger(__name__)
 
 
 def delivered_messages(
@@ -36,17 +45,25 @@ def delivered_messages(
 def delivered_message(
     record: MessageRecord, queue: MessageQueue, namespace: Namespace = NO_NAMESPACE
 ) -> DeliveredMessage:
-    """Convert one record. Raises RecordError where properties or body can't be decoded."""
-    properties = record.property_map()
+    """Convert one record, whatever its producer wrote."""
+    properties = parse_properties_text(record.properties.decode(errors="replace"))
     topic = record.topic
     if topic.startswith(RETRY_PREFIX):
         topic = properties.get(PropertyName.RETRY_TOPIC, topic)
     offset_msg_id = record.offset_msg_id
+    body, body_error = _inflated(record.body, record.sys_flag)
+    if body_error is not None:
+        _log.warning(
+            "the body of the message at %d of %s is delivered as it is stored: %s",
+            record.queue_offset,
+            queue,
+            body_error,
+        )
     return DeliveredMessage(
         topic=namespace.unwrap(topic),
         queue=queue,
         queue_offset=record.queue_offset,
-        body=decompress_body(record.body, record.sys_flag),
+        body=body,
         properties=properties,
         uniq_key=properties.get(PropertyName.UNIQ_KEY, offset_msg_id),
         offset_msg_id=offset_msg_id,
@@ -57,7 +74,16 @@ def delivered_message(
         sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times,
         prepared_transaction_offset=record.prepared_transaction_offset,
+        body_error=body_error,
     )
+
+
+def _inflated(body: bytes, sys_flag: int) -> tuple[bytes, str | None]:
+    """Return the body decompressed, or as it is stored and why it can't be decompressed."""
+    try:
+        return decompress_body(body, sys_flag), None
+    except RecordError as error:
+        return body, str(error)
 
 
 def matches_tags(message: DeliveredMessage, tags: Container[str | None]) -> bool:

@@ -2,7 +2,7 @@
 
 Place in the data path: `Message` enters at the producer, `SendResult` comes back;
 `DeliveredMessage` is a stored record as a consumer receives it, with its queue and its body
-decompressed.
+decompressed, as far as that is possible.
 
 Invariants:
 - A `Message` gets its UNIQ_KEY and bornTimestamp at its first send and keeps them in every later
@@ -102,7 +102,11 @@ class SendResult:
 
 @dataclass(slots=True, kw_only=True)
 class DeliveredMessage:
-    """A message as a consumer receives it. Not frozen: one is made per message read."""
+    """A message as a consumer receives it. Not frozen: one is made per message read.
+
+    `body_error` is None unless the system flag says that the body is compressed and it can't be
+    decompressed: it says why then, and `body` is what the producer sent.
+    """
 
     topic: str
     queue: MessageQueue
@@ -118,6 +122,7 @@ class DeliveredMessage:
     sys_flag: int
     reconsume_times: int
     prepared_transaction_offset: int
+    body_error: str | None = None
 
     @property
     def tags(self) -> str | None:

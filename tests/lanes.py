@@ -75,6 +75,7 @@ OTHERS: Final = frozenset(
         "client/test_trace",
         "client/test_transaction_producer",
         "client/test_tx_commands",
+        "client/test_unreadable_bodies",
         "client/test_with_ledgermq",
         "fuzz",
         "integration",

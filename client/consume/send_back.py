@@ -31,6 +31,7 @@ from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.protocol.group_topics import retry_topic
 from remoting.protocol.headers import ConsumerSendMsgBackRequestHeader
+from remoting.records import sys_flag
 
 __all__ = ["SendBack"]
 
@@ -40,6 +41,7 @@ _PAUSE_MS: Final = 60_000
 _LEVEL_FIRST: Final = 3  # ten seconds
 _LEVEL_MAX: Final = 18
 _INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+_COMPRESSION: Final = sys_flag.COMPRESSED | sys_flag.COMPRESSION_MASK
 _DROPPED: Final = frozenset(
     {
         PropertyName.TRAN_MSG,
@@ -167,7 +169,11 @@ class SendBack:
             uniq_key=message.uniq_key,
             born_timestamp_ms=message.born_timestamp_ms,
         )
-        prepared = prepare_message(copy, group=_INNER_GROUP, compression=Compression())
+        has_stored_body = message.body_error is not None
+        compression = None if has_stored_body else Compression()
+        prepared = prepare_message(copy, group=_INNER_GROUP, compression=compression)
+        if has_stored_body:  # compressed, for all that is known, and for somebody else to inflate
+            prepared.fields["f"] = str(message.sys_flag & _COMPRESSION)
         # At level -1 the message goes to the dead letters whatever its number of attempts.
         prepared.fields["j"] = str(limit + 1 if self._settings.retry_delay_level < 0 else attempts)
         prepared.fields["l"] = str(limit)

@@ -174,9 +174,9 @@ LIVE_CLIENT_MUTANTS = (
             SourcePatch(
                 module="client.delivery",
                 within="delivered_message",
-                before="properties = record.property_map()",
+                before='properties = parse_properties_text(record.properties.decode(errors="replace"))',
                 after="""
-                properties = record.property_map()
+                properties = parse_properties_text(record.properties.decode(errors="replace"))
                 if planted("properties of a message lost on arrival", every=30):
                     properties.pop("TAGS", None)
                 """,
