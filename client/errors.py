@@ -36,7 +36,9 @@ __all__ = [
     "NotLeaderError",
     "NotRecalledError",
     "OffsetNotFoundError",
+    "OffsetOutOfRangeError",
     "OutcomeUnknownError",
+    "QueueNotOwnedError",
     "RequestNotSupportedError",
     "SubscriptionNotReadyError",
     "TopicNotExistError",
@@ -78,6 +80,19 @@ class UnansweredError(ClientError):
 
     retriable = True
     definite = False
+
+
+class QueueNotOwnedError(ClientError):
+    """This member of the group does not own the queue: not yet, no more, or not at all.
+
+    A rebalance may give it the queue.
+    """
+
+    retriable = True
+
+
+class OffsetOutOfRangeError(ClientError):
+    """The queue begins behind this offset or ends before it; nothing was changed."""
 
 
 class MalformedAnswerError(ClientError):

@@ -27,6 +27,8 @@ from client.connection.instance import ClientInstance
 from client.connection.lifecycle import Lifecycle
 from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
+from client.consume.queue_requests import QueueRequests
+from client.errors import OffsetOutOfRangeError, QueueNotOwnedError
 from client.message import DeliveredMessage, MessageQueue
 
 __all__ = ["LitePullConsumer", "LitePullSettings"]
@@ -86,6 +88,12 @@ class LitePullConsumer(Lifecycle):
                 stop_timeout_ms=self.settings.release_timeout_ms,
             ),
             observer=observer,
+        )
+        self._requests = QueueRequests(
+            self.instance,
+            self.instance.namespace.wrap(group),
+            timeout_ms=self.settings.consumer.timeout_ms,
+            policy=self.settings.consumer.retry,
         )
         self._laid_out: list[_Batch] = []
         self._returned: list[_Batch] = []
@@ -165,12 +173,29 @@ class LitePullConsumer(Lifecycle):
         await self._consumer.commit()
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at `offset` in an owned queue, for the whole group."""
+        """Continue at `offset` in a queue that this member owns, for the whole group.
+
+        Raises QueueNotOwnedError, also between `start` and the first rebalance;
+        OffsetOutOfRangeError where `offset` is not from the queue's first one to its next one; and
+        ClientError where its broker can't be asked for these. Nothing has changed then.
+        """
+        self._check_owned(queue)
+        begin = await self._requests.min_offset(queue)
+        end = await self._requests.max_offset(queue)
+        if not begin <= offset <= end:
+            raise OffsetOutOfRangeError(f"{queue} has {begin} to {end}, not {offset}")
         await self._mark_consumed()
+        self._check_owned(queue)  # a rebalance may have taken it away meanwhile
         for batch in [each for each in self._laid_out if each.messages[0].queue == queue]:
             self._laid_out.remove(batch)
             batch.consumed.set_result(None)  # the reset below sets where the queue continues
         await self._consumer.reset({queue: offset})
+
+    def _check_owned(self, queue: MessageQueue) -> None:
+        """Raises ClientClosedError, QueueNotOwnedError."""
+        self._consumer.instance.check_running()
+        if queue not in self._consumer.queues:
+            raise QueueNotOwnedError(f"{queue} is not a queue of this member, for now at least")
 
     async def _lay_out(self, messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
         """Stage messages of the inner consumer; return when the application has consumed them."""

@@ -13,7 +13,8 @@ from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.consume.pull_consumer import PullConsumer
 from client.consume.queue_consumer import QueueConsumer
-from client.errors import ClientClosedError
+from client.consume.queue_requests import QueueRequests
+from client.errors import ClientClosedError, OffsetOutOfRangeError, QueueNotOwnedError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer
 from tests.client.real_broker import RealBroker, make_topic, real_broker
@@ -159,6 +160,50 @@ async def test_a_seek_counts_before_the_queue_has_begun(
             await member.seek(QUEUE, 1)
             go_on.set()
             assert await poll_until(member, 2) == [b"1", b"2"]
+
+
+async def test_a_seek_that_can_not_count_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a queue that is not the member's before it begins, while it asks or ever; elsewhere."""
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        await send(broker, b"0", b"1", b"2")
+        early = consumer(broker)
+        with pytest.raises(ClientClosedError):
+            await early.seek(QUEUE, 2)
+        await early.start()
+        with pytest.raises(QueueNotOwnedError) as raised:
+            await early.seek(QUEUE, 2)
+        assert raised.value.definite
+        assert raised.value.retriable
+        assert await poll_until(early, 3) == [b"0", b"1", b"2"]
+        with pytest.raises(QueueNotOwnedError):
+            await early.seek(MessageQueue("T", "broker-a", 1), 0)
+        for offset in (-1, 4, 10**9):
+            with pytest.raises(OffsetOutOfRangeError, match=rf"0 to 3, not {offset}"):
+                await early.seek(QUEUE, offset)
+        await early.commit()
+        assert await committed(broker) == 3
+        await early.seek(QUEUE, 3)
+        await send(broker, b"3")
+        assert await poll_until(early, 1) == [b"3"]
+
+        ask = QueueRequests.max_offset
+
+        async def lose(requests: QueueRequests, queue: MessageQueue) -> int:
+            end = await ask(requests, queue)
+            early.unsubscribe("T")
+            await until(lambda: queue not in early.queues)
+            return end
+
+        monkeypatch.setattr(QueueRequests, "max_offset", lose)
+        with pytest.raises(QueueNotOwnedError):
+            await early.seek(QUEUE, 0)
+        await early.stop()
+        assert await committed(broker) == 4
+        with pytest.raises(ClientClosedError):
+            await early.seek(QUEUE, 0)
 
 
 async def test_seek_and_pause(tmp_path: Path) -> None:

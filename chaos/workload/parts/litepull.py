@@ -326,7 +326,11 @@ class _LitePullMember:
         lowest = max(self._first[queue], self._given[queue] - SEEK_BACK_MAX)
         offset = self._rng.randint(lowest, self._given[queue])
         with self._deliveries.seek(queue, offset) as operation:
-            await self._consumer.seek(queue, offset)
+            try:
+                await self._consumer.seek(queue, offset)
+            except ClientError as error:  # it lost the queue just now, or retention took the offset
+                operation.failed(error)
+                return
             operation.complete("ok")
         self._commits.places[queue] = offset
         self._sought[queue] = (self._commits.changes, offset)
