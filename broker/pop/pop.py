@@ -54,6 +54,8 @@ _RETRIES_FIRST_PERCENT: Final = 20
 _TOPIC_SIZE_MAX: Final = 255
 _HELD_PER_QUEUE_MAX: Final = 10_000
 _HELD_MAX: Final = 200_000
+_HELD_PER_GROUP_MAX: Final = _HELD_MAX // 2  # one that never acknowledges leaves others as much
+_HELD_WAIT_MS: Final = 1_000  # at a queue of which the group holds as much as it may
 _EXAMINED_MAX: Final = 2_048  # units of all queues, where a filter lets little pass
 _QUEUES_TAKEN_MAX: Final = 64  # of which one pop may move the group's offset
 _ATTEMPT_ID_SIZE_MAX: Final = 1_024
@@ -96,6 +98,7 @@ class _Catch:
     size: int = 0
     rest: int = 0  # messages that are left
     examined: int = 0  # units
+    bound: str | None = None  # what keeps the group from messages that there are
 
 
 class PopProcessor:
@@ -193,6 +196,8 @@ class PopProcessor:
         for topic, queue_id in self._queues(pop):
             self._take(pop, catch, (pop.group, topic, queue_id))
         if not catch.taken:
+            if catch.bound is not None:
+                raise RefusedError(ResponseCode.SYSTEM_BUSY, catch.bound)
             self._hold_or_answer(pop, catch)
             return
         commands = [
@@ -236,11 +241,13 @@ class PopProcessor:
         if pop.is_order:
             if key in self._ahead or self._is_blocked(pop, key, catch.pop_ms):
                 return
-        elif state.pop.held(key) >= _HELD_PER_QUEUE_MAX or len(state.pop) >= _HELD_MAX:
+        elif left > 0 and state.pop.held(key) >= _HELD_PER_QUEUE_MAX:
             is_full = True
-        known = state.consumer_offsets
-        is_full |= expected < 0 and len(known) >= state.limits.consumer_offsets_max
-        if left <= 0 or is_full:
+            wake_ms = replica.monotonic_ms() + _HELD_WAIT_MS
+            pop.wake_ms = min(wake_ms, pop.wake_ms or wake_ms)
+        if left > 0 and not is_full:
+            catch.bound = self._bound(pop, expected) or catch.bound
+        if left <= 0 or is_full or catch.bound is not None:
             catch.rest += max(0, left)
             return
         found = read_slice(
@@ -270,6 +277,18 @@ class PopProcessor:
             return -1, start_of(self._replica, key, from_end=pop.from_end)
         queue = self._replica.queues.get(key[1], key[2])
         return stored, min(max(stored, queue.min_offset), queue.next_offset)
+
+    def _bound(self, pop: _Pop, expected: int) -> str | None:
+        """Return which bound of this broker a pop would pass; None: none."""
+        state = self._replica.state
+        if expected < 0 and len(state.consumer_offsets) >= state.limits.consumer_offsets_max:
+            return f"this broker has its {state.limits.consumer_offsets_max} consumer offsets"
+        held = 0 if pop.is_order else len(state.pop)
+        if held >= _HELD_MAX:
+            return f"{held} popped messages are held on this broker, and none is acknowledged yet"
+        if held >= _HELD_PER_GROUP_MAX and state.pop.held_by(pop.group) >= _HELD_PER_GROUP_MAX:
+            return f"{_HELD_PER_GROUP_MAX} popped messages are held by {pop.group}"
+        return None
 
     def _is_blocked(self, pop: _Pop, key: QueueKey, now_ms: int) -> bool:
         wake_ms = self._ordered.wake_ms(key, pop.attempt_id, now_ms)

@@ -78,6 +78,10 @@ class PopState:
     def held(self, key: QueueKey) -> int:
         return len(self._held.get(key, ()))
 
+    def held_by(self, group: str) -> int:
+        """Return how many messages a group holds, in all queues; without those in order."""
+        return sum(len(held) for key, held in self._held.items() if key[0] == group)
+
     def held_offsets(self, key: QueueKey) -> Mapping[int, Holding]:
         """Return the holdings of a queue by offset; the caller must not change them."""
         return self._held.get(key, {})

@@ -559,6 +559,57 @@ async def test_batches_are_acknowledged_by_their_bits(rig):
         assert refused.code == ResponseCode.INVALID_PARAMETER
 
 
+async def test_a_pop_at_the_bound_of_its_queue_gets_what_acknowledgements_make_room_for(
+    rig, monkeypatch
+):
+    monkeypatch.setattr("broker.pop.pop._HELD_PER_QUEUE_MAX", 2)
+    await rig.send(b"a", b"b", b"c")
+    held = messages(await rig.pop(maxMsgNums="2"))
+    waiting = FakeConnection()
+    rig.give(rig.processors.pop.handle, POP, rig.fields(pollTime="20000"), b"", waiting)
+    for message, handle in held:
+        assert await rig.ack(message, handle) == ResponseCode.SUCCESS
+    assert not waiting.sent
+    rig.now_ms += 1_000
+    rig.context.pop_polling.expire(rig.context.monotonic_ms())
+    await until(lambda: waiting.sent)
+    assert [record.body for record, _ in messages(waiting.sent[0])] == [b"c"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "says"),
+    [
+        ({"_HELD_MAX": 2, "_HELD_PER_GROUP_MAX": 9}, "2 popped messages are held on this broker"),
+        ({"_HELD_MAX": 9, "_HELD_PER_GROUP_MAX": 2}, "2 popped messages are held by G"),
+    ],
+)
+async def test_a_pop_beyond_a_bound_of_the_broker_is_told_so(rig, monkeypatch, bounds, says):
+    for name, bound in bounds.items():
+        monkeypatch.setattr(f"broker.pop.pop.{name}", bound)
+    await rig.send(b"a", b"b", b"c")
+    ((first, handle), _) = messages(await rig.pop(maxMsgNums="2"))
+    refused = await rig.pop(pollTime="20000")
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert says in refused.remark
+    other = await rig.pop(consumerGroup="OTHER")
+    is_everybodys = bounds["_HELD_MAX"] == 2
+    assert other.code == (ResponseCode.SYSTEM_BUSY if is_everybodys else ResponseCode.SUCCESS)
+    assert await rig.ack(first, handle) == ResponseCode.SUCCESS
+    assert [record.body for record, _ in messages(await rig.pop())] == [b"c"]
+    nothing = await rig.pop(consumerGroup="G", topic="T", queueId="3")
+    assert nothing.code == ResponseCode.POLLING_TIMEOUT, "where nothing is, nothing is refused"
+
+
+async def test_a_group_whose_offsets_find_no_room_is_told_so(rig):
+    await rig.send(b"a")
+    rig.state.limits = dataclasses.replace(rig.state.limits, consumer_offsets_max=0)
+    refused = await rig.pop()
+    assert (refused.code, refused.remark) == (
+        ResponseCode.SYSTEM_BUSY,
+        "this broker has its 0 consumer offsets",
+    )
+
+
 async def test_retention_stays_behind_what_is_held(rig):
     housekeeper = rig.make(Housekeeper, rig.tasks, None)
     await rig.send(b"a", b"b")
