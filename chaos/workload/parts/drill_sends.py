@@ -26,7 +26,7 @@ from client.message import Message, MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import MessageRecord
-from remoting.records.property_names import PropertyName
+from remoting.records.property_names import DELAYING, PropertyName
 
 __all__ = ["LONG_NAMES", "SendDrill"]
 
@@ -40,7 +40,6 @@ _ILLEGAL: Final = "13"
 _BAD_PARAMETER: Final = "29"
 _WITH_SUBSCRIPTION: Final = 4
 _UNIT: Final = 1
-_AS_LONG: Final = "u_halves"  # as TRAN_MSG
 LONG_NAMES: Final[Mapping[str, str]] = {
     "a": "producerGroup",
     "b": "topic",
@@ -169,6 +168,7 @@ class SendDrill:
         """Send a batch that may not be stored, or to a queue that is not there."""
         messages = [self._make(), self._make()]
         queue_id, expected = self.drill.rng.randrange(self._queues), _ILLEGAL
+        not_taken: str = PropertyName.TRAN_MSG
         match self.drill.rng.randrange(4):
             case 0:
                 what, queue_id, expected = "to no queue", self._queues, _BAD_PARAMETER
@@ -177,14 +177,14 @@ class SendDrill:
                 messages[1].uniq_key = messages[0].uniq_key
             case 2:
                 what = "with a delay"
-                messages[1].properties = {**messages[1].properties, _draw_delay(self.drill): "3"}
+                not_taken = self.drill.rng.choice(DELAYING)
+                messages[1].properties = {**messages[1].properties, not_taken.lower(): "3"}
             case _:
                 what = "with a half"
-                messages[0].properties = {**messages[0].properties, _AS_LONG: "true"}
+                messages[0].properties = {**messages[0].properties, not_taken.lower(): "true"}
         prepared = prepare_batch(messages, group=_PRODUCERS)
-        body = prepared.body
-        if what == "with a half":  # its client would not take it
-            body = body.replace(_AS_LONG.encode(), PropertyName.TRAN_MSG.encode())
+        # Clients take no such batch: the property has another name of that length until here.
+        body = prepared.body.replace(f"{not_taken.lower()}\1".encode(), f"{not_taken}\1".encode())
         command = self._command(prepared, queue_id)
         await self.drill.request(
             f"send a batch {what} to {self._topic}",
@@ -229,12 +229,6 @@ class SendDrill:
             show=lambda answer: f"{answer.code} {'; '.join(map(_shown, records_of(answer)))}",
             is_calm=True,
         )
-
-
-def _draw_delay(drill: Drill) -> str:
-    """Draw a delay of a batch's message that only brokers refuse."""
-    names = (PropertyName.TIMER_DELAY_SEC, PropertyName.TIMER_DELAY_MS)
-    return drill.rng.choice(names)
 
 
 def _expected(message: Message, offset: int, queue_id: int, offset_msg_id: str) -> str:
