@@ -41,9 +41,11 @@ DRAINED_SHARE: Final = 0.4  # of the changes leave fewer queues to write than to
 PERMS: Final = (6, 6, 6, 4, 2)
 PULLED_MAX: Final = 32
 INVISIBLE_MS: Final = 6 * 3_600_000
+RETRIED_SHARE: Final = 0.6  # of what is sent under one key
 KEY_BITS: Final = 128  # of a UNIQ_KEY as clients write them: letters and digits
 _READ: Final = 4  # bit of a permission
 _REFUSED: Final = "16"
+_ILLEGAL: Final = "13"
 _BAD_PARAMETER: Final = "29"
 _POPPED_NOTHING: Final = "210"
 _WITH_SUBSCRIPTION: Final = 4  # bit of a pull's sysFlag
@@ -175,13 +177,26 @@ class TopicDrill:
         return number, message
 
     async def _repeat(self, settings: _Settings) -> None:
-        """Send one more, and another under its key: where the topic has `dedupe` it is the same."""
+        """Send one more, and it again or another one under its key: where the topic has `dedupe`,
+        the one is a retry, and the other is refused."""
         if self._is_listed and not settings.dedupes:
             return  # it would stand there twice by right
         sent = await self._send(settings, self._rng.randrange(settings.taken))
         assert sent is not None
         queue_id, first = sent
-        again = self._make(first.uniq_key)
+        is_retry = self._rng.random() < RETRIED_SHARE
+        again = first if is_retry else self._make(first.uniq_key)
+        if self._is_listed and not is_retry:
+            command = self._command(again, queue_id)
+            await self.drill.request(
+                f"send of another message under the key {first.uniq_key} to {self._topic}",
+                RequestCode(command.code),
+                command.ext_fields,
+                body=command.body,
+                expected=_ILLEGAL,
+                changes=True,
+            )
+            return
         answer = await self.drill.send([again], self._command(again, queue_id), queue_id=queue_id)
         stored = self._stored[queue_id]
         if self._is_listed:
