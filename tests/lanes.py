@@ -23,6 +23,7 @@ OTHERS: Final = frozenset(
     {
         # Sockets, processes, Java.
         "broker/failpoints/test_not_loaded",
+        "broker/filter/test_long_values",
         "broker/test_forwarding",
         "broker/test_leading_begins",
         "broker/test_security",

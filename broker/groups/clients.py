@@ -7,6 +7,8 @@ Rules: RocketMQ ClientManageProcessor, HeartbeatData.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from broker.entry.topics import (
@@ -64,9 +66,10 @@ class _Producer(msgspec.Struct):
 
 class _Consumer(msgspec.Struct):
     groupName: str
-    messageModel: str = "CLUSTERING"
-    consumeType: str | None = None
-    consumeFromWhere: str | None = None
+    # Clients but Java's may write the places of these names in their enums.
+    messageModel: str | int = "CLUSTERING"
+    consumeType: str | int | None = None
+    consumeFromWhere: str | int | None = None
     subscriptionDataSet: list[_Subscription] = []
     unitMode: bool = False
 
@@ -79,6 +82,21 @@ class _Heartbeat(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Heartbeat)
+_MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
+_CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+_CONSUME_FROM: Final = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+_DEFAULTS: Final = {
+    _MESSAGE_MODELS: "CLUSTERING",
+    _CONSUME_TYPES: "CONSUME_PASSIVELY",
+    _CONSUME_FROM: "CONSUME_FROM_LAST_OFFSET",
+}
 
 
 class ClientProcessor:
@@ -92,10 +110,7 @@ class ClientProcessor:
     def heartbeat(self, request: Request) -> None:
         """Note the client as a member of its groups (HEART_BEAT). Raises RefusedError."""
         _check("bytes of a heartbeat", len(request.command.body), _BODY_SIZE_MAX)
-        try:
-            heartbeat = _decoder.decode(request.command.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
+        heartbeat = _decoded(request.command.body)
         _check_names(heartbeat)
         clients, now_ms = self._desk.clients, self._replica.monotonic_ms()
         language, version = language_name(request.command.language), request.command.version
@@ -116,20 +131,20 @@ class ClientProcessor:
                     consumer.groupName,
                     heartbeat.clientID,
                     request.connection,
-                    message_model=consumer.messageModel,
+                    message_model=_named(consumer.messageModel, _MESSAGE_MODELS),
                     subscriptions=(
                         list(clients.subscriptions(consumer.groupName).values())
                         if heartbeat.withoutSub
                         else [_subscription(data) for data in consumer.subscriptionDataSet]
                     ),
                     now_ms=now_ms,
-                    consume_type=consumer.consumeType or "CONSUME_PASSIVELY",
-                    consume_from_where=consumer.consumeFromWhere or "CONSUME_FROM_LAST_OFFSET",
+                    consume_type=_named(consumer.consumeType, _CONSUME_TYPES),
+                    consume_from_where=_named(consumer.consumeFromWhere, _CONSUME_FROM),
                     language=language,
                     version=version,
                     notifies=self._notifies(consumer.groupName),
                 )
-                if consumer.messageModel == "CLUSTERING":
+                if _named(consumer.messageModel, _MESSAGE_MODELS) == "CLUSTERING":
                     self._want_retry_topic(consumer, retry_topics)
         except ClientsFullError as error:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
@@ -209,6 +224,27 @@ class ClientProcessor:
         """Create the topics, in one proposal: how many may wait is limited."""
         if topics:  # where too many proposals wait, the next heartbeat creates them
             propose(self._leadership, [topic.command() for topic in topics.values()])
+
+
+def _decoded(body: bytes) -> _Heartbeat:
+    """Decode as fastjson does: C++ clients write numbers as text. Raises RefusedError."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return fastjson.decode_request(body, _Heartbeat)
+        except BodyError as error:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {error}") from error
+
+
+def _named(value: str | int | None, names: tuple[str, ...]) -> str:
+    """Return the name of an enum's value, given by its name or its place in `names`. Raises
+    RefusedError."""
+    if isinstance(value, int):
+        if not 0 <= value < len(names):
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"heartbeat: {value} is none of {names}")
+        return names[value]
+    return value or _DEFAULTS[names]
 
 
 def _check_names(heartbeat: _Heartbeat) -> None:

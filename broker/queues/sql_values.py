@@ -26,7 +26,8 @@ __all__ = ["EvaluationError", "Long", "Value", "compare", "equals", "order", "to
 
 _WHOLE: Final = re.compile(r"([+-]?)(\d+)")
 _DOUBLE: Final = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
+    # Each text in one way: a message's property may have thousands of digits.
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
 )
 _HEX_DOUBLE: Final = re.compile(
     r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?"

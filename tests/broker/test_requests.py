@@ -262,7 +262,46 @@ async def test_the_retry_topic_of_a_unit_is_marked(rig):
     assert topic.sys_flag == SYS_FLAG_UNIT_SUB
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":5}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    ("consumer", "shown"),
+    [
+        (
+            {"messageModel": 1, "consumeType": 1, "consumeFromWhere": 0},
+            ("CLUSTERING", "CONSUME_PASSIVELY", "CONSUME_FROM_LAST_OFFSET"),
+        ),
+        (
+            {"messageModel": 0, "consumeType": 0, "consumeFromWhere": 5},
+            ("BROADCASTING", "CONSUME_ACTIVELY", "CONSUME_FROM_TIMESTAMP"),
+        ),
+        ({}, ("CLUSTERING", "CONSUME_PASSIVELY", "CONSUME_FROM_LAST_OFFSET")),
+    ],
+)
+async def test_a_heartbeat_is_read_as_fastjson_reads_it(rig, consumer, shown):
+    """The C++ client, and what wraps it, writes numbers as text and names of enums as numbers."""
+    data = {"topic": "T", "subString": "*", "subVersion": "1700000000000", "tagsSet": None}
+    consumers = [{"groupName": "G", "subscriptionDataSet": [data], **consumer}]
+    body = {"clientID": "c1", "producerDataSet": None, "consumerDataSet": consumers}
+    clients = rig.make(ClientProcessor)
+    answer = await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    assert rig.context.clients.consumer_ids("G") == ["c1"]
+    assert rig.context.clients.subscriptions("G")["T"].version == 1_700_000_000_000
+    members = rig.context.clients.describe("G")
+    names = ("messageModel", "consumeType", "consumeFromWhere")
+    assert tuple(members[name] for name in names) == shown
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"clientID":5}',
+        b"\xff\xfe",
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"G","messageModel":7}]}',
+    ],
+)
 async def test_a_bad_heartbeat_is_refused(rig, body):
     answer = await rig.ask(rig.make(ClientProcessor).heartbeat, RequestCode.HEART_BEAT, {}, body)
     assert answer.code == ResponseCode.SYSTEM_ERROR
