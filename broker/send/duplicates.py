@@ -11,8 +11,8 @@ status but SEND_OK, and applications send the same message again.
 
 Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
 A key of the other kind is refused, since the two are no attempts of one send; so is the key of a
-message in another topic, or with another body, whose place would pass for that of a message which
-is stored nowhere.
+message in another topic, or with another body, or of one that was recalled or deleted with its
+topic, whose place would pass for that of a message which is stored nowhere.
 
 What is behind the window is refused with 13 and `outcome unknown`: it is stored, or may be, so the
 refusal must not pass for "surely not stored" (promise G7). RocketMQ's Java clients raise 13 at
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.entry.record import PendingRecord
-from broker.entry.topics import HALF_TOPIC
+from broker.entry.topics import HALF_TOPIC, TIMER_TOPIC
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
@@ -136,7 +136,8 @@ def _place_of(replica: Replica, window: DedupeWindow, again: PendingRecord, topi
         record = decode_record(replica.read_record(position), check_crc=False)
     except LookupError as error:  # retention took it: stored once, but nowhere to be shown
         raise _expired(window, key) from error
-    own_key = record.property_map().get(PropertyName.UNIQ_KEY)
+    properties = record.property_map()
+    own_key = properties.get(PropertyName.UNIQ_KEY)
     # A message of a batch that has no key of its own got the batch's and its number.
     if own_key != key and not (own_key is None and "#" in key):
         raise RefusedError(
@@ -157,6 +158,12 @@ def _place_of(replica: Replica, window: DedupeWindow, again: PendingRecord, topi
         # on it. A client that compresses may write a retry in other bytes, so that the message may
         # be stored.
         raise maybe_stored(f"UNIQ_KEY {key} is that of a message with another body already")
+    if replica.state.deletions.took(topic, position):
+        raise maybe_stored(f"the message of UNIQ_KEY {key} was deleted with its topic")
+    if record.topic == TIMER_TOPIC and replica.state.timers.get(record.queue_offset) is None:
+        out_ms = int(properties.get(PropertyName.TIMER_OUT_MS, "0"))
+        if replica.clock_ms() < out_ms:  # else it was delivered
+            raise maybe_stored(f"the message of UNIQ_KEY {key} was recalled")
     return Place(record.topic, record.queue_id, record.queue_offset, position)
 
 

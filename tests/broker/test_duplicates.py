@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from broker.delay.timers import Timers
+from broker.process.processors import Processors
+from broker.process.request_table import dispatch_of
 from broker.send.send import SendProcessor
 from broker.state import dedupe
 from broker.transaction.end_transaction import EndTransactionProcessor
@@ -91,6 +94,31 @@ async def test_another_message_of_the_same_key_is_not_taken_for_a_retry(rig, fir
     )
     fresh = await rig.ask(handle, SEND, send_fields("U", key="L", **first), b"body")
     assert fresh.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("what", ["recalled", "deleted with its topic"])
+async def test_a_message_that_is_gone_is_not_answered_as_stored(rig, what):
+    handlers = dispatch_of(rig.make(Processors, rig.tasks))
+    first = await send(rig, "K", TIMER_DELAY_MS="9000")
+    if what == "recalled":
+        code = RequestCode.RECALL_MESSAGE
+        fields = {"topic": "T", "recallHandle": first.ext_fields["recallHandle"]}
+    else:
+        code, fields = RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}
+    assert (await rig.ask(handlers[code], code, fields)).code == ResponseCode.SUCCESS
+    for more in ({"TIMER_DELAY_MS": "9000"}, {}):
+        again = await send(rig, "K", **more)
+        assert again.code == ResponseCode.MESSAGE_ILLEGAL
+        assert again.remark == f"outcome unknown: the message of UNIQ_KEY K was {what}"
+
+
+async def test_a_timer_that_has_been_delivered_is_stored(rig):
+    first = await send(rig, "K", TIMER_DELAY_MS="9000")
+    rig.now_ms += 9_000
+    rig.make(Timers).round()
+    await until(lambda: not len(rig.state.timers))
+    again = await send(rig, "K", TIMER_DELAY_MS="9000")
+    assert again.ext_fields["msgId"] == first.ext_fields["msgId"]
 
 
 ROLLBACK = "12"
