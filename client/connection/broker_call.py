@@ -4,8 +4,8 @@ Place in the data path: offset commits, transaction ends and every other request
 group and may be repeated without harm go through `call_group`; `client.produce.producer` has the
 same loop with the choice of a queue in it.
 
-Invariant: all attempts go to the same group. The request must be idempotent, since an unanswered
-attempt is followed by another one.
+Invariant: all attempts go to the same group. An unanswered attempt is followed by another one only
+where the caller says that the request is idempotent.
 """
 
 from __future__ import annotations
@@ -44,19 +44,25 @@ async def call_group(
     timeout_ms: int,
     policy: RetryPolicy,
     accept: Container[int] = _SUCCESS,
+    is_idempotent: bool = True,
 ) -> tuple[RemotingCommand, str]:
     """Return the leader's answer with a code in `accept`, and the table address it came from.
 
     `make` builds the command for each attempt; `topic` is the one whose route names the group.
-    Raises ClientError: definite where no attempt can have been carried out.
+    Where the request is not idempotent, an attempt that may have been carried out is the last one,
+    and gets the whole time. Raises ClientError: definite where no attempt can have been carried
+    out.
     """
     now_ms = instance.now_ms
-    retries = Retries(policy, deadline_ms=now_ms() + timeout_ms, may_move=False)
+    deadline_ms = now_ms() + timeout_ms
+    retries = Retries(policy, deadline_ms=deadline_ms, may_move=False)
     last: ClientError | None = None
     while True:
         budget_ms = retries.begin_attempt(now_ms())
         if budget_ms <= 0:
             raise retries.out_of_time(last) from last
+        if not is_idempotent:
+            budget_ms = deadline_ms - now_ms()
         address = None
         try:
             instance.check_running()
@@ -66,6 +72,9 @@ async def call_group(
             )
         except ClientError as error:
             last = error
+            if not (is_idempotent or error.definite):
+                learn(instance, broker_name, address, error)
+                raise
         else:
             return answer, address
         learn(instance, broker_name, address, last)

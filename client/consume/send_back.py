@@ -4,9 +4,8 @@ Place in the data path: `client.consume.queue_consumer` passes a failed message 
 that a broker has certainly stored again counts as consumed, every other stays with the consumer and
 is delivered again from there.
 
-Invariants: a request whose outcome is unknown is never followed by another kind of request, so that
-the client makes no second copy (the request itself is repeated, and the broker stores one for each
-that it takes); a copy sent by the client keeps the message's UNIQ_KEY and its count of
+Invariants: a request whose outcome is unknown is followed by no other, of whatever kind, so that no
+second copy comes of it; a copy sent by the client keeps the message's UNIQ_KEY and its count of
 attempts, by which the broker chooses between `%RETRY%group` and `%DLQ%group`.
 
 Source: RocketMQ DefaultMQPushConsumerImpl.sendMessageBack (request 36, or else a send to the retry
@@ -121,6 +120,7 @@ class SendBack:
             topic=queue.topic,
             timeout_ms=self._settings.timeout_ms,
             policy=self._settings.retry,
+            is_idempotent=False,  # the broker stores a copy for each that it takes
         )
 
     async def _copy(self, message: DeliveredMessage) -> bool:

@@ -66,6 +66,7 @@ class FakeGroup:
     leader: int | None = 0
     dedupe: bool = True
     send_back_code: int = 3
+    send_back_remark: str = "scripted"
     script: Callable[[Seen], Act | tuple[int, str]] = lambda _: Act.ANSWER
     seen: list[Seen] = field(default_factory=list)
     queues: dict[tuple[str, int], list[MessageRecord]] = field(default_factory=dict)
@@ -244,7 +245,7 @@ class FakeGroup:
             case RequestCode.LOCK_BATCH_MQ | RequestCode.UNLOCK_BATCH_MQ:
                 return self._lock(command)
             case RequestCode.CONSUMER_SEND_MSG_BACK:
-                return command.response(self.send_back_code, "scripted")
+                return command.response(self.send_back_code, self.send_back_remark)
             case _:
                 return command.response(3, "not in this fake")
 

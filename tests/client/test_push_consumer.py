@@ -165,6 +165,25 @@ async def test_no_copy_is_sent_where_the_broker_may_have_taken_it_back() -> None
         await cluster.consumer(listener)
         await until(lambda: listener.seen == [(b"a", 0), (b"a", 1)])
         assert len(cluster.group.sends()) == 1
+        assert len(cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
+
+
+async def test_a_message_that_may_be_taken_back_is_not_sent_back_again() -> None:
+    """A master that lacks its slave stores a copy for each request, and answers that it may be
+    lost."""
+    async with setup() as cluster:
+        cluster.group.send_back_code = 1
+        cluster.group.send_back_remark = "outcome unknown: slave not available"
+        listener = Listener()
+        listener.answer = lambda message: (
+            ConsumeStatus.RECONSUME_LATER
+            if message.reconsume_times == 0
+            else ConsumeStatus.CONSUME_SUCCESS
+        )
+        await cluster.send(b"a")
+        await cluster.consumer(listener)
+        await until(lambda: listener.seen == [(b"a", 0), (b"a", 1)])
+        assert len(cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK)) == 1
 
 
 async def test_an_ordered_queue_is_consumed_under_its_lock_only() -> None:
