@@ -81,7 +81,8 @@ class Session:
     """Opens clients for one cluster. Use as a context manager, or `close` it.
 
     `name_servers` and `dial` are as for the asyncio clients. `listener_threads` bounds how many
-    listeners run at a time, over all consumers of the session.
+    listeners run at a time, over all consumers of the session; likewise local transactions, and
+    checks of them.
     """
 
     def __init__(
@@ -94,7 +95,11 @@ class Session:
         self._name_servers = name_servers
         self._dial = dial
         self._loop = LoopThread()
+        # A listener that sends in a transaction waits for the local one, and whoever runs that may
+        # wait for long, while checks have to be answered: none may wait for the others' threads.
         self._listeners = ThreadPoolExecutor(listener_threads, "ledgermq-listener")
+        self._transactions = ThreadPoolExecutor(listener_threads, "ledgermq-transaction")
+        self._checks = ThreadPoolExecutor(listener_threads, "ledgermq-check")
         self._opened: list[Opened[Any]] = []
 
     def __enter__(self) -> Self:
@@ -115,7 +120,8 @@ class Session:
         """
         # An ExitStack runs its callbacks in reverse order, and all of them even if one raises.
         with contextlib.ExitStack() as stack:
-            stack.callback(self._listeners.shutdown)
+            for threads in (self._listeners, self._transactions, self._checks):
+                stack.callback(threads.shutdown)
             stack.callback(self._loop.close)
             for opened in list(self._opened):
                 stack.callback(opened.stop)
@@ -136,16 +142,18 @@ class Session:
         settings: TransactionSettings | None = None,
     ) -> SyncTransactionProducer:
         """Return a started transactional producer."""
-        threads = self._listeners
+        transactions, checks = self._transactions, self._checks
 
         class Listener:
             async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
                 loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(threads, listener.execute_local, message, half)
+                return await loop.run_in_executor(
+                    transactions, listener.execute_local, message, half
+                )
 
             async def check_local(self, message: DeliveredMessage) -> Decision:
                 loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(threads, listener.check_local, message)
+                return await loop.run_in_executor(checks, listener.check_local, message)
 
         def make() -> TransactionProducer:
             return TransactionProducer(

@@ -57,6 +57,8 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._ends = threading.Lock()
+        self._has_ended = False  # under the lock: nothing is submitted behind the end
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="ledgermq-client", daemon=True
         )
@@ -68,12 +70,14 @@ class LoopThread:
         A KeyboardInterrupt while waiting cancels it. Raises ClientClosedError where the session has
         ended.
         """
-        if threading.current_thread() is self._thread or self._loop.is_closed():
+        if threading.current_thread() is self._thread:
             coroutine.close()
-            if self._loop.is_closed():
-                raise ClientClosedError("the session has ended")
             raise RuntimeError("a blocking call on the loop's own thread would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._ends:
+            if self._has_ended:
+                coroutine.close()
+                raise ClientClosedError("the session has ended")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except CancelledError as error:
@@ -83,10 +87,19 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        if self._loop.is_closed():
-            return
+        """End the loop and its thread; calls of other threads that wait end with
+        ClientClosedError."""
+        with self._ends:
+            if self._has_ended:
+                return
+            self._has_ended = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 

@@ -140,6 +140,61 @@ def test_a_call_that_would_wait_for_itself_is_refused(broker: RealBroker) -> Non
             session._loop.call(on_the_loop())
 
 
+def test_listeners_may_send_in_transactions(broker: RealBroker) -> None:
+    """Each holds a thread while its local transaction runs in another."""
+    sent = threading.Event()
+
+    class Till:
+        def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+            return Decision.COMMIT
+
+        def check_local(self, message: DeliveredMessage) -> Decision:
+            return Decision.COMMIT
+
+    with Session(broker.name_servers, listener_threads=1) as session:
+        admin = session.admin()
+        for topic in ("T", "U"):
+            admin.create_topic(topic, queues=1)
+        till = session.transaction_producer("till", Till())
+
+        def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            till.send_in_transaction(Message(topic="U", body=b"paid"))
+            sent.set()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        session.producer("PG").send(Message(topic="T", body=b"order"))
+        session.push_consumer("CG", listen, {"T": "*"}, settings=SETTINGS)
+        wait_for(30, sent)
+
+
+def test_calls_of_other_threads_end_with_their_session(broker: RealBroker) -> None:
+    begun, ended = threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+    session = Session(broker.name_servers)
+    loop = session._loop
+
+    async def waits_for_ever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            loop.call(waits_for_ever())
+        except ClientClosedError as error:
+            raised.append(error)
+        ended.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    wait_for(30, begun)
+    session.close()
+    wait_for(30, ended)
+    thread.join()
+    assert [str(error) for error in raised] == ["the session ended meanwhile"]
+    with pytest.raises(ClientClosedError, match="has ended"):
+        loop.call(waits_for_ever())
+
+
 BLOCKING = [
     (sync_clients.SyncProducer, Producer),
     (sync_clients.SyncTransactionProducer, TransactionProducer),
