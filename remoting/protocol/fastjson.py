@@ -51,14 +51,16 @@ def decode(body: bytes, kind: type[T]) -> T:
     return _decode(body, kind, size_max=len(body), dialect_size_max=len(body))
 
 
-def decode_request(body: bytes, kind: type[T]) -> T:
+def decode_request(
+    body: bytes, kind: type[T], *, body_size_max: int = _STRANGERS_BODY_SIZE_MAX
+) -> T:
     """Decode as `decode` does, within size limits, since anyone may send a request.
 
-    Three bytes of a body may become a hundred in memory, and more in the dialect decoder. Raises
-    BodyError.
+    Three bytes of a body may become a hundred in memory, and more in the dialect decoder.
+    `body_size_max`: of standard JSON of the expected shape. Raises BodyError.
     """
-    if len(body) > _STRANGERS_BODY_SIZE_MAX:
-        raise BodyError(f"{len(body)} bytes; at most {_STRANGERS_BODY_SIZE_MAX} are read")
+    if len(body) > body_size_max:
+        raise BodyError(f"{len(body)} bytes; at most {body_size_max} are read")
     return _decode(
         body,
         kind,

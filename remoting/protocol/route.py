@@ -62,6 +62,9 @@ PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 
 _LENGTH: Final = struct.Struct(">i")
+# As many topics as a broker of ours may have, with names as long as they may be.
+_BODY_SIZE_MAX: Final = 12 * 1024 * 1024
+_OBJECTS_PER_TOPIC: Final = 2  # itself and its attributes; a registration has four more
 _INFLATED_SIZE_MAX: Final = 16 * 1024 * 1024  # as much as fits a frame that is not compressed
 TOPICS_MAX: Final = 100_000
 """Topics that one registration may carry."""
@@ -219,14 +222,15 @@ def encode_register_body(registration: RegisterBrokerBody, *, compressed: bool =
 def decode_register_body(body: bytes, *, compressed: bool = False) -> RegisterBrokerBody:
     """Decode what `encode_register_body` encodes.
 
-    An empty body means: no topics, version zero. Raises BodyError, also above TOPICS_MAX topics or
-    16 MiB decompressed.
+    An empty body means: no topics, version zero. Raises BodyError, also above TOPICS_MAX topics,
+    12 MiB, or 16 MiB decompressed.
     """
     if not body:
         return RegisterBrokerBody(data_version=DataVersion(), topics=[])
     if compressed:
         return _decode_compressed(body)
-    decoded = fastjson.decode_request(body, _JsonRegisterBody)
+    _check_topic_count(body.count(b"{") // _OBJECTS_PER_TOPIC)  # before they take memory
+    decoded = fastjson.decode_request(body, _JsonRegisterBody, body_size_max=_BODY_SIZE_MAX)
     wrapper = decoded.topic_config_serialize_wrapper
     _check_topic_count(len(wrapper.topic_config_table))
     return RegisterBrokerBody(

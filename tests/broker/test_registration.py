@@ -8,11 +8,23 @@ from typing import Any, cast
 
 import pytest
 
+from broker.entry.topic_attributes import TOPIC_ATTRIBUTES
+from broker.entry.topics import GROUP_NAME_SIZE_MAX
 from broker.process.registration import Registration
+from broker.state.state import StateLimits
 from campaigns.rig.waiting import turns
 from remoting.connections.rpc import RemotingClient
 from remoting.errors import ConnectError
 from remoting.protocol.command import RemotingCommand
+from remoting.protocol.frame import FRAME_SIZE_MAX
+from remoting.protocol.route import (
+    QUEUES_MAX,
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    decode_register_body,
+    encode_register_body,
+)
 
 ONE, TWO = "127.0.0.1:1", "127.0.0.1:2"
 INTERVAL_MS = 60_000
@@ -43,8 +55,6 @@ class Known(Registration):
         return {}
 
     def _body(self) -> Any:
-        from remoting.protocol.route import DataVersion, RegisterBrokerBody
-
         return RegisterBrokerBody(data_version=DataVersion(state_version=1), topics=[])
 
 
@@ -97,3 +107,31 @@ async def test_a_name_server_that_is_down_or_silent_holds_up_nobody_for_long(rig
     registration.when_registered(answered.set)  # TWO says nothing
     async with asyncio.timeout(5):
         await answered.wait()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_as_many_topics_as_a_broker_may_have_fit_a_registration(compressed):
+    """A broker that can't register has none."""
+    attributes = {
+        "dedupe": "false",
+        "message.type": "UNSPECIFIED",
+        "reserve.time": str((1 << 63) - 1),
+        "queue.type": "SimpleCQ",
+        "cleanup.policy": "DELETE",
+    }
+    assert attributes.keys() == TOPIC_ATTRIBUTES.keys()
+    topics = [
+        TopicConfig(
+            topic_name=f"%RETRY%{number:0{GROUP_NAME_SIZE_MAX}d}",
+            read_queue_nums=QUEUES_MAX,
+            write_queue_nums=QUEUES_MAX,
+            topic_sys_flag=7,
+            attributes=attributes,
+        )
+        for number in range(StateLimits().topics_max)
+    ]
+    registration = RegisterBrokerBody(data_version=DataVersion(state_version=1), topics=topics)
+    body = encode_register_body(registration, compressed=compressed)
+    assert len(body) < FRAME_SIZE_MAX
+    decoded = decode_register_body(body, compressed=compressed)
+    assert [topic.topic_name for topic in decoded.topics] == [topic.topic_name for topic in topics]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from remoting.errors import BodyError
 from remoting.protocol.route import (
     QUEUES_MAX,
+    TOPICS_MAX,
     BrokerData,
     ClusterInfo,
     DataVersion,
@@ -248,3 +249,10 @@ def test_other_bodies() -> None:
 def test_the_crc_of_a_body_has_31_bits() -> None:
     assert register_body_crc(b"hello") == 0x3610A686
     assert register_body_crc(b"\x00") == 0x5202EF8D
+
+
+def test_a_registration_of_too_many_topics_is_refused_before_they_are_made():
+    table = ",".join(f'"{number}":{{}}' for number in range(2 * TOPICS_MAX + 2))
+    body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{table}}}}}}}'.encode()
+    with pytest.raises(BodyError, match="registration of 10000"):
+        decode_register_body(body)
