@@ -33,6 +33,7 @@ from remoting.protocol.codes import ResponseCode
 __all__ = ["RuntimeInfoProcessor"]
 
 _OVERDUE_MAX: Final = 10_000
+_QUEUES_READ_MAX: Final = 512  # their files may be open at a time
 _NO_SUCH_QUEUE: Final = dict.fromkeys(
     (
         "pullThreadPoolQueueSize",
@@ -129,10 +130,17 @@ class RuntimeInfoProcessor:
         }
 
     def _earliest_ms(self) -> int:
-        """Return when the oldest message of any queue was stored; now if there is none."""
+        """Return when the oldest message of any queue was stored; now if there is none. Of many
+        queues, when the log's begin was written, to within a minute: to read them all would stop
+        the broker, for a value of a table that tools poll."""
         replica = self._replica
+        queues = replica.queues.items()
+        if len(queues) > _QUEUES_READ_MAX:
+            state = replica.state
+            begin = replica.log.retention_bounds().begin_position
+            return state.time_marks.time_at(begin) or state.store_timestamp_ms
         oldest: tuple[int, ConsumeQueue] | None = None
-        for _, _, queue in replica.queues.items():
+        for _, _, queue in queues:
             unit = queue.read(queue.min_offset, 1)
             if unit and (oldest is None or UNIT.unpack(unit)[0] < oldest[0]):
                 oldest = UNIT.unpack(unit)[0], queue

@@ -59,6 +59,12 @@ class TimeMarks:
         at = bisect_right(self._times_ms, time_ms - 1)
         return self._positions[at - 1] if at else 0
 
+    def time_at(self, position: int) -> int | None:
+        """Return about when what stands at `position` was stored, late by no more than a minute
+        where marks were not thinned; None: since the last mark."""
+        at = bisect_right(self._positions, position)
+        return self._times_ms[at] if at < len(self._times_ms) else None
+
     def capture(self) -> tuple[array[int], array[int]]:
         """Return positions and times, both ascending."""
         return self._positions[:], self._times_ms[:]

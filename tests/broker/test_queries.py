@@ -216,3 +216,23 @@ async def test_connections_of_a_group_and_the_brokers_own_table(rig):
     info = rig.make(RuntimeInfoProcessor)
     answer = await rig.ask(info.handle, RequestCode.GET_BROKER_RUNTIME_INFO, {})
     assert json.loads(answer.body)["table"]["brokerVersionDesc"] == "V5_3_3"
+
+
+async def test_the_oldest_message_of_many_queues_is_told_without_reading_them(rig, monkeypatch):
+    """Dashboards poll it, and a broker may have tens of thousands."""
+    rig.directory.mkdir(exist_ok=True)
+    info = rig.make(RuntimeInfoProcessor)
+
+    async def shown_ms() -> int:
+        answer = await rig.ask(info.handle, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+        return int(json.loads(answer.body)["table"]["earliestMessageTimeStamp"])
+
+    for key, wait_ms in (("K0", 0), ("K1", 3_600_000), ("K2", 90_000)):
+        rig.now_ms += wait_ms
+        await rig.ask(rig.make(SendProcessor).handle, 310, send_fields(key=key), b"x")
+    assert await shown_ms() == START_MS
+    monkeypatch.setattr("broker.admin.runtime_info._QUEUES_READ_MAX", 0)
+    monkeypatch.setattr("broker.queues.consume_queue.ConsumeQueue.read", None)
+    assert await shown_ms() == START_MS
+    rig.log.begin_position = rig.log.entries[1].position
+    assert await shown_ms() == START_MS + 3_600_000

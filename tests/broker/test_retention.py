@@ -108,6 +108,9 @@ def test_marks_never_call_young_what_is_not(steps, asked_ms):
         at += size
     begin = marks.position_before(asked_ms)
     assert all(stored_ms < asked_ms for position, stored_ms in entries if position < begin)
+    for position, stored_ms in entries:
+        shown_ms = marks.time_at(position)
+        assert 0 <= (now_ms if shown_ms is None else shown_ms) - stored_ms < 120_000
     kept = [ms for position, ms in entries if position >= begin and ms < asked_ms]
     assert not kept[1:] or kept[-2] - kept[0] < 120_000, "and what is old, within two minutes"
 
