@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import collections
-import contextlib
-import random
-from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from campaigns.rig.waiting import until
-from chaos.cluster.layout import NameServerPlace
-from chaos.experiment.load import part_manifest, part_topics, slot_names
-from chaos.links.none import NoLinks
-from chaos.recording.history import HistoryWriter
+from chaos.experiment.load import part_manifest
 from chaos.scenario.part_sections import PART_SECTIONS
 from chaos.scenario.scenario import ScenarioError, parse_scenario
 from chaos.scenario.schedule import FaultStep
-from chaos.workload.context import WorkContext
 from chaos.workload.messages import tag_of
 from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.catalogue import PARTS
-from chaos.workload.parts.part import PartKit, WorkloadPart
 from chaos.workload.parts.sql_readers import KINDS
-from chaos.worlds.world import World
 from client.consume.local_offsets import LocalOffsets
 from client.consume.process_queue import ProcessQueue
 from client.consume.push_consumer import PushConsumer
-from client.message import MessageQueue
 from client.trace import tracer
-from tests.chaos.histories import ops_of
-from tests.client.real_broker import make_topic, real_broker
+from tests.chaos.part_at_work import Row, asked_of, by_kind, otherwise, part_at_work
 from verify.catalogue.rule_files import BUILT_IN_RULES, read_rules
-
-Row = dict[str, Any]
 
 
 def test_every_section_has_its_part_and_rules_that_judge_it() -> None:
@@ -110,77 +95,6 @@ def test_a_reader_that_has_fallen_behind_is_waited_for_while_it_comes_nearer() -
     assert not awaited.outstanding(10.5), "what came a second time brings nobody nearer"
 
 
-@contextlib.asynccontextmanager
-async def _part_at_work(
-    tmp_path: Path, name: str, keys: str, *, load_s: float
-) -> AsyncIterator[tuple[WorkloadPart, asyncio.Event]]:
-    """The part on its topic of two queues, if it has one; yields it with the event that stops its
-    senders."""
-    text = f"[load]\nseconds = {load_s}\n[workload]\nimpatient_share = 0\n[workload.{name}]\n{keys}"
-    scenario = parse_scenario(text, name="x")
-    async with real_broker(tmp_path) as broker:
-        topics = part_topics(scenario)[name]
-        for topic in topics:
-            await make_topic(broker, topic, 2)
-        place = SimpleNamespace(name="broker-a-n0", node="n0", address=broker.address)
-
-        async def status(name: str) -> SimpleNamespace:
-            assert name == "broker-a-n0"
-            return SimpleNamespace(ready=True, term=1, voters=("n0",), learners=())
-
-        layout = SimpleNamespace(
-            cluster="DefaultCluster",
-            groups={"broker-a": (place,)},
-            name_servers=(NameServerPlace(name="ns", address=broker.name_server.address),),
-            name_server_addresses=tuple(broker.name_servers),
-            broker_settings={},
-            brokers=(place,),
-        )
-        world = cast(
-            World,
-            SimpleNamespace(
-                layout=layout,
-                dial_table=lambda slot: {},
-                system=SimpleNamespace(status=status, processes=None),
-                links=NoLinks(),
-            ),
-        )
-        with HistoryWriter(tmp_path / "history", started_ns=0) as history:
-            context = WorkContext(
-                scenario=scenario,
-                world=world,
-                history=history,
-                queues=(),
-                nodes={broker.address: "n0"},
-                part_queues={
-                    name: [MessageQueue(topic, "broker-a", at) for topic in topics for at in (0, 1)]
-                },
-            )
-            section = scenario.parts[name]
-            slots = {
-                slot: context.slot(slot, random.Random(slot)) for slot in PARTS[name].slots(section)
-            }
-            assert set(slots) <= set(slot_names(scenario))
-            kit = PartKit(context=context, section=section, slots=slots, rng=random.Random(1))
-            part = PARTS[name].make(kit)
-            stop, drained = asyncio.Event(), asyncio.Event()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(part.run(stop, drained))
-                yield part, stop
-                stop.set()
-                await part.idle()
-                await until(part.is_settled)
-                await until(part.has_read)
-                drained.set()
-
-
-def _by_kind(path: Path) -> dict[str, list[Row]]:
-    kinds: dict[str, list[Row]] = collections.defaultdict(list)
-    for row in ops_of(path):
-        kinds[row["f"]].append(row)
-    return kinds
-
-
 def _values(rows: list[Row]) -> set[str]:
     return {message["value"] for row in rows for message in row.get("messages") or ()}
 
@@ -191,14 +105,14 @@ async def test_timers_come_unless_they_are_recalled(tmp_path: Path) -> None:
     keys += "after_stop_ms_max = 300\n"
 
     def has_recalled_and_more() -> bool:
-        kinds = _by_kind(tmp_path / "history")
+        kinds = by_kind(tmp_path / "history")
         recalled = any(row["type"] == "ok" for row in kinds["recall"])
         return recalled and len(kinds["delay"]) > 15
 
-    async with _part_at_work(tmp_path, "timers", keys, load_s=1.2) as (_, stop):
+    async with part_at_work(tmp_path, "timers", keys, load_s=1.2) as (_, stop):
         await until(has_recalled_and_more)
         stop.set()
-    kinds = _by_kind(tmp_path / "history")
+    kinds = by_kind(tmp_path / "history")
     outcomes = {(row["f"], row["type"]) for rows in kinds.values() for row in rows}
     assert {("delay", "ok"), ("recall", "ok")} <= outcomes
     recalled = {row["ref"] for row in kinds["recall"] if row["type"] == "ok"}
@@ -215,16 +129,16 @@ async def test_timers_come_unless_they_are_recalled(tmp_path: Path) -> None:
 
 
 def _answered(folder: Path) -> list[Row]:
-    return [row for row in _by_kind(folder / "history")["request"] if row["type"] == "ok"]
+    return [row for row in by_kind(folder / "history")["request"] if row["type"] == "ok"]
 
 
 @pytest.mark.timeout(60)
 async def test_requests_get_the_answers_that_responders_name(tmp_path: Path) -> None:
     keys = "rate = 40\nresponders = 1\nrefuse_share = 0.2\nmute_share = 0\nthink_ms = 1\n"
-    async with _part_at_work(tmp_path, "requests", keys, load_s=1.5) as (_, stop):
+    async with part_at_work(tmp_path, "requests", keys, load_s=1.5) as (_, stop):
         await until(lambda: len(_answered(tmp_path)) > 5)
         stop.set()
-    kinds = _by_kind(tmp_path / "history")
+    kinds = by_kind(tmp_path / "history")
     answered = _answered(tmp_path)
     named = {(row["ref"], *_values([row])) for row in kinds["deliver"]}
     assert {(row["ref"], *_values([row])) for row in answered} <= named
@@ -237,14 +151,14 @@ async def test_unusual_sends_are_stored_as_they_were_sent(tmp_path: Path) -> Non
     keys = "rate = 25\nbig_share = 0.03\nbatch_share = 0.4\nhasty_share = 0.1\n"
 
     def has_sent_each_kind() -> bool:
-        sends = _by_kind(tmp_path / "history")["send"]
+        sends = by_kind(tmp_path / "history")["send"]
         acked = [len(row["messages"]) for row in sends if row["type"] == "ok"]
         return max(acked, default=0) > 10 and any(row.get("status") == "ONEWAY" for row in sends)
 
-    async with _part_at_work(tmp_path, "sends", keys, load_s=1.5) as (_, stop):
+    async with part_at_work(tmp_path, "sends", keys, load_s=1.5) as (_, stop):
         await until(has_sent_each_kind)
         stop.set()
-    kinds = _by_kind(tmp_path / "history")
+    kinds = by_kind(tmp_path / "history")
     acked = [row for row in kinds["send"] if row["type"] == "ok"]
     oneway = [row for row in kinds["send"] if row.get("status") == "ONEWAY"]
     assert {row["type"] for row in oneway} == {"info"}
@@ -258,9 +172,9 @@ async def test_unusual_sends_are_stored_as_they_were_sent(tmp_path: Path) -> Non
 @pytest.mark.timeout(60)
 async def test_polls_are_held_and_carry_the_offset(tmp_path: Path) -> None:
     keys = "rate = 20\nhold_ms = 300\nrestart_s = 0\n"
-    async with _part_at_work(tmp_path, "longpolls", keys, load_s=2):
-        await until(lambda: len(_by_kind(tmp_path / "history")["send"]) > 15)
-    kinds = _by_kind(tmp_path / "history")
+    async with part_at_work(tmp_path, "longpolls", keys, load_s=2):
+        await until(lambda: len(by_kind(tmp_path / "history")["send"]) > 15)
+    kinds = by_kind(tmp_path / "history")
     polls = [row for row in kinds["poll"] if row["type"] == "ok"]
     assert _values(kinds["send"]) == _values(polls)
     assert all(row["due"] <= row["t_invoke"] + 300_000_000 for row in polls)
@@ -273,17 +187,17 @@ async def test_polls_are_held_and_carry_the_offset(tmp_path: Path) -> None:
 @pytest.mark.timeout(60)
 async def test_groups_are_given_the_tags_that_they_want(tmp_path: Path) -> None:
     keys = "rate = 40\nsql_rate = 40\nsql_compositions = 2\nrestart_s = 0\n"
-    async with _part_at_work(tmp_path, "filters", keys, load_s=1) as (part, _):
-        await until(lambda: len(_by_kind(tmp_path / "history")["send"]) > 40)
+    async with part_at_work(tmp_path, "filters", keys, load_s=1) as (part, _):
+        await until(lambda: len(by_kind(tmp_path / "history")["send"]) > 40)
         groups = part.consumer_groups()
-    kinds = _by_kind(tmp_path / "history")
+    kinds = by_kind(tmp_path / "history")
     tags = {}
     for row in kinds["send"]:
         for message in row["messages"]:
             value = message["value"]
-            by_kind = f"K{int(value.rpartition('-')[2]) % len(KINDS)}"
+            own_kind = f"K{int(value.rpartition('-')[2]) % len(KINDS)}"
             is_sql = row["client_group"] == "filters-sql-producers"
-            tags[value] = by_kind if is_sql else tag_of(value)
+            tags[value] = own_kind if is_sql else tag_of(value)
     sent = _values([row for row in kinds["send"] if row["type"] == "ok"])
     for name, group in groups.items():
         given = _values([row for row in kinds["deliver"] if row["client_group"] == name])
@@ -299,13 +213,13 @@ async def test_groups_are_given_the_tags_that_they_want(tmp_path: Path) -> None:
 async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> None:
     def rounds(group: str) -> dict[str, list[Row]]:
         found: dict[str, list[Row]] = collections.defaultdict(list)
-        for row in _by_kind(tmp_path / "history")["assignment"]:
+        for row in by_kind(tmp_path / "history")["assignment"]:
             if row["client_group"] == group:
                 found[row["ref"]].append(row)
         return found
 
     keys = "members_min = 3\nmembers_max = 3\nevery_s = 0.1\nchange_s = 1000\n"
-    async with _part_at_work(tmp_path, "assignments", keys, load_s=1):
+    async with part_at_work(tmp_path, "assignments", keys, load_s=1):
         await until(lambda: any(len(rows) == 3 for rows in rounds("assignments-pull").values()))
     (rows, *_) = [rows for rows in rounds("assignments-pull").values() if len(rows) == 3]
     assert sorted(queue["queue"] for row in rows for queue in row["assigned"]) == [0, 1]
@@ -315,23 +229,23 @@ async def test_rounds_of_assignments_tell_of_every_member(tmp_path: Path) -> Non
 
 @pytest.mark.timeout(120)
 async def test_calls_are_answered_as_is_expected(tmp_path: Path) -> None:
-    async with _part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
+    async with part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
         calls = ("message id", "broker groups", "progress of", "messages under", "in its route")
-        await until(lambda: all(words in _asked(tmp_path) for words in calls), seconds=90)
-    expectations = _by_kind(tmp_path / "history")["ask"]
+        await until(lambda: all(words in asked_of(tmp_path) for words in calls), seconds=90)
+    expectations = by_kind(tmp_path / "history")["ask"]
     assert [op for op in expectations if op["ref"] not in (None, op["status"])] == []
     for words in (
         *("message id", "start of a group", "traced", "trace of a message sent by"),
         *("what SyncAdmin.reset_offsets passes on", "behind its deletion"),
     ):
-        assert words in _asked(tmp_path)
+        assert words in asked_of(tmp_path)
 
 
 @pytest.mark.timeout(60)
 async def test_clients_of_applications_are_served_as_is_expected(tmp_path: Path) -> None:
-    async with _part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
+    async with part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
         pass
-    assert _otherwise(tmp_path) == set()
+    assert otherwise(tmp_path) == set()
     for words in (
         *("ids that several producers", "suspended before its start", "suspended before a member"),
         *("GET_PRODUCER_CONNECTION_LIST", "GET_CONSUMER_CONNECTION_LIST", "half that it sent"),
@@ -351,7 +265,7 @@ async def test_clients_of_applications_are_served_as_is_expected(tmp_path: Path)
         *("holds that has consumed all", "queue which it has lost", "is said to subscribe"),
         "as RocketMQ answers",
     ):
-        assert words in _asked(tmp_path)
+        assert words in asked_of(tmp_path)
 
 
 @pytest.mark.timeout(60)
@@ -362,36 +276,26 @@ async def test_mistakes_of_clients_are_not_what_applications_expect(
     monkeypatch.setattr(tracer, "record_text", lambda _: "")
     monkeypatch.setattr(ProcessQueue, "has_room", True)
     monkeypatch.setattr(LocalOffsets, "flush", _do_nothing)
-    async with _part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
+    async with part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
         pass
-    otherwise = "\n".join(_otherwise(tmp_path))
+    text = "\n".join(otherwise(tmp_path))
     for words in (
         *("suspended before its start", "suspended before a member left", "without a trace"),
         *("whether a member holds more than it may", "how a broadcasting member ends"),
     ):
-        assert words in otherwise
+        assert words in text
 
 
 async def _do_nothing(_: object) -> None:
     return
 
 
-def _otherwise(folder: Path) -> set[str]:
-    """Return what was answered otherwise than is expected."""
-    asks = _by_kind(folder / "history")["ask"]
-    return {op["key"] for op in asks if op["ref"] not in (None, op["status"])}
-
-
-def _asked(folder: Path) -> str:
-    return "\n".join(op["key"] for op in _by_kind(folder / "history")["ask"])
-
-
 @pytest.mark.timeout(60)
 async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path: Path) -> None:
     keys = "rate = 20\nclients = 1\nrestart_s = 0\nslow_share = 0\n"
-    async with _part_at_work(tmp_path, "orderly", keys, load_s=1):
-        await until(lambda: bool(_by_kind(tmp_path / "history")["deliver"]))
-    kinds = _by_kind(tmp_path / "history")
+    async with part_at_work(tmp_path, "orderly", keys, load_s=1):
+        await until(lambda: bool(by_kind(tmp_path / "history")["deliver"]))
+    kinds = by_kind(tmp_path / "history")
     for f in ("lock", "unlock"):
         assert {("orderly", queue) for queue in range(2)} <= {
             (row["topic"], row["queue"]) for row in kinds[f] if row["type"] == "ok"
@@ -404,16 +308,16 @@ async def test_members_record_the_locks_that_they_request_and_give_back(tmp_path
 @pytest.mark.timeout(120)
 async def test_drills_are_answered_as_they_expect(tmp_path: Path) -> None:
     def asked() -> set[str]:
-        rows = _by_kind(tmp_path / "history")["ask"]
+        rows = by_kind(tmp_path / "history")["ask"]
         return {row["key"].partition(" ")[0] for row in rows if row["type"] == "ok"}
 
     wanted = {"pop", "ack", "change", "peek", "would", "reset", "offset", "pull", "commit", "at"}
     wanted |= {"message", "send", "recall", "lock", "heartbeat", "members", "topic", "answer"}
     wanted.add("decision")
     keys = "runners = 2\npause_ms = 1\nstretches = 0\n"
-    async with _part_at_work(tmp_path, "drills", keys, load_s=2):
+    async with part_at_work(tmp_path, "drills", keys, load_s=2):
         await until(lambda: wanted <= asked(), seconds=90)
-    rows = _by_kind(tmp_path / "history")["ask"]
+    rows = by_kind(tmp_path / "history")["ask"]
     wrong = [row for row in rows if row["type"] == "ok" and row["status"] != row["ref"]]
     assert not wrong, [(row["key"], row["ref"], row["status"]) for row in wrong]
 
@@ -423,7 +327,7 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
     def shown() -> set[str]:
         return {
             f"{row['key'].split()[0]}, {row['ref']}"
-            for row in _by_kind(tmp_path / "history")["get"]
+            for row in by_kind(tmp_path / "history")["get"]
             if row["type"] == "ok"
         }
 
@@ -440,9 +344,9 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
         "member, member group", "copies, ha status", "active, runtime",
     }  # fmt: skip
     keys = "change_s = 0.05\ncalm_s = 0\ntakes_write = 0\n"
-    async with _part_at_work(tmp_path, "operator", keys, load_s=1):
+    async with part_at_work(tmp_path, "operator", keys, load_s=1):
         await until(lambda: wanted <= shown())
-    kinds = _by_kind(tmp_path / "history")
+    kinds = by_kind(tmp_path / "history")
     # Brokers hear of members by heartbeats, so that answers about these may be late.
     by_heartbeats = {"members", "kind", "subscription", "known", "asked", "status"}
     effects = {row["key"]: (row["status"], row["ref"]) for row in kinds["ask"]}

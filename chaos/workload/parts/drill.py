@@ -147,6 +147,11 @@ class Drill:
         """The queue's end: the offset of its next message."""
         return len(self.stored)
 
+    @property
+    def window_ms(self) -> int:
+        """For how long brokers remember a UNIQ_KEY."""
+        return self._context.scenario.dedupe.window_ms
+
     async def request(
         self,
         what: str,

@@ -19,6 +19,7 @@ from chaos.workload.parts.drill_deletions import DeletionDrill
 from chaos.workload.parts.drill_halves import HalfDrill
 from chaos.workload.parts.drill_listings import ListingDrill
 from chaos.workload.parts.drill_offsets import OffsetDrill
+from chaos.workload.parts.drill_onward import OnwardDrill
 from chaos.workload.parts.drill_owners import LockDrill
 from chaos.workload.parts.drill_pops import PopDrill
 from chaos.workload.parts.drill_progress import ProgressDrill
@@ -83,6 +84,7 @@ BESIDE: Final[Mapping[str, tuple[Callable[[Drill, str], DrillKind], int]]] = {
     "drills-deadlines": (DeadlineDrill, 40),
     "drills-listings": (ListingDrill, 4),
     "drills-sizes": (SizeDrill, 4),
+    "drills-onward": (OnwardDrill, 16),
 }
 """Kinds that have tasks and topics of their own, until the run is drained, since they wait for what
 is due, or send much: and how many of them there are at most."""

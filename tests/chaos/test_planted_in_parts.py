@@ -1,0 +1,46 @@
+"""Mistakes of a broker, or of the client, that are planted in this process: what parts of the
+workload expect holds without them, and not with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+
+from broker.send import duplicates
+from campaigns.rig.waiting import until
+from chaos.workload.parts import drills
+from chaos.workload.parts.drill_onward import OnwardDrill
+from chaos.workload.parts.drill_queues import PullDrill
+from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
+
+DRILLS = "runners = 1\npause_ms = 1\nstretches = 0\n"
+
+
+async def _onward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drills, "BESIDE", {"drills-onward": (OnwardDrill, 40)})
+    monkeypatch.setattr(drills, "CLIENTS", {})
+    monkeypatch.setattr(drills, "runner_kinds", lambda *_, **__: {"pull": PullDrill})
+    monkeypatch.setattr(drills, "OFTEN", ())
+    async with part_at_work(tmp_path, "drills", DRILLS, load_s=2):
+        await until(lambda: asked_of(tmp_path).count("make topic") >= 10, seconds=60)
+
+
+@pytest.mark.timeout(90)
+async def test_what_is_sent_on_with_its_key_is_stored_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _onward(tmp_path, monkeypatch)
+    assert otherwise(tmp_path) == set()
+    for way in ("by itself", "in a batch", "with a delay"):
+        assert way in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(90)
+async def test_a_key_of_another_topic_that_passes_for_a_retry_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicates, "topic_of", lambda _: ANY)
+    await _onward(tmp_path, monkeypatch)
+    assert any("of what was stored there, by itself" in key for key in otherwise(tmp_path))
