@@ -3,14 +3,21 @@ workload expect holds without them, and not with them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
 
+from broker.entry.payload import DeleteGroupCommand
 from broker.send import duplicates
+from broker.state.state import BrokerState
 from campaigns.rig.waiting import until
 from chaos.workload.parts import drills
+from chaos.workload.parts.app_deleted_groups import DeletedGroups
+from chaos.workload.parts.applications import ApplicationsPart
 from chaos.workload.parts.drill_onward import OnwardDrill
 from chaos.workload.parts.drill_queues import PullDrill
 from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
@@ -44,3 +51,42 @@ async def test_a_key_of_another_topic_that_passes_for_a_retry_is_seen(
     monkeypatch.setattr(duplicates, "topic_of", lambda _: ANY)
     await _onward(tmp_path, monkeypatch)
     assert any("of what was stored there, by itself" in key for key in otherwise(tmp_path))
+
+
+async def _apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, drill: Callable[..., Any]
+) -> set[str]:
+    """Have one drill of applications alone; return what was otherwise than it expects."""
+
+    async def run(part: ApplicationsPart, *_: asyncio.Event) -> None:
+        await part._have(part._benches[name], lambda bench: drill(bench).run())
+        part._idle.set()
+
+    monkeypatch.setattr(ApplicationsPart, "run", run)
+    async with part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
+        pass
+    return otherwise(tmp_path)
+
+
+@pytest.mark.timeout(90)
+async def test_what_a_deleted_group_has_popped_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups) == set()
+    for how in ("made again", "made by a pop"):
+        assert f"that a deleted group has popped, {how}" in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(90)
+async def test_a_deletion_that_drops_what_was_popped_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = BrokerState._delete_group
+
+    def drop(state: BrokerState, command: DeleteGroupCommand) -> None:
+        delete(state, command)
+        state.pop.drop_group(command.name)
+
+    monkeypatch.setattr(BrokerState, "_delete_group", drop)
+    wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
+    assert any("that a deleted group has popped, made again" in key for key in wrong)

@@ -21,6 +21,7 @@ from chaos.scenario.part_sections import ApplicationsSection
 from chaos.workload.parts.app_answers import LostAnswers
 from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.app_cut_off import CutOffMember
+from chaos.workload.parts.app_deleted_groups import DeletedGroups
 from chaos.workload.parts.app_files import OffsetFiles
 from chaos.workload.parts.app_first_sends import FirstSends
 from chaos.workload.parts.app_found import FoundPlaces
@@ -58,7 +59,7 @@ DRILLS: Final = (
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
-    *("locks", "sent-back"),
+    *("locks", "sent-back", "deleted-groups"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -119,6 +120,7 @@ class ApplicationsPart:
             if not is_cut:  # what waits, is held by a pop, or is undecided keeps the log
                 drills["answers"] = lambda bench: LostAnswers(bench).run()
                 drills["sent-back"] = lambda bench: UnansweredSendsBack(bench).run()
+                drills["deleted-groups"] = lambda bench: DeletedGroups(bench).run()
                 drills["popped"] = lambda bench: PoppedOn(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
