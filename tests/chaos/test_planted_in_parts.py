@@ -11,15 +11,18 @@ from unittest.mock import ANY
 
 import pytest
 
+from broker.delay.timers import checked_waiting
 from broker.entry.payload import DeleteGroupCommand
 from broker.send import duplicates
 from broker.state.state import BrokerState
+from broker.transaction import records
 from campaigns.rig.waiting import until
-from chaos.workload.parts import drills
+from chaos.workload.parts import drills, operator
 from chaos.workload.parts.app_deleted_groups import DeletedGroups
 from chaos.workload.parts.applications import ApplicationsPart
 from chaos.workload.parts.drill_onward import OnwardDrill
 from chaos.workload.parts.drill_queues import PullDrill
+from chaos.workload.parts.operator_halves import HalfEffects
 from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
 
 DRILLS = "runners = 1\npause_ms = 1\nstretches = 0\n"
@@ -90,3 +93,38 @@ async def test_a_deletion_that_drops_what_was_popped_is_seen(
     monkeypatch.setattr(BrokerState, "_delete_group", drop)
     wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
     assert any("that a deleted group has popped, made again" in key for key in wrong)
+
+
+async def _operate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Have an operator show what becomes of halves; return what was otherwise."""
+
+    async def show(
+        _: object, effects: object, __: object, halves: HalfEffects, *___: object
+    ) -> None:
+        await halves.show()
+
+    monkeypatch.setattr(operator._Operator, "_show_group", show)
+    monkeypatch.setattr(operator, "OTHERS_END_S", 0.0)
+    keys = "change_s = 0.1\ncalm_s = 0\ntakes_write = 0\n"
+    async with part_at_work(tmp_path, "operator", keys, load_s=0.1):
+        pass
+    return {key for key in otherwise(tmp_path) if "half" in key}
+
+
+@pytest.mark.timeout(90)
+async def test_halves_that_were_taken_are_committed_whatever_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _operate(tmp_path, monkeypatch) == set()
+    for words in ("timerMaxDelaySec is 1", "timerWheelEnable is false", "comes of half 1"):
+        assert words in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(90)
+async def test_a_commit_that_settings_refuse_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "waiting_when_committed", checked_waiting)
+    wrong = "\n".join(await _operate(tmp_path, monkeypatch))
+    for words in ("timerMaxDelaySec is 1", "timerWheelEnable is false", "comes of half 1"):
+        assert words in wrong

@@ -6,9 +6,9 @@ Place in the data path: topics with all their settings, routes and lists of name
 comes and goes (`operator_members`), subscription groups (`operator_groups`), settings of brokers
 and who leads (`operator_brokers`), replicas that are down (`operator_silence`), and those that
 follow (`operator_followers`), what is to be refused (`operator_refusals`), entries and settings of
-name servers and the right to write (`operator_servers`), and what such settings do
-(`operator_rules`). All changes go into the history as `set`, all answers as `get`, or as `ask`
-where a model knows the answer.
+name servers and the right to write (`operator_servers`), what such settings do (`operator_rules`),
+and what becomes of halves meanwhile (`operator_halves`). All changes go into the history as `set`,
+all answers as `get`, or as `ask` where a model knows the answer.
 
 Invariants: nobody else changes what it changes; it goes on for `calm_s` after the senders have
 stopped, since what other replicas and name servers answer is compared only in calm times; the right
@@ -35,6 +35,7 @@ from chaos.workload.parts.operator_effects import SettingEffects
 from chaos.workload.parts.operator_elsewhere import ElsewhereEffects
 from chaos.workload.parts.operator_followers import FollowerKeeper
 from chaos.workload.parts.operator_groups import GroupKeeper
+from chaos.workload.parts.operator_halves import HalfEffects
 from chaos.workload.parts.operator_members import MemberKeeper
 from chaos.workload.parts.operator_offsets import OffsetKeeper
 from chaos.workload.parts.operator_pulls import PullBounds
@@ -147,7 +148,19 @@ class _Operator:
                     self._kit.slots[NAME],
                     queue=queues[0],
                 )
-                tasks.create_task(self._show_group(relays, effects, room, bounds[:1]))
+                halves = HalfEffects(
+                    OperatorRequests(instance),
+                    BrokerSettings(
+                        OperatorRequests(instance),
+                        self._record(f"{client}.halves.{group}", client),
+                        layout.groups[group],
+                        broker_group=group,
+                    ),
+                    self._expectations(f"{client}.halves.{group}"),
+                    broker_group=group,
+                    rng=self._child(),
+                )
+                tasks.create_task(self._show_group(relays, effects, halves, room, bounds[:1]))
             for server in layout.name_servers:
                 rules = RuleEffects(
                     OperatorRequests(instance),
@@ -181,11 +194,13 @@ class _Operator:
         self,
         relays: RelayEffects,
         effects: SettingEffects,
+        halves: HalfEffects,
         room: RoomEffects,
         bounds: Sequence[PullBounds],
     ) -> None:
         await relays.show()
         await effects.show()
+        await halves.show()
         for each in bounds:
             await each.show()
         await room.show_room()
