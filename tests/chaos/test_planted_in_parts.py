@@ -13,12 +13,14 @@ import pytest
 
 from broker.delay.timers import checked_waiting
 from broker.entry.payload import DeleteGroupCommand
+from broker.pop.pop import PopProcessor
 from broker.send import duplicates
 from broker.state.state import BrokerState
 from broker.transaction import records
 from campaigns.rig.waiting import until
 from chaos.workload.parts import drills, operator
 from chaos.workload.parts.app_deleted_groups import DeletedGroups
+from chaos.workload.parts.app_switched import SwitchedGroups
 from chaos.workload.parts.applications import ApplicationsPart
 from chaos.workload.parts.drill_onward import OnwardDrill
 from chaos.workload.parts.drill_queues import PullDrill
@@ -93,6 +95,25 @@ async def test_a_deletion_that_drops_what_was_popped_is_seen(
     monkeypatch.setattr(BrokerState, "_delete_group", drop)
     wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
     assert any("that a deleted group has popped, made again" in key for key in wrong)
+
+
+@pytest.mark.timeout(90)
+async def test_a_held_request_gets_nothing_that_its_group_may_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups) == set()
+    for kind in ("pop", "pull"):
+        assert f"what a {kind} is given that is held" in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(90)
+async def test_a_held_pop_that_is_answered_by_what_it_might_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PopProcessor, "_run_again", PopProcessor._run)
+    wrong = await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups)
+    for how in ("its group is switched off", "its topic is taken from readers"):
+        assert f"what a pop is given that is held while {how}" in wrong
 
 
 async def _operate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:

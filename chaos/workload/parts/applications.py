@@ -44,6 +44,7 @@ from chaos.workload.parts.app_servers import UpdatedNameServers
 from chaos.workload.parts.app_starts import StartedGroups
 from chaos.workload.parts.app_statuses import UnsafeSends
 from chaos.workload.parts.app_suspended import SuspendedMember
+from chaos.workload.parts.app_switched import SwitchedGroups
 from chaos.workload.parts.app_taken import TakenQueues
 from chaos.workload.parts.app_talks import RecordedTalks
 from chaos.workload.parts.app_traces import FullTraces
@@ -59,7 +60,7 @@ DRILLS: Final = (
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
-    *("locks", "sent-back", "deleted-groups"),
+    *("locks", "sent-back", "deleted-groups", "switched"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -110,6 +111,7 @@ class ApplicationsPart:
                 "starts": lambda bench: StartedGroups(bench).run(),
                 "first-sends": lambda bench: FirstSends(bench).run(),
                 "locks": lambda bench: LateLocks(bench).run(),
+                "switched": lambda bench: SwitchedGroups(bench).run(),
                 "servers": lambda bench: UpdatedNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
