@@ -4,6 +4,7 @@ workload expect holds without them, and not with them."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from broker.transaction import records
 from campaigns.rig.waiting import until
 from chaos.workload.parts import drills, operator
 from chaos.workload.parts.app_deleted_groups import DeletedGroups
+from chaos.workload.parts.app_idle import IdleApplication
 from chaos.workload.parts.app_switched import SwitchedGroups
 from chaos.workload.parts.applications import ApplicationsPart
 from chaos.workload.parts.drill_onward import OnwardDrill
 from chaos.workload.parts.drill_queues import PullDrill
 from chaos.workload.parts.operator_halves import HalfEffects
+from client.consume import lite_pull_consumer
 from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
 
 DRILLS = "runners = 1\npause_ms = 1\nstretches = 0\n"
@@ -95,6 +98,29 @@ async def test_a_deletion_that_drops_what_was_popped_is_seen(
     monkeypatch.setattr(BrokerState, "_delete_group", drop)
     wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
     assert any("that a deleted group has popped, made again" in key for key in wrong)
+
+
+@pytest.mark.timeout(90)
+async def test_what_waits_to_be_polled_is_not_sent_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _apply(tmp_path, monkeypatch, "idle", IdleApplication) == set()
+    assert "polls that takes its time" in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(90)
+async def test_a_limit_of_what_waits_to_be_polled_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = dataclasses.replace
+
+    def limited(settings: Any, **changes: Any) -> Any:
+        changes.pop("consume_timeout_ms", None)
+        return replace(settings, **changes)
+
+    monkeypatch.setattr(lite_pull_consumer.dataclasses, "replace", limited)
+    wrong = await _apply(tmp_path, monkeypatch, "idle", IdleApplication)
+    assert "what an application polls that takes its time" in wrong
 
 
 @pytest.mark.timeout(90)

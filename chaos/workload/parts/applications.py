@@ -26,6 +26,7 @@ from chaos.workload.parts.app_files import OffsetFiles
 from chaos.workload.parts.app_first_sends import FirstSends
 from chaos.workload.parts.app_found import FoundPlaces
 from chaos.workload.parts.app_gone import GoneProducers
+from chaos.workload.parts.app_idle import IdleApplication
 from chaos.workload.parts.app_ids import hold_ids
 from chaos.workload.parts.app_keys import KeyLookups
 from chaos.workload.parts.app_locks import LateLocks
@@ -60,7 +61,7 @@ DRILLS: Final = (
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
-    *("locks", "sent-back", "deleted-groups", "switched"),
+    *("locks", "sent-back", "deleted-groups", "switched", "idle"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -112,6 +113,7 @@ class ApplicationsPart:
                 "first-sends": lambda bench: FirstSends(bench).run(),
                 "locks": lambda bench: LateLocks(bench).run(),
                 "switched": lambda bench: SwitchedGroups(bench).run(),
+                "idle": lambda bench: IdleApplication(bench).run(),
                 "servers": lambda bench: UpdatedNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
