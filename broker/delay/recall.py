@@ -15,6 +15,7 @@ a recalled one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from broker.delay.recall_handle import RecallHandle, parse_recall_handle
@@ -43,6 +44,7 @@ class RecallProcessor:
         self._leadership = leadership
         self._tasks = tasks
         self._timers = timers
+        self._walking = asyncio.Lock()
 
     def handle(self, header: RecallMessageRequestHeader, request: Request) -> None:
         """Recall the message, and answer once that is committed. Raises RefusedError."""
@@ -64,7 +66,7 @@ class RecallProcessor:
         left_ms = handle.deliver_ms - replica.clock_ms()
         if not 0 < left_ms < replica.config.timer_max_delay_sec * 1_000:
             raise _illegal("timestamp invalid")
-        candidates = replica.state.timers.at(handle.deliver_ms)
+        candidates = self._candidates(handle)
         if len(candidates) <= _READ_PER_TURN_MAX:
             for queue_offset in candidates:
                 if self._is_meant(queue_offset, handle):
@@ -91,19 +93,27 @@ class RecallProcessor:
         """Return the waiting message's queue offset. Raises RefusedError where a candidate is
         damaged here.
 
-        Any number may wait for the same millisecond: other tasks get their turns meanwhile.
+        Any number may wait for the same millisecond: other tasks get their turns meanwhile, and one
+        walk is under way at a time.
         """
-        for number, queue_offset in enumerate(self._replica.state.timers.at(handle.deliver_ms), 1):
-            if self._is_meant(queue_offset, handle):
-                return queue_offset
-            if number % _READ_PER_TURN_MAX == 0:
-                await asyncio.sleep(0)
+        async with self._walking:
+            for number, queue_offset in enumerate(self._candidates(handle), 1):
+                if self._is_meant(queue_offset, handle):
+                    return queue_offset
+                if number % _READ_PER_TURN_MAX == 0:
+                    await asyncio.sleep(0)
         return None
+
+    def _candidates(self, handle: RecallHandle) -> Sequence[int]:
+        """Return the queue offsets where the message may wait: one, if the handle says so."""
+        if handle.queue_offset is not None:
+            return (handle.queue_offset,)
+        return self._replica.state.timers.at(handle.deliver_ms)
 
     def _is_meant(self, queue_offset: int, handle: RecallHandle) -> bool:
         replica = self._replica
         timer = replica.state.timers.get(queue_offset)
-        if timer is None:
+        if timer is None or timer.deliver_ms != handle.deliver_ms:
             return False  # delivered or recalled meanwhile
         record = decode_record(replica.read(timer.position, timer.size), check_crc=False)
         properties = record.property_map()

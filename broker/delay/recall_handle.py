@@ -1,7 +1,9 @@
 """The handle by which a waiting message is recalled; the answer to its send contains it.
 
 Place in the data path: the send processor writes it, RECALL_MESSAGE reads it. Pure. The text
-`v1 topic broker deliver_ms uniq_key` in URL-safe base64. Source: RocketMQ RecallMessageHandle.
+`v1 topic broker deliver_ms uniq_key` in URL-safe base64, behind which ours name the place in the
+queue of timers: any number may wait for one millisecond. RocketMQ ignores what follows. Source:
+RocketMQ RecallMessageHandle.
 """
 
 from __future__ import annotations
@@ -26,11 +28,22 @@ class RecallHandle:
     broker_name: str
     deliver_ms: int
     uniq_key: str
+    queue_offset: int | None = None
+    """Where the message waits; None: another broker's handle, or an older one."""
 
 
-def recall_handle(*, topic: str, broker_name: str, deliver_ms: int, uniq_key: str) -> str:
+def recall_handle(
+    *,
+    topic: str,
+    broker_name: str,
+    deliver_ms: int,
+    uniq_key: str,
+    queue_offset: int | None = None,
+) -> str:
     """Encode a handle."""
     text = f"{_VERSION} {topic} {broker_name} {deliver_ms} {uniq_key}"
+    if queue_offset is not None:
+        text += f" {queue_offset}"
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
@@ -45,11 +58,17 @@ def parse_recall_handle(text: str) -> RecallHandle:
         raise ValueError("recall handle is invalid") from error
     if items[0] != _VERSION or len(items) < 5:
         raise ValueError("recall handle is invalid")
-    _, topic, broker_name, deliver, uniq_key, *_ = items
-    is_number = deliver.isascii() and deliver.isdecimal() and len(deliver) <= _DIGITS_MAX
+    _, topic, broker_name, deliver, uniq_key, *more = items
+    deliver_ms = _number(deliver)
     return RecallHandle(
         topic=topic,
         broker_name=broker_name,
-        deliver_ms=int(deliver) if is_number else -1,
+        deliver_ms=-1 if deliver_ms is None else deliver_ms,
         uniq_key=uniq_key,
+        queue_offset=_number(more[0]) if more else None,
     )
+
+
+def _number(text: str) -> int | None:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+    return int(text) if is_number else None

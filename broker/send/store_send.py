@@ -201,4 +201,5 @@ class StoreSend:
                 broker_name=self._replica.config.group,
                 deliver_ms=timer.deliver_ms,
                 uniq_key=key,
+                queue_offset=place.queue_offset,
             )

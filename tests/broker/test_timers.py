@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -373,9 +374,13 @@ async def test_a_half_with_an_impossible_delay_is_refused(rig):
 def test_a_handle_is_rocketmqs():
     handle = recall_handle(topic="T", broker_name="broker-a", deliver_ms=123, uniq_key="K?>1")
     assert base64.urlsafe_b64decode(handle) == b"v1 T broker-a 123 K?>1"
-    assert parse_recall_handle(handle) == RecallHandle(
-        topic="T", broker_name="broker-a", deliver_ms=123, uniq_key="K?>1"
-    )
+    fields = {"topic": "T", "broker_name": "broker-a", "deliver_ms": 123, "uniq_key": "K?>1"}
+    assert parse_recall_handle(handle) == RecallHandle(**fields)
+    ours = recall_handle(**fields, queue_offset=7)
+    assert base64.urlsafe_b64decode(ours) == b"v1 T broker-a 123 K?>1 7"
+    assert parse_recall_handle(ours) == RecallHandle(**fields, queue_offset=7)
+    strange = base64.urlsafe_b64encode(b"v1 T broker-a 123 K?>1 -7 x").decode()
+    assert parse_recall_handle(strange) == RecallHandle(**fields)
 
 
 @given(st.text(max_size=60))
@@ -415,7 +420,25 @@ async def test_a_recalled_message_never_comes(rig, tmp_path):
     )
 
 
+async def test_a_recall_reads_no_other_message_of_its_millisecond(rig, monkeypatch):
+    """As many may wait for nine o'clock as for a day."""
+    sent = [
+        await send(rig, b"x", key=f"K{number}", TIMER_DELIVER_MS=str(START_MS + 60_000))
+        for number in range(20)
+    ]
+    timers = rig.make(Timers)
+    decoded = Mock(side_effect=decode_record)
+    monkeypatch.setattr("broker.delay.recall.decode_record", decoded)
+    for number in (19, 3, 3):
+        answer = await recall(rig, timers, sent[number].ext_fields["recallHandle"])
+        assert answer.code == ResponseCode.SUCCESS
+    assert "does not wait" in answer.remark
+    assert decoded.call_count == 2
+    assert sorted(rig.state.timers.at(START_MS + 60_000)) == sorted({*range(20)} - {3, 19})
+
+
 async def test_a_recall_among_many_of_one_millisecond_leaves_turns_to_others(rig):
+    """By a handle that names no place, as an earlier release gave it."""
     deliver_ms = str(START_MS + 60_000)
     answers = [
         await send(rig, b"x", key=f"K{number}", TIMER_DELIVER_MS=deliver_ms)
@@ -431,7 +454,10 @@ async def test_a_recall_among_many_of_one_millisecond_leaves_turns_to_others(rig
 
     beside = asyncio.create_task(others())
     timers = rig.make(Timers)
-    handle = answers[-1].ext_fields["recallHandle"]
+    assert "recallHandle" in answers[-1].ext_fields
+    handle = recall_handle(
+        topic="T", broker_name="broker-a", deliver_ms=int(deliver_ms), uniq_key="K1499"
+    )
     assert (await recall(rig, timers, handle)).code == ResponseCode.SUCCESS
     assert rounds > 5
     beside.cancel()
