@@ -37,6 +37,8 @@ _HELD: Final = 2  # bit of a pull's sysFlag: it is held where it finds nothing
 HELD_MS: Final = 50
 HELD_SURE: Final = 0.8  # of a time for which a pull is held: clocks run at rates of their own
 _FOREVER_MS: Final = 1 << 60
+FIELDS: Final = 5  # of a handle of RocketMQ's
+PLACED_SHARE: Final = 0.5  # of others have what a broker writes behind these
 COUNTS: Final = (1, 2, 3, 32, 33, 1_000)
 STEPS: Final = 4
 TIMES: Final = 3  # of one key
@@ -327,7 +329,8 @@ class RecallDrill:
     async def _recall_by_others(self, handle: str) -> None:
         """Recall by handles each of which differs from one that counts in one field: they are
         refused, whether or not that message waits, but for one of a key that nothing waits by."""
-        version, topic, broker, deliver, key = base64.urlsafe_b64decode(handle).decode().split(" ")
+        items = base64.urlsafe_b64decode(handle).decode().split(" ")
+        version, topic, broker, deliver, key, *place = items  # behind the key: what is the broker's
         refused = "604 None"
         others = [
             ("of another topic", (version, "another", broker, deliver, key), refused),
@@ -342,7 +345,9 @@ class RecallDrill:
         ]
         self.drill.rng.shuffle(others)
         for what, fields, expected in others:
-            other = base64.urlsafe_b64encode(" ".join(fields).encode()).decode()
+            is_placed = len(fields) == FIELDS and self.drill.rng.random() < PLACED_SHARE
+            more = place if is_placed else []
+            other = base64.urlsafe_b64encode(" ".join((*fields, *more)).encode()).decode()
             await self._recall(other, expected, f"by a handle {what}")
         await self.drill.request(
             "recall in a topic that is not there",
