@@ -11,8 +11,8 @@ status but SEND_OK, and applications send the same message again.
 
 Halves and plain messages share one scope: a half becomes a message of its key when it is committed.
 A key of the other kind is refused, since the two are no attempts of one send; so is the key of a
-message in another topic, or with another body, or of one that was recalled or deleted with its
-topic, whose place would pass for that of a message which is stored nowhere.
+message in another topic, with another body, tag or delay, or of one that was recalled or deleted
+with its topic, whose place would pass for that of a message which is stored nowhere.
 
 What is behind the window is refused with 13 and `outcome unknown`: it is stored, or may be, so the
 refusal must not pass for "surely not stored" (promise G7). RocketMQ's Java clients raise 13 at
@@ -34,7 +34,8 @@ from broker.request.stored_topic import topic_of
 from broker.state.dedupe import DedupeWindow, Verdict, hash_of
 from remoting.protocol.codes import ResponseCode
 from remoting.records.message import decode_record
-from remoting.records.property_names import PropertyName
+from remoting.records.properties import decode_properties
+from remoting.records.property_names import DELAYING, PropertyName
 
 __all__ = [
     "Place",
@@ -44,6 +45,15 @@ __all__ = [
     "require_open_half",
     "stored_place",
 ]
+
+_OF_A_SEND: Final = (
+    PropertyName.TAGS,
+    PropertyName.KEYS,
+    PropertyName.SHARDING_KEY,
+    PropertyName.CORRELATION_ID,
+    *DELAYING,
+)
+"""Properties that each attempt of one send has alike."""
 
 _ENDED: Final[Mapping[str, str]] = {"rollback": "rolled back", "discard": "discarded"}
 
@@ -158,6 +168,10 @@ def _place_of(replica: Replica, window: DedupeWindow, again: PendingRecord, topi
         # on it. A client that compresses may write a retry in other bytes, so that the message may
         # be stored.
         raise maybe_stored(f"UNIQ_KEY {key} is that of a message with another body already")
+    sent = decode_properties(again.properties)
+    for name in _OF_A_SEND:  # others an agent may set at each attempt, or the broker has added
+        if properties.get(name) != sent.get(name):
+            raise maybe_stored(f"UNIQ_KEY {key} is that of a message with another {name} already")
     if replica.state.deletions.took(topic, position):
         raise maybe_stored(f"the message of UNIQ_KEY {key} was deleted with its topic")
     if record.topic == TIMER_TOPIC and replica.state.timers.get(record.queue_offset) is None:

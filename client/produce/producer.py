@@ -17,10 +17,10 @@ Source: RocketMQ DefaultMQProducerImpl; differences are listed in docs/DIVERGENC
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from client.connection.answers import error_of, error_of_remoting
@@ -39,13 +39,7 @@ from client.connection.send_codec import (
     send_status,
 )
 from client.errors import ClientError, NoRouteError, NotLeaderError
-from client.message import (
-    DeliveredMessage,
-    Message,
-    MessageQueue,
-    PropertyName,
-    SendResult,
-)
+from client.message import DeliveredMessage, Message, MessageQueue, PropertyName, SendResult
 from client.produce.latency_faults import LatencyFaults
 from client.produce.queue_choice import QueueChoice
 from client.produce.request_reply import NoReplyError, Replies, reply_message
@@ -112,7 +106,7 @@ class Producer(Lifecycle):
         )
         self._tracer: Tracer | None = None
         if self.settings.trace is not None:
-            plain = dataclasses.replace(self.settings, trace=None)
+            plain = replace(self.settings, trace=None)
             sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
             self._tracer = Tracer(sender, self.settings.trace)
         self._under_way = DrainGate()
@@ -158,10 +152,9 @@ class Producer(Lifecycle):
 
         With an explicit `queue`, or one that `selector` chooses, every attempt stays in that group.
         Raises ClientError; its `definite` says whether the message is certain not to be stored. The
-        same object may be sent again: it keeps its UNIQ_KEY.
+        same object may be sent again: it keeps its UNIQ_KEY, and its time where it may be stored.
         """
-        with self._under_way:
-            self._stamp(message)
+        with self._under_way, self._stamped([message]):
             prepared = self._prepare(message)
             return await self._deliver(prepared, message, timeout_ms, queue, selector)
 
@@ -196,11 +189,11 @@ class Producer(Lifecycle):
         queue: MessageQueue | None = None,
     ) -> SendResult:
         """Store several messages of one topic in one queue, all or none. Raises as `send`."""
-        for message in messages:
-            self._stamp(message)
         namespace = self.instance.namespace
-        prepared = prepare_batch(messages, group=namespace.wrap(self.group), namespace=namespace)
-        with self._under_way:
+        with self._under_way, self._stamped(messages):
+            prepared = prepare_batch(
+                messages, group=namespace.wrap(self.group), namespace=namespace
+            )
             return await self._deliver(prepared, messages[0], timeout_ms, queue, None)
 
     async def send_oneway(
@@ -237,8 +230,12 @@ class Producer(Lifecycle):
     ) -> DeliveredMessage:
         """Send `message` and return its consumer's reply, all within `timeout_ms`.
 
-        Raises ClientError where it was not sent, and NoReplyError where no reply came in time.
+        Each request has a UNIQ_KEY of its own, unless the message came with one: the same message
+        may be requested again. Raises ClientError where it was not sent, and NoReplyError where no
+        reply came in time.
         """
+        if message.uniq_key is None:
+            message = replace(message, born_timestamp_ms=None)
         timeout_ms = timeout_ms or self.settings.timeout_ms
         deadline_ms = self.instance.now_ms() + timeout_ms
         with self._under_way:
@@ -323,6 +320,21 @@ class Producer(Lifecycle):
     def _free_slot(self, _: asyncio.Future[SendResult]) -> None:
         self._slots.release()
 
+    @contextmanager
+    def _stamped(self, messages: Sequence[Message]) -> Iterator[None]:
+        """Stamp the messages; a time is taken back where its message is certain not to be stored:
+        what is sent again hours later is not older than all that brokers remember."""
+        fresh = [message for message in messages if message.born_timestamp_ms is None]
+        for message in messages:
+            self._stamp(message)
+        try:
+            yield
+        except ClientError as error:
+            if error.definite:
+                for message in fresh:
+                    message.born_timestamp_ms = None
+            raise
+
     def _stamp(self, message: Message) -> None:
         if message.born_timestamp_ms is None:
             message.born_timestamp_ms = time.time_ns() // 1_000_000
@@ -361,7 +373,7 @@ class Producer(Lifecycle):
             deadline_ms=instance.now_ms() + (timeout_ms or self.settings.timeout_ms),
             may_move=queue is None and selector is None,
         )
-        target = queue
+        target: MessageQueue | None = None
         avoid: str | None = None
         last: ClientError | None = None
         while True:
@@ -438,6 +450,8 @@ class Producer(Lifecycle):
     ) -> MessageQueue:
         """Choose the queue for the next attempt; not of group `avoid` where there is another."""
         if queue is not None:
+            if queue.topic != message.topic:
+                raise MessageRefusedError(f"{queue} is no queue of topic {message.topic}")
             return queue
         routes = self.instance.routes
         route = routes.cached(message.topic) or await routes.route(

@@ -290,11 +290,11 @@ class TransactionProducer(Producer):
         queue: MessageQueue | None,
         selector: QueueSelector | None,
     ) -> SendResult:
-        self._stamp(message)
-        prepared = self._prepare(message, transactional=True)
         began = time.monotonic_ns()
         try:
-            result = await self._deliver(prepared, message, timeout_ms, queue, selector)
+            with self._stamped([message]):
+                prepared = self._prepare(message, transactional=True)
+                result = await self._deliver(prepared, message, timeout_ms, queue, selector)
         except ClientError as error:
             self._observer.half_sent(
                 message, None, error, t_invoke=began, t_complete=time.monotonic_ns()

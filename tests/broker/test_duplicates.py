@@ -106,10 +106,27 @@ async def test_a_message_that_is_gone_is_not_answered_as_stored(rig, what):
     else:
         code, fields = RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}
     assert (await rig.ask(handlers[code], code, fields)).code == ResponseCode.SUCCESS
-    for more in ({"TIMER_DELAY_MS": "9000"}, {}):
-        again = await send(rig, "K", **more)
-        assert again.code == ResponseCode.MESSAGE_ILLEGAL
-        assert again.remark == f"outcome unknown: the message of UNIQ_KEY K was {what}"
+    again = await send(rig, "K", TIMER_DELAY_MS="9000")
+    assert again.code == ResponseCode.MESSAGE_ILLEGAL
+    assert again.remark == f"outcome unknown: the message of UNIQ_KEY K was {what}"
+
+
+@pytest.mark.parametrize(
+    "name", ["TAGS", "KEYS", "__SHARDINGKEY", "CORRELATION_ID", "DELAY", "TIMER_DELAY_MS"]
+)
+async def test_a_message_that_is_changed_and_sent_again_is_no_retry(rig, name):
+    """Applications of Java fill one message again and again; its key stays."""
+    for before, after in (({name: "1"}, {name: "2"}), ({}, {name: "3"}), ({name: "4"}, {})):
+        key = f"K{before}{after}"
+        first = await send(rig, key, **before)
+        assert first.code == ResponseCode.SUCCESS, first.remark
+        refused = await send(rig, key, **after)
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert refused.remark == (
+            f"outcome unknown: UNIQ_KEY {key} is that of a message with another {name} already"
+        )
+        again = await send(rig, key, **before, traceparent="of each attempt")
+        assert again.ext_fields["msgId"] == first.ext_fields["msgId"]
 
 
 async def test_a_timer_that_has_been_delivered_is_stored(rig):

@@ -203,6 +203,35 @@ async def test_refusals_until_the_deadline_are_definite() -> None:
         assert cluster.group.stored("T") == []
 
 
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_what_surely_was_not_stored_is_born_when_it_is_sent_again(is_batch: bool) -> None:
+    """Hours later a broker would take it for older than all that it remembers."""
+    async with setup() as cluster:
+        cluster.group.lead(None)
+        message, mine = (
+            Message(topic="T", body=b"x"),
+            Message(topic="T", body=b"y", born_timestamp_ms=7),
+        )
+
+        async def send(timeout_ms: int) -> None:
+            if is_batch:
+                await cluster.producer.send_batch([message, mine], timeout_ms)
+            else:
+                await cluster.producer.send(message, timeout_ms)
+
+        with pytest.raises(DeadlineError):
+            await send(300)
+        key = message.uniq_key
+        assert key is not None
+        assert (message.born_timestamp_ms, mine.born_timestamp_ms) == (None, 7)
+        cluster.group.script = lambda _: Act.IGNORE
+        cluster.group.lead(0)
+        with pytest.raises(OutcomeUnknownError):
+            await send(500)
+        assert message.born_timestamp_ms is not None, "it may be stored: the time is its own"
+        assert message.uniq_key == key
+
+
 async def test_code_1_is_unknown() -> None:
     async with setup() as cluster:
         cluster.group.script = lambda seen: (
@@ -272,6 +301,10 @@ async def test_explicit_queue_and_selector() -> None:
             await cluster.producer.send(
                 Message(topic="T", body=b"x"),
                 selector=lambda _queues, _: MessageQueue("T", "broker-z", 0),
+            )
+        with pytest.raises(MessageRefusedError, match="no queue of topic T"):
+            await cluster.producer.send(
+                Message(topic="T", body=b"x"), queue=MessageQueue("U", "broker-b", 3)
             )
 
 
