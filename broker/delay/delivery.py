@@ -25,6 +25,7 @@ from broker.request.commit import propose
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError
+from raft.replicated_log import ProposalStatus
 from remoting.records.message import MessageRecord
 from remoting.records.property_names import DELAYING
 
@@ -61,8 +62,10 @@ class DelayDelivery:
             return
         records: list[PendingRecord] = []
         size_total = count = 0
+        is_full = False
         for position, size, deliver_ms in UNIT.iter_unpack(queue.read(first, _COUNT_MAX)):
-            if deliver_ms > now_ms or (records and size_total + size > _SIZE_MAX):
+            is_full = bool(records) and size_total + size > _SIZE_MAX
+            if is_full or deliver_ms > now_ms:
                 break
             try:
                 record = self._final_record(replica.read(position, size))
@@ -75,14 +78,27 @@ class DelayDelivery:
                 size_total += size
         if not count:
             return
+        is_full |= count == _COUNT_MAX
+
+        def ended(status: ProposalStatus | None) -> None:
+            self._under_way.discard(queue_id)
+            if is_full and status is ProposalStatus.COMMITTED:
+                self._go_on(queue_id)
+
         self._under_way.add(queue_id)
         if not propose(
             self._leadership,
             [DeliverCommand(queue_id, first, first + count)],
             records=records,
-            ended=lambda _: self._under_way.discard(queue_id),
+            ended=ended,
         ):
             _log.info("the delivery of delayed messages waits: too many proposals are pending")
+
+    def _go_on(self, queue_id: int) -> None:
+        """Deliver what is due behind a full batch: at the next round only, a level that gets more
+        than a batch in that time would fall ever further behind."""
+        if self._leadership.ready and self._leadership.room.for_own:
+            self._deliver(queue_id, self._replica.clock_ms())
 
     def _final_record(self, stored: bytes) -> PendingRecord | None:
         return delivered_record(self._replica, self._leadership, stored, _without_delay)

@@ -11,6 +11,7 @@ from broker.entry.topics import SCHEDULE_TOPIC, SYS_FLAG_UNIT_SUB
 from broker.send.send import SendProcessor
 from broker.send.send_back import SendBackProcessor
 from campaigns.rig.waiting import turns
+from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import MessageRecord, decode_record, tags_code
@@ -120,11 +121,29 @@ async def test_many_due_messages_keep_their_order(rig):
     for number in range(600):
         await send(rig, str(number).encode(), key=f"K{number}", DELAY="1")
     rig.now_ms = START_MS + 1_000
-    delivery = rig.make(DelayDelivery)
-    for _ in range(3):
-        delivery.round()
-        await turns(10)
+    rig.make(DelayDelivery).round()  # one batch goes on where the one before it was full
+    await turns(30)
     assert [record.body for record in messages(rig, "T")] == [b"%d" % n for n in range(600)]
+    assert rig.state.delay_offsets[0] == 600
+
+
+async def test_what_is_not_stored_is_tried_again_by_the_next_round(rig):
+    for number in range(300):
+        await send(rig, key=f"K{number}", DELAY="1")
+    rig.now_ms = START_MS + 1_000
+    delivery = rig.make(DelayDelivery)
+    rig.log.auto_commit = False
+    delivery.round()
+    await turns(10)
+    assert len(rig.log.open) == 1
+    rig.log.depose(ProposalStatus.TRUNCATED)
+    rig.log.lead()
+    await turns(10)
+    assert not rig.log.open, "at once it would be tried for as long as it fails"
+    rig.log.auto_commit = True
+    delivery.round()
+    await turns(30)
+    assert len(messages(rig, "T")) == 300
 
 
 async def test_a_level_that_is_no_number_is_refused(rig):
