@@ -217,7 +217,7 @@ BROKER_MUTANTS = (
             SourcePatch(
                 module="broker.delay.delivery",
                 within="DelayDelivery._deliver",
-                before="if deliver_ms > now_ms or (records and size_total + size > _SIZE_MAX):",
+                before="if is_full or deliver_ms > now_ms:",
                 after="if not records and deliver_ms > now_ms:",
             ),
         ),
