@@ -235,9 +235,7 @@ class Admin(Lifecycle):
             "isForce": "true" if is_force else "false",
         }
         offsets: dict[MessageQueue, int] = {}
-        names = sorted(broker_names) or sorted(
-            {queue.broker_name for queue in (await self.topic_route(topic)).read_queues}
-        )
+        names = sorted(broker_names) or sorted((await self.topic_route(topic)).groups)
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         for answer in await self._query_leaders(code, fields, names=names):
             offsets |= self._by_queue(answer, _Table[int])
@@ -310,7 +308,7 @@ class Admin(Lifecycle):
         }
         if unique:
             fields["_UNIQUE_KEY_QUERY"] = "true"
-        names = sorted({queue.broker_name for queue in (await self.topic_route(topic)).read_queues})
+        names = sorted((await self.topic_route(topic)).groups)  # that of a closed topic, too
         answers = await self._query_leaders(
             RequestCode.QUERY_MESSAGE,
             fields,

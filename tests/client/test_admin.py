@@ -16,7 +16,7 @@ from client.connection.route_view import TopicRoute
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
 from client.errors import BrokerRefusedError, NoRouteError
-from client.message import DeliveredMessage, Message, MessageQueue
+from client.message import DeliveredMessage, Message
 from client.produce.producer import Producer, ProducerSettings
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import MessageRecord, encode_properties, encode_record
@@ -84,8 +84,8 @@ async def test_of_many_matches_the_newest_of_all_groups_are_returned(
     stored_ms = {"broker-a": (10, 40), "broker-b": (20, 30)}
 
     async def route(topic: str) -> TopicRoute:
-        queues = tuple(MessageQueue(topic, name, 0) for name in stored_ms)
-        return TopicRoute(topic=topic, groups={}, write_queues=queues, read_queues=queues)
+        groups = {name: {0: "127.0.0.1:1"} for name in stored_ms}  # closed for all clients
+        return TopicRoute(topic=topic, groups=groups, write_queues=(), read_queues=())
 
     async def answers(*_: object, names: Sequence[str], **__: object) -> list[RemotingCommand]:
         return [
