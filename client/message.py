@@ -7,7 +7,7 @@ decompressed, as far as that is possible.
 Invariants:
 - A `Message` gets its UNIQ_KEY and bornTimestamp at its first send and keeps them in every later
   one, so that sending the same object again after an unknown outcome is a retry, which ledgermq's
-  brokers store once.
+  brokers store once; the time only as long as it may be stored. A request gives it neither.
 - `DeliveredMessage.queue` is the queue the record was read from. For a message redelivered through
   `%RETRY%group`, `topic` is the original topic and `queue` the retry queue.
 
