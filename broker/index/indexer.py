@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,7 @@ class Indexer:
         self._applied = applied
         self._collector = KeyCollector()
         self.index = MessageIndex(directory, shape)
+        self._opens = False  # between start and stop
         self._is_open = False
         self._checked = False  # that the index is of this log
         self._worked_s = 0.0
@@ -86,15 +88,37 @@ class Indexer:
     # Life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the index that is on the disk, on a thread. Raises OSError."""
-        await asyncio.to_thread(self.index.open)
-        self._is_open = True
+        """Open the index that is on the disk, on a thread; where that is full, try again until there
+        is room. Raises OSError."""
+        self._opens = True
+        await self._open()
+
+    async def _open(self) -> None:
+        try:
+            await asyncio.to_thread(self.index.open)
+        except OSError as error:
+            self.index.abandon()
+            self._wait_for_room(error, "is not open")
+        else:
+            self._is_open, self._waits_until_s = self._opens, 0.0
 
     def stop(self) -> None:
-        """Close the index. Raises OSError."""
+        """Close the index; on a full disk the next start builds it again. Raises OSError."""
+        self._opens = False
         if self._is_open:
             self._is_open = False
-            self.index.close()
+            try:
+                self.index.close()
+            except OSError as error:
+                self.index.abandon()
+                self._wait_for_room(error, "is not saved")
+
+    def _wait_for_room(self, error: OSError, what: str) -> None:
+        """Note that the disk is full. Raises any other error."""
+        if error.errno not in NO_ROOM:
+            raise error
+        self._waits_until_s = time.monotonic() + _WAIT_S
+        _log.warning("the index by key %s: no room on the disk", what)
 
     # Falling behind and catching up ------------------------------------------------------------
 
@@ -105,9 +129,12 @@ class Indexer:
 
     def round(self) -> None:
         """Index for a few milliseconds. Raises OSError, but not where the disk is full."""
-        if not self._is_open:
-            return
         now_s = time.monotonic()
+        if not self._is_open:
+            if self._opens and now_s >= self._waits_until_s:
+                self._waits_until_s = math.inf  # until it is known
+                self._tasks.spawn(self._open())
+            return
         behind = self.behind
         is_due = behind >= _GATHERED_SIZE or now_s - self._worked_s >= _GATHERED_S
         if behind and is_due and now_s >= self._waits_until_s:
@@ -129,7 +156,11 @@ class Indexer:
         """
         target = self._applied_position()
         if self._is_open and self.index.progress.next_position > target:
-            self._rebuild()
+            try:
+                self._rebuild()
+            except OSError as error:
+                self._wait_for_room(error, "is not cleared")
+                return False
         deadline_s = time.monotonic() + timeout_s
         while not self._is_open or self.index.progress.next_position < target:
             now_s = time.monotonic()
@@ -172,12 +203,7 @@ class Indexer:
             _log.debug("the index by key waits: %r", error)
             self._waits_until_s = time.monotonic() + _WAIT_S
         except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            self._waits_until_s = time.monotonic() + _WAIT_S
-            _log.warning(
-                "the index by key waits for room on the disk, %d bytes behind", self.behind
-            )
+            self._wait_for_room(error, f"is {self.behind} bytes behind")
 
     def _read(self, until_s: float) -> tuple[IndexedKeys, IndexProgress]:
         """Return the keys of the next entries, as many as time and memory allow, and the progress

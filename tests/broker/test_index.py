@@ -453,9 +453,46 @@ async def test_a_full_disk_stops_the_index_alone(indexed, monkeypatch, caplog):
         patch.setattr("broker.index.index_file.os.pwrite", full)
         indexed.indexer.round()
         assert indexed.indexer.behind
-        assert "waits for room" in caplog.text
+        assert "no room on the disk" in caplog.text
     indexed.indexer._waits_until_s = 0.0
     assert await indexed.bodies("U2") == [b"two"]
+
+
+async def test_a_broker_on_a_full_disk_stops_and_starts_without_its_index(
+    indexed, monkeypatch, caplog
+):
+    """It serves what it has, and retention makes room: the index opens then."""
+    await indexed.send(b"one", key="U1")
+    assert await indexed.bodies("U1") == [b"one"]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("broker.index.message_index.write_fully", full)
+        await indexed.restart(killed=False)
+        indexed.indexer._waits_until_s = 0.0
+        indexed.indexer.round()
+        await until(lambda: "is not open" in caplog.text)
+        monkeypatch.setattr("broker.index.query_message._CATCH_UP_S", 0.05)
+        assert (await indexed.query("U1")).code == ResponseCode.SYSTEM_BUSY
+    indexed.indexer._waits_until_s = 0.0
+    indexed.indexer.round()
+    await until(lambda: indexed.indexer._is_open)
+    monkeypatch.setattr("broker.index.query_message._CATCH_UP_S", 5.0)
+    assert await indexed.bodies("U1") == [b"one"]
+
+
+async def test_an_index_of_another_log_on_a_full_disk_stops_nobody(indexed, monkeypatch):
+    await indexed.send(b"one", key="U1")
+    assert await indexed.bodies("U1") == [b"one"]
+    indexed.rig.machine.applied_position = 0
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("broker.index.message_index.write_fully", full)
+    assert not await indexed.indexer.caught_up(0.05)
 
 
 @pytest.mark.parametrize("leads", [True, False])
