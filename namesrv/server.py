@@ -160,9 +160,9 @@ class NameServer:
         )
 
     def _poll_files(self) -> None:
+        self._files_timer = asyncio.get_running_loop().call_later(_FILES_POLL_S, self._poll_files)
         if self._tls is not None:
             self._tls.poll()
-        self._files_timer = asyncio.get_running_loop().call_later(_FILES_POLL_S, self._poll_files)
 
     def _scan(self) -> None:
         self._on_removed(self._table.expire(self._now_ms()), "silent for too long")

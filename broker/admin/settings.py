@@ -72,7 +72,7 @@ class SettingsProcessor:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         # Saved before they are in force: an answered change survives a restart.
         try:
-            save_settings(config.store, values)
+            save_settings(replica.config, values)
         except OSError as error:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"the settings can't be saved: {error}"

@@ -309,24 +309,38 @@ def _parsed(name: str, text: str, before: Value) -> Value:
 
 
 def load_settings(config: BrokerConfig) -> BrokerConfig:
-    """Return the configuration with the saved settings. Raises ConfigError, OSError."""
+    """Return the configuration with the saved settings. Those that can't change while a broker runs
+    are the configuration file's, whatever a release before this one has saved of them. Raises
+    ConfigError, OSError."""
     path = config.store / _FILE
     try:
         document = json.loads(path.read_bytes())
         if document["version"] != _VERSION:
             raise ConfigError(f"{path}: version {document['version']}, expected {_VERSION}")
-        return changed(config, document["settings"])
+        saved = {
+            name: text
+            for name, text in document["settings"].items()
+            if name not in SETTINGS or SETTINGS[name].field is not None
+        }
+        return changed(config, saved)
     except FileNotFoundError:
         return config
     except (SettingError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def save_settings(store: Path, values: Mapping[str, str]) -> None:
-    """Add to the saved settings; the file is replaced atomically and fsynced. Raises OSError."""
-    path = store / _FILE
+def save_settings(config: BrokerConfig, values: Mapping[str, str]) -> None:
+    """Add to the saved settings those of `values` that differ from the present `config`, or are
+    saved already: a tool that sends all of them back has changed one, and the configuration file
+    goes on to say the others. The file is replaced atomically and fsynced. Raises OSError."""
+    path = config.store / _FILE
     settings = json.loads(path.read_bytes())["settings"] if path.exists() else {}
-    document = {"version": _VERSION, "settings": {**settings, **values}}
+    fresh = {
+        name: text
+        for name, text in values.items()
+        if name in settings or text != _text(SETTINGS[name].show(config))
+    }
+    document = {"version": _VERSION, "settings": {**settings, **fresh}}
     temporary = path.with_suffix(".tmp")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(document, file, indent=1, sort_keys=True)

@@ -88,8 +88,8 @@ class Indexer:
     # Life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the index that is on the disk, on a thread; where that is full, try again until there
-        is room. Raises OSError."""
+        """Open the index that is on the disk, on a thread; where that is full, try again later.
+        Raises OSError."""
         self._opens = True
         await self._open()
 

@@ -503,7 +503,7 @@ _ADMIN_MUTANTS = (
             SourcePatch(
                 module="broker.admin.settings",
                 within="SettingsProcessor.update",
-                before="save_settings(config.store, values)",
+                before="save_settings(replica.config, values)",
                 after="pass",
             ),
         ),

@@ -155,11 +155,12 @@ def _load_authorities(context: ssl.SSLContext, ca_file: Path) -> None:
 
 
 def _version(files: tuple[Path, ...]) -> _Version | None:
-    """Return a value that changes whenever a file does; None while one does not exist."""
+    """Return a value that changes whenever a file does; None while one can't be found: it may be
+    about to be replaced, or its folder be out of reach for a moment."""
     try:
         return tuple(
             (status.st_mtime_ns, status.st_size, status.st_ino)
             for status in (file.stat() for file in files)
         )
-    except FileNotFoundError:
+    except OSError:
         return None

@@ -35,19 +35,18 @@ def parse_java_properties(text: str) -> dict[str, str]:
     if len(text) > _SIZE_MAX:
         raise JavaPropertiesError(f"{len(text)} characters, more than {_SIZE_MAX}")
     pairs: dict[str, str] = {}
-    joined = ""
+    pieces: list[str] = []  # of a line that is continued
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         piece = line.lstrip(_BLANKS)
-        if not joined and (not piece or piece[0] in "#!"):
+        if not pieces and (not piece or piece[0] in "#!"):
             continue
-        joined += piece
-        if (len(joined) - len(joined.rstrip("\\"))) % 2:
-            joined = joined[:-1]
-            continue
-        _take(pairs, joined, number)
-        joined = ""
-    if joined:
-        _take(pairs, joined, number)
+        is_continued = (len(piece) - len(piece.rstrip("\\"))) % 2 == 1
+        pieces.append(piece[:-1] if is_continued else piece)
+        if not is_continued:
+            _take(pairs, "".join(pieces), number)
+            pieces.clear()
+    if pieces:
+        _take(pairs, "".join(pieces), number)
     return pairs
 
 

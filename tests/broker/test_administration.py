@@ -376,6 +376,29 @@ async def test_settings_change_at_once_and_outlive_the_process(admin: Admin) -> 
     assert (restarted.message_size_max, restarted.transaction_check_max) == (3, 9)
 
 
+async def test_of_all_settings_that_are_sent_back_the_changed_ones_are_saved(
+    admin: Admin,
+) -> None:
+    """A tool reads all of them, changes one and sends all: the file goes on to say the others."""
+    rig = admin.rig
+    all_of_them = settings_in(await admin.ask(RequestCode.GET_BROKER_CONFIG))
+    for hours in ("5", "6"):
+        lines = [
+            f"{name}={text}" for name, text in (all_of_them | {"fileReservedTime": hours}).items()
+        ]
+        body = "\n".join(lines).encode()
+        assert (await admin.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)).code == 0
+    saved = json.loads((rig.directory / "settings.json").read_bytes())
+    assert saved["settings"] == {"fileReservedTime": "6"}
+    saved["settings"] |= {"namesrvAddr": "127.0.0.1:1", "clientCallbackExecutorThreads": "99"}
+    (rig.directory / "settings.json").write_text(json.dumps(saved))
+    moved = replace(rig.config, name_servers=("127.0.0.1:7",), message_size_max=1_000)
+    restarted = load_settings(moved)
+    assert restarted.name_servers == ("127.0.0.1:7",)
+    assert restarted.message_size_max == 1_000
+    assert restarted.retention.file_reserved_time_hours == 6
+
+
 @pytest.mark.parametrize(
     ("body", "code", "named"),
     [
