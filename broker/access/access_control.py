@@ -105,10 +105,12 @@ class AccessControl:
 
         return sign
 
-    def may_publish(self, access_key: str | None, topic: str) -> bool:
-        """Whether a client authorised under this access key may receive messages that others
-        published to the topic; the key is None for a client at a white address."""
-        return access_key is None or self._why_not(access_key, topic, "", to_write=True) is None
+    def may_publish(self, access_key: str | None, peer: str, topic: str) -> bool:
+        """Whether a client at `peer` that is authorised under this access key may receive messages
+        that others published to the topic; the key is None for a client at a white address."""
+        if access_key is None:
+            return True
+        return self._why_not(access_key, topic, _ip_of(peer), to_write=True) is None
 
     def is_super(self, request: Request) -> bool:
         """Whether a super user sent this authorised request. Never true of a forwarded one: the

@@ -236,7 +236,7 @@ class Broker:
             stalls=self._stalls,
             wrong_clock=None if self._switches is None else self._switches.clock,
             is_super=(lambda _: True) if access is None else access.is_super,
-            may_publish=(lambda _account, _topic: True) if access is None else access.may_publish,
+            may_publish=(lambda *_: True) if access is None else access.may_publish,
             routes_changed=self._registration.changed,
             when_routes_registered=self._registration.when_registered,
             retain_now=self._housekeeper.retain_now,

@@ -357,14 +357,14 @@ class Clients:
         return None
 
     def producer(
-        self, group: str, may_hear: Callable[[str | None], bool] = lambda account: True
+        self, group: str, may_hear: Callable[[str | None, str], bool] = lambda account, peer: True
     ) -> Connection | None:
-        """Return a live connection of the group's producers, in turn, among those whose account is
-        permitted; None if there is none."""
+        """Return a live connection of the group's producers, in turn, among those whose account and
+        address are permitted; None if there is none."""
         members = [
             client
             for client in self._producers.get(group, {}).values()
-            if not client.connection.closed and may_hear(client.account)
+            if not client.connection.closed and may_hear(client.account, client.connection.peer)
         ]
         if not members:
             return None

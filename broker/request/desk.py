@@ -42,7 +42,7 @@ class Desk:
     # Whether the sender may create and change super users; all may where access control is off.
     is_super: Callable[[Request], bool] = lambda _: True
     # Whether a client authorised under this account may receive what is sent to a topic.
-    may_publish: Callable[[str | None, str], bool] = lambda account, topic: True
+    may_publish: Callable[[str | None, str, str], bool] = lambda account, peer, topic: True
     routes_changed: Callable[[], None] = lambda: None  # notifies name servers
     # Likewise, and calls its argument when they have been notified.
     when_routes_registered: Callable[[Callable[[], None]], None] = lambda answer: answer()

@@ -280,7 +280,9 @@ class CheckBack:
 
     def _producer_of(self, group: str, topic: str) -> Connection | None:
         desk = self._desk
-        return desk.clients.producer(group, lambda account: desk.may_publish(account, topic))
+        return desk.clients.producer(
+            group, lambda account, peer: desk.may_publish(account, peer, topic)
+        )
 
     def _commit_progress(self) -> None:
         state = self._replica.state

@@ -9,8 +9,11 @@ import pytest
 
 from broker.access.access_control import AccessControl
 from broker.access.accounts import AclFileError
+from broker.entry.payload import GrantCommand, UserCommand
+from broker.entry.policies import PolicyEntry
 from broker.process.request_table import ROW_OF
 from broker.request.request import RefusedError, Request
+from broker.state.user_table import UserTable
 from remoting.protocol.acl_signature import SIGNATURE_FIELD, Signer
 from remoting.protocol.command import RemotingCommand
 from tests.broker.rig import FakeConnection
@@ -184,15 +187,32 @@ def test_what_a_replica_hands_on_is_judged_by_who_asked(tmp_path):
         asked.require("payments", to_write=True)
 
 
+PEER = "10.0.0.9:5000"
+
+
+def test_who_may_send_from_its_address_alone_is_asked_back_there(tmp_path):
+    """Else a half of it is undecided for ever, and holds the log."""
+    users = UserTable()
+    users.apply(UserCommand("producer", "secret-of-it", "Normal", "enable"))
+    entry = PolicyEntry.read("Custom", "Topic:T", ["Pub"], ["10.1.0.0/16"], "Allow")
+    users.apply(GrantCommand("producer", [entry.texts()]))
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts: []\n")
+    gate = AccessControl(file, lambda: 0, users=lambda: users, cluster="C")
+    assert gate.may_publish("producer", "10.1.2.3:5000", "T")
+    assert not gate.may_publish("producer", PEER, "T")
+    assert not gate.may_publish("producer", "10.1.2.3:5000", "U")
+
+
 def test_an_account_that_is_gone_may_nothing_any_more(gate, tmp_path):
     asked = request(37, {"topic": "orders"}, signer=PRODUCER)
     authorise(gate, asked)
     asked.require("orders", to_write=True)
-    assert gate.may_publish("producer1", "orders")
-    assert not gate.may_publish("producer1", "payments")
-    assert gate.may_publish(None, "payments"), "from a white address"
+    assert gate.may_publish("producer1", PEER, "orders")
+    assert not gate.may_publish("producer1", PEER, "payments")
+    assert gate.may_publish(None, PEER, "payments"), "from a white address"
     (tmp_path / "plain_acl.yml").write_text("accounts: []\n")
     gate.reload()
-    assert not gate.may_publish("producer1", "orders")
+    assert not gate.may_publish("producer1", PEER, "orders")
     with pytest.raises(RefusedError):
         asked.require("orders", to_write=True)
