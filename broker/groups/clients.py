@@ -44,7 +44,7 @@ _SUBSCRIPTIONS_MAX = 1_024
 _GROUPS_MAX = 1_024
 _BODY_SIZE_MAX = 4 << 20
 _TOPIC_SIZE_MAX = 1_024
-_SQL_SIZE_MAX = 131_072  # characters in one heartbeat: a quarter of a second to compile
+_COMPILED_SIZE_MAX = 131_072  # characters in one heartbeat: a quarter of a second to compile
 
 
 class _Subscription(msgspec.Struct):
@@ -108,13 +108,16 @@ class ClientProcessor:
         self._desk = desk
 
     def heartbeat(self, request: Request) -> None:
-        """Note the client as a member of its groups (HEART_BEAT). Raises RefusedError."""
+        """Note the client as a member of its groups (HEART_BEAT). Raises RefusedError, for a single
+        group once the others are noted."""
         _check("bytes of a heartbeat", len(request.command.body), _BODY_SIZE_MAX)
         heartbeat = _decoded(request.command.body)
         _check_names(heartbeat)
         clients, now_ms = self._desk.clients, self._replica.monotonic_ms()
         language, version = language_name(request.command.language), request.command.version
         retry_topics: dict[str, Topic] = {}
+        refused: RefusedError | None = None
+        compiled_size = 0
         try:
             for producer in heartbeat.producerDataSet:
                 clients.producer_seen(
@@ -127,29 +130,43 @@ class ClientProcessor:
                     account=request.account,
                 )
             for consumer in heartbeat.consumerDataSet:
+                try:
+                    size = compiled_size + _compiled_size(consumer)
+                    _check("characters of expressions in one heartbeat", size, _COMPILED_SIZE_MAX)
+                    compiled_size = size
+                    subscriptions = (
+                        list(clients.subscriptions(consumer.groupName).values())
+                        if heartbeat.withoutSub
+                        else [_subscription(data) for data in consumer.subscriptionDataSet]
+                    )
+                    model = _named(consumer.messageModel, _MESSAGE_MODELS)
+                    consume_type = _named(consumer.consumeType, _CONSUME_TYPES)
+                    consume_from_where = _named(consumer.consumeFromWhere, _CONSUME_FROM)
+                except RefusedError as error:
+                    # A client has one heartbeat for all its groups: the others are members.
+                    refused = refused or error
+                    continue
                 clients.consumer_seen(
                     consumer.groupName,
                     heartbeat.clientID,
                     request.connection,
-                    message_model=_named(consumer.messageModel, _MESSAGE_MODELS),
-                    subscriptions=(
-                        list(clients.subscriptions(consumer.groupName).values())
-                        if heartbeat.withoutSub
-                        else [_subscription(data) for data in consumer.subscriptionDataSet]
-                    ),
+                    message_model=model,
+                    subscriptions=subscriptions,
                     now_ms=now_ms,
-                    consume_type=_named(consumer.consumeType, _CONSUME_TYPES),
-                    consume_from_where=_named(consumer.consumeFromWhere, _CONSUME_FROM),
+                    consume_type=consume_type,
+                    consume_from_where=consume_from_where,
                     language=language,
                     version=version,
                     notifies=self._notifies(consumer.groupName),
                 )
-                if _named(consumer.messageModel, _MESSAGE_MODELS) == "CLUSTERING":
+                if model == "CLUSTERING":
                     self._want_retry_topic(consumer, retry_topics)
         except ClientsFullError as error:
             raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         finally:
             self._make_topics(retry_topics)
+        if refused is not None:
+            raise refused
         request.reply(
             ResponseCode.SUCCESS,
             None,
@@ -257,16 +274,19 @@ def _check_names(heartbeat: _Heartbeat) -> None:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
     _check("groups in one heartbeat", len(groups), _GROUPS_MAX)
     _check("characters of a client id", len(heartbeat.clientID), _CLIENT_ID_SIZE_MAX)
-    sql_size = 0
-    for consumer in heartbeat.consumerDataSet:
-        _check("subscriptions", len(consumer.subscriptionDataSet), _SUBSCRIPTIONS_MAX)
-        for data in consumer.subscriptionDataSet:
-            size = len(data.subString or "")
-            _check("characters of a topic", len(data.topic), _TOPIC_SIZE_MAX)
-            _check("characters of an expression", size, EXPRESSION_SIZE_MAX)
-            if (data.expressionType or TAG) != TAG:
-                sql_size += size
-    _check("characters of expressions in one heartbeat", sql_size, _SQL_SIZE_MAX)
+
+
+def _compiled_size(consumer: _Consumer) -> int:
+    """Return how many characters of expressions are compiled for a consumer. Raises RefusedError
+    where it has too many, or too long ones."""
+    _check("subscriptions", len(consumer.subscriptionDataSet), _SUBSCRIPTIONS_MAX)
+    compiled_size = 0
+    for data in consumer.subscriptionDataSet:
+        size = len(data.subString or "")
+        _check("characters of a topic", len(data.topic), _TOPIC_SIZE_MAX)
+        _check("characters of an expression", size, EXPRESSION_SIZE_MAX)
+        compiled_size += size
+    return compiled_size
 
 
 def _check(what: str, count: int, count_max: int) -> None:

@@ -308,6 +308,41 @@ async def test_a_bad_heartbeat_is_refused(rig, body):
     assert answer.remark
 
 
+@pytest.mark.parametrize(
+    ("expression", "kind", "code"),
+    [
+        ("||".join(map(str, range(1_001))), "TAG", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("x" * 65_537, "TAG", ResponseCode.INVALID_PARAMETER),
+        ("a = 1 OR " * 8_000 + "a = 1", "SQL92", ResponseCode.INVALID_PARAMETER),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_group_that_is_refused_takes_none_of_its_client_with_it(
+    rig, expression, kind, code, place
+):
+    """A client has one heartbeat for all its groups; they are in any order."""
+    groups = ["G0", "G1"]
+    groups.insert(place, "bad")
+    body = json.loads(heartbeat("c1"))
+    good = body["consumerDataSet"].pop()
+    for group in groups:
+        subscription = {"topic": "T", "subString": "*", "expressionType": "TAG"}
+        if group == "bad":
+            subscription |= {"subString": expression, "expressionType": kind}
+        body["consumerDataSet"].append(
+            good | {"groupName": group, "subscriptionDataSet": [subscription]}
+        )
+    clients = rig.make(ClientProcessor)
+    answer = await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
+    assert answer.code == code
+    for group in ("G0", "G1"):
+        assert rig.context.clients.consumer_ids(group) == ["c1"]
+    assert rig.context.clients.consumer_ids("bad") == []
+    assert rig.context.clients.producer("PG") is not None
+    rig.log.commit()
+    assert rig.context.proposer.topic("%RETRY%G1") is not None
+
+
 def test_silent_clients_are_dropped():
     clients = Clients(clients_max=2, client_silence_ms_max=100)
     connection = FakeConnection()
