@@ -45,7 +45,11 @@ FRAME_SIZE_MAX: Final = 16_777_216
 _PREFIX: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
 assert _PREFIX.size == 8
-_HEADER_SIZE_MAX: Final = 0xFF_FFFF
+_HEADER_SIZE_MASK: Final = 0xFF_FFFF
+# A body is bounded where it is read, a header is read before anybody is authorised. The largest
+# honest one has properties of 32 KiB, escaped sixfold.
+_HEADER_SIZE_MAX: Final = 1 << 20
+_TOLERANT_SIZE_MAX: Final = 1 << 18
 
 # code 2, language 1, version 2, opaque 4, flag 4, remark length 4
 _BINARY_HEAD: Final = struct.Struct(">hBhiii")
@@ -240,12 +244,13 @@ class FrameDecoder:
                     raise FrameError(
                         f"serialize type {word >> 24} is neither 0 (JSON) nor 1 (ROCKETMQ)"
                     )
-                header_end = start + 8 + (word & _HEADER_SIZE_MAX)
+                header_size = word & _HEADER_SIZE_MASK
+                header_end = start + 8 + header_size
                 end = start + 4 + length
                 if header_end > end:
-                    raise FrameError(
-                        f"header length {word & _HEADER_SIZE_MAX} exceeds frame length {length}"
-                    )
+                    raise FrameError(f"header length {header_size} exceeds frame length {length}")
+                if header_size > _HEADER_SIZE_MAX:
+                    raise FrameError(f"header length {header_size}, more than {_HEADER_SIZE_MAX}")
                 if end > size:
                     return start
                 body = bytes(view[header_end:end]) if header_end < end else b""
@@ -296,6 +301,8 @@ def _decode_json_header(header: memoryview, body: bytes) -> RemotingCommand:
 
 def _decode_json_tolerantly(header: memoryview) -> _JsonHeader:
     """Decode a JSON header as fastjson does: numbers as text, text as numbers, nulls."""
+    if len(header) > _TOLERANT_SIZE_MAX:
+        raise FrameError(f"header of {len(header)} bytes is not of the shape of RocketMQ's")
     try:
         fields = _read_json_any(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -137,6 +137,11 @@ def test_unknown_languages_are_other(language: object) -> None:
         (json_frame({"code": 2**31, "opaque": 1}), "header field code is no 32-bit integer"),
         (json_frame({"code": 1, "extFields": [1]}), "extFields is not an object"),
         (struct.pack(">II", 14, 1 << 24 | 10) + bytes(10), "binary header of 10 bytes"),
+        (struct.pack(">II", 9 << 20, 2 << 20), "header length 2097152, more than 1048576"),
+        (
+            json_frame({"code": 1, "extFields": {"a": 1, "b": "x" * 300_000}}),
+            "header of 3000.. bytes is not of the shape",
+        ),
     ],
 )
 def test_what_is_no_frame_is_named(frame: bytes, text: str) -> None:
