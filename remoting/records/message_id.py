@@ -47,6 +47,7 @@ __all__ = [
 
 _PORT_AND_OFFSET: Final = struct.Struct(">iq")
 _MILLISECONDS_PER_DAY: Final = 86_400_000
+_REMEMBERED_SIZE_MAX: Final = 128  # characters of a text whose hash is remembered
 
 
 def split_host(host: str) -> tuple[str, int]:
@@ -101,14 +102,20 @@ def parse_offset_msg_id(message_id: str) -> tuple[str, int, int]:
     return str(ipaddress.ip_address(packed[:-12])), port, position
 
 
-@lru_cache(maxsize=16_384)
 def java_string_hash(text: str) -> int:
     """Compute String.hashCode: a signed 32-bit hash over UTF-16 units."""
+    return _short_hash(text) if len(text) <= _REMEMBERED_SIZE_MAX else _hash(text)
+
+
+def _hash(text: str) -> int:
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFF_FFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+_short_hash = lru_cache(maxsize=16_384)(_hash)
 
 
 def tags_code(tags: str | None) -> int:
