@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from namesrv.registration import RouteLimits
 from namesrv.settings import Settings, SettingsError
@@ -18,6 +18,15 @@ from remoting.errors import RecordError
 from remoting.records.message_id import split_host
 
 __all__ = ["NameServerConfig", "NameServerConfigError", "load_config"]
+
+
+_OWN_KEYS: Final[dict[str, type]] = {
+    "listen": str,
+    "kv_config_path": Path,
+    "connections_max": int,
+    "connections_reserved": int,
+    "kv_entries_max": int,
+}
 
 
 class NameServerConfigError(ValueError):
@@ -30,8 +39,10 @@ class NameServerConfig:
 
     listen: str = "127.0.0.1:9876"
     """Address to serve on, "host:port"; port 0 picks a free one."""
-    connections_max: int = 4_096
-    """Connections of brokers and clients together."""
+    connections_max: int = 16_384
+    """Connections of brokers and clients together; every client has one."""
+    connections_reserved: int = 64
+    """More of them, for brokers and operators alone."""
     kv_entries_max: int = 10_000
     """Key-value configuration entries over all namespaces."""
     kv_config_path: Path | None = None
@@ -44,8 +55,8 @@ class NameServerConfig:
 
     def __post_init__(self) -> None:
         split_host(self.listen)
-        if self.connections_max < 1 or self.kv_entries_max < 0:
-            raise ValueError("connections_max and kv_entries_max: too small")
+        if self.connections_max < 1 or self.kv_entries_max < 0 or self.connections_reserved < 0:
+            raise ValueError("connections_max, connections_reserved or kv_entries_max: too small")
 
     @property
     def host(self) -> str:
@@ -57,7 +68,7 @@ class NameServerConfig:
 
 
 def load_config(path: Path) -> NameServerConfig:
-    """Load a TOML file: keys of NameServerConfig, RocketMQ's names of `Settings`, TLS settings.
+    """Load a TOML file: `_OWN_KEYS` of NameServerConfig, RocketMQ's names of `Settings`, TLS.
 
     Raises NameServerConfigError, and OSError where the file can't be read.
     """
@@ -67,14 +78,14 @@ def load_config(path: Path) -> NameServerConfig:
         raise NameServerConfigError(f"not TOML: {error}") from error
     own: dict[str, Any] = {
         key: typed(key, values.pop(key), kind, NameServerConfigError)
-        for key, kind in (("listen", str), ("kv_config_path", Path))
+        for key, kind in _OWN_KEYS.items()
         if key in values
     }
     security = {key: values.pop(key) for key in SECURITY_KEYS & values.keys()}
     settings = Settings()
     for key in values:
         if key not in settings.shown():
-            known = [*settings.shown(), *SECURITY_KEYS, "listen", "kv_config_path"]
+            known = [*settings.shown(), *SECURITY_KEYS, *_OWN_KEYS]
             raise NameServerConfigError(
                 f"{key}: there is no such setting{near_matches(key, known)}"
             )
@@ -86,5 +97,5 @@ def load_config(path: Path) -> NameServerConfig:
         )
     except RecordError as error:
         raise NameServerConfigError(f"listen: {error}") from error
-    except (SettingsError, SecurityConfigError) as error:
+    except (SettingsError, SecurityConfigError, ValueError) as error:
         raise NameServerConfigError(str(error)) from error

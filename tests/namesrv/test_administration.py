@@ -227,9 +227,11 @@ def test_a_configuration_file(tmp_path: Path) -> None:
     file.write_text(
         'listen = "127.0.0.1:9999"\nkv_config_path = "kv.json"\nsupportActingMaster = true\n'
         "scanNotActiveBrokerInterval = 100\nproxy_protocol_from = ['10.0.0.0/8']\n"
+        "connections_max = 9\nconnections_reserved = 0\nkv_entries_max = 3\n"
     )
     config = load_config(file)
     assert config.port == 9999
+    assert (config.connections_max, config.connections_reserved, config.kv_entries_max) == (9, 0, 3)
     assert config.kv_config_path == Path("kv.json")
     assert config.settings == Settings(
         support_acting_master=True, scan_not_active_broker_interval=100
@@ -242,6 +244,8 @@ def test_a_configuration_file(tmp_path: Path) -> None:
         ("supportActingMaster = 7", "supportActingMaster: '7'"),
         ("suportActingMaster = true", "did you mean 'supportActingMaster'"),
         ('tls_mode = "enforcing"', "tls_mode: TLS needs"),
+        ("connections_max = 0", "connections_max, "),
+        ("connections_max = '9'", "connections_max must be"),
         ("=", "not TOML"),
     ):
         file.write_text(text)

@@ -18,7 +18,7 @@ from namesrv.registration import RouteLimits
 from namesrv.server import NameServer, NameServerStartError, run
 from namesrv.settings import Settings
 from remoting.connections.rpc import RemotingClient
-from remoting.errors import RecordError
+from remoting.errors import RecordError, RemotingError
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand, SerializeType
 from remoting.protocol.headers import (
@@ -337,3 +337,27 @@ async def test_a_process_says_when_it_serves_and_stops_at_sigterm(client: Remoti
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_brokers_and_operators_find_a_connection_where_clients_have_all() -> None:
+    server = NameServer(
+        NameServerConfig(listen="127.0.0.1:0", connections_max=2, connections_reserved=2)
+    )
+    await server.start()
+    crowd = [RemotingClient() for _ in range(2)]
+    broker, operator, late = RemotingClient(), RemotingClient(), RemotingClient()
+    try:
+        for client in crowd:
+            assert await route_codes(client, server) == ResponseCode.TOPIC_NOT_EXIST
+        answer = await broker.request(server.address, register(), 3_000)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        listed = await ask(operator, server, RequestCode.GET_BROKER_CLUSTER_INFO)
+        assert listed.code == ResponseCode.SUCCESS
+        with pytest.raises(RemotingError):
+            await route_codes(late, server)
+        for client in crowd:
+            assert await route_codes(client, server) == ResponseCode.SUCCESS
+    finally:
+        for client in (*crowd, broker, operator, late):
+            await client.close()
+        await server.stop()
