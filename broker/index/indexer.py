@@ -94,6 +94,7 @@ class Indexer:
         await self._open()
 
     async def _open(self) -> None:
+        self._waits_until_s = math.inf  # no round opens it meanwhile
         try:
             await asyncio.to_thread(self.index.open)
         except OSError as error:
@@ -132,7 +133,7 @@ class Indexer:
         now_s = time.monotonic()
         if not self._is_open:
             if self._opens and now_s >= self._waits_until_s:
-                self._waits_until_s = math.inf  # until it is known
+                self._waits_until_s = math.inf
                 self._tasks.spawn(self._open())
             return
         behind = self.behind

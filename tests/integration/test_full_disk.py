@@ -159,4 +159,5 @@ def test_a_node_whose_disk_is_full_stays_and_recovers(tmp_path: Path, victim: st
         processes.await_ready()
         processes.await_caught_up()
         for key, place in acknowledged.items():
-            assert processes.send("T", b"again", key) == place
+            body = b"and on" if key == "goes-on-still" else bytes(100_000)
+            assert processes.send("T", body, key) == place

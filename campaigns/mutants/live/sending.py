@@ -19,9 +19,9 @@ _STOPS_SERVING = (
     SourcePatch(
         module="broker.send.send",
         within="SendProcessor.store",
-        before="leadership.require_leader()",
+        before="leadership.require_room()",
         after="""
-        leadership.require_leader()
+        leadership.require_room()
         if planted("stops serving", after=7) or planted("stops serving, with limits", after=7):
             raise RefusedError(ResponseCode.SYSTEM_BUSY, "busy for ever")
         """,
@@ -91,9 +91,9 @@ SENDING_MUTANTS = (
             SourcePatch(
                 module="broker.send.send",
                 within="SendProcessor.store",
-                before="leadership.require_leader()",
+                before="leadership.require_room()",
                 after="""
-                leadership.require_leader()
+                leadership.require_room()
                 if planted("slow to serve again"):
                     self.__dict__.setdefault("_refused", [0])[0] += 1
                     if self._refused[0] < 1_500 and self._leadership.term > 1:
