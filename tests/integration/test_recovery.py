@@ -156,7 +156,8 @@ def test_kill_9_of_every_node_at_once_loses_nothing(three: Processes) -> None:
     # A retry of what was stored before the crash is answered with its place.
     assert three.send("T", b"the very last", "LAST", queue_id=3) == last
     for key, place in stored.items():
-        assert three.send("T", b"again", key, queue_id=int(key[1:]) % QUEUES) == place
+        number = int(key[1:])
+        assert three.send("T", b"body %d" % number, key, queue_id=number % QUEUES) == place
     assert send_half(three, "open") == halves["open"]
     # What was decided stays decided; what was not can be.
     assert end(three, halves["committed"], "committed", COMMIT).code == 0
