@@ -30,6 +30,7 @@ from namesrv.registration import (
     RemovedBroker,
     RoutePolicy,
 )
+from namesrv.reserved_requests import NOT_OF_CLIENTS
 from namesrv.route_table import RouteTable
 from namesrv.settings import Settings, SettingsError
 from remoting.connections.connection import Connection
@@ -54,25 +55,7 @@ _Handler = Callable[[Connection, RemotingCommand], RemotingCommand]
 _FILES_POLL_S: Final = 1.0
 _NOTIFY_TIMEOUT_MS: Final = 300
 _NOTIFYING_MAX: Final = 1_024
-_NOT_OF_CLIENTS: Final = frozenset(
-    {
-        RequestCode.REGISTER_BROKER,
-        RequestCode.UNREGISTER_BROKER,
-        RequestCode.BROKER_HEARTBEAT,
-        RequestCode.QUERY_DATA_VERSION,
-        RequestCode.GET_BROKER_MEMBER_GROUP,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        RequestCode.DELETE_TOPIC_IN_NAMESRV,
-        RequestCode.UPDATE_NAMESRV_CONFIG,
-        RequestCode.GET_NAMESRV_CONFIG,
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-    }
-)
-"""Requests of brokers and operators, for whom there are connections beyond those of clients."""
-_UNIT: Final = 1  # bits of topicSysFlag
-_UNIT_SUB: Final = 2
+_UNIT, _UNIT_SUB = 1, 2  # bits of topicSysFlag
 _BLACK_LIST: Final = "configBlackList;configStorePath;kvConfigPath"
 
 
@@ -101,7 +84,7 @@ class NameServer:
             self._on_close,
             connections_max=config.connections_max,
             reserved_max=config.connections_reserved,
-            reserved_codes=_NOT_OF_CLIENTS,
+            reserved_codes=NOT_OF_CLIENTS,
             greeting=greeting,
         )
         self._remoting = RemotingClient(tls=dial_tls)

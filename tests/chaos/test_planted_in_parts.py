@@ -42,7 +42,7 @@ async def _onward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         await until(lambda: asked_of(tmp_path).count("make topic") >= 10, seconds=60)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_what_is_sent_on_with_its_key_is_stored_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +52,7 @@ async def test_what_is_sent_on_with_its_key_is_stored_or_refused(
         assert way in asked_of(tmp_path)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_key_of_another_topic_that_passes_for_a_retry_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +76,7 @@ async def _apply(
     return otherwise(tmp_path)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_what_a_deleted_group_has_popped_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +85,7 @@ async def test_what_a_deleted_group_has_popped_comes_again(
         assert f"that a deleted group has popped, {how}" in asked_of(tmp_path)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_deletion_that_drops_what_was_popped_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,11 +96,12 @@ async def test_a_deletion_that_drops_what_was_popped_is_seen(
         state.pop.drop_group(command.name)
 
     monkeypatch.setattr(BrokerState, "_delete_group", drop)
+    monkeypatch.setattr("chaos.workload.parts.app_deleted_groups.AGAIN_S", 2.0)  # nothing comes
     wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
     assert any("that a deleted group has popped, made again" in key for key in wrong)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_what_waits_to_be_polled_is_not_sent_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +109,7 @@ async def test_what_waits_to_be_polled_is_not_sent_back(
     assert "polls that takes its time" in asked_of(tmp_path)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_limit_of_what_waits_to_be_polled_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +124,7 @@ async def test_a_limit_of_what_waits_to_be_polled_is_seen(
     assert "what an application polls that takes its time" in wrong
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_held_request_gets_nothing_that_its_group_may_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +133,7 @@ async def test_a_held_request_gets_nothing_that_its_group_may_not_have(
         assert f"what a {kind} is given that is held" in asked_of(tmp_path)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_held_pop_that_is_answered_by_what_it_might_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +159,7 @@ async def _operate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return {key for key in otherwise(tmp_path) if "half" in key}
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_halves_that_were_taken_are_committed_whatever_settings_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +168,7 @@ async def test_halves_that_were_taken_are_committed_whatever_settings_say(
         assert words in asked_of(tmp_path)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 async def test_a_commit_that_settings_refuse_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
