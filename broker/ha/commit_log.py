@@ -137,6 +137,8 @@ class CommitLog:
                 framed = self._framed(place, limit)
             except FramingError as error:
                 return place, str(error)
+            if framed.payload is not None:
+                self._previous = place
             place = _behind(place, framed)
         return place, "the file is missing"
 
@@ -377,9 +379,13 @@ class CommitLog:
         self._files.cut(place.position)
         self.end, self.raw_end, self._previous = place, place.position, None
 
-    def drop_before(self, position: int) -> int:
-        """Drop whole files below `position`; return where the log begins now. Raises OSError."""
+    def drop_before(self, position: int, files_max: int | None = None) -> int:
+        """Drop whole files below `position`, the oldest `files_max` of them; return where the log
+        begins now. Raises OSError, CorruptLogError."""
         first = min(self._files.begin_of(position), self._last_begin.position)
+        if files_max is not None:
+            begin = self._files.begin_of(self.begin.position)
+            first = min(first, begin + files_max * self._files.size)
         if first > self.begin.position:
             self.begin = self._place_of(first)
             self._mark.reset(self._marked())

@@ -68,6 +68,7 @@ from raft.replicated_log import (
 
 __all__ = ["HaLog"]
 
+_DROP_PAUSE_S: Final = 0.1  # between two files that retention removes
 _EMPTY: Final = LogBase(index=0, term=TERM, position=0, chain=0)
 
 _log = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ class HaLog:
         call after a failure, and twice."""
         was_running = not self.stopped
         if was_running:
-            self._apply_appended()
+            self._turn()
         was_running = not self.stopped  # unless that has failed
         self.stopped = True
         self._shut()
@@ -302,7 +303,7 @@ class HaLog:
         if not (self._serving and self._config.is_master):
             on_done(ProposalStatus.STOPPED)
             return
-        self._apply_appended()
+        self._turn()
         self._await_acknowledgement(self._applied.position, on_done, has_records=True)
         self._on_reported()  # slaves may have all of it already, and then report nothing more
         self._request_acknowledgements()
@@ -331,7 +332,7 @@ class HaLog:
         """
         if self._is_linked or not self._serving:
             self._require_master()
-        self._apply_appended()
+        self._turn()
         return self._applied.index
 
     def read(self, position: int, size: int) -> bytes:
@@ -376,15 +377,19 @@ class HaLog:
 
     async def retain_from(self, position: int) -> int:
         """See `ReplicatedLog.retain_from`. The state is captured at the next turn where snapshots
-        hold something back."""
+        hold something back. Heartbeats go on between two files, whose removal takes a while."""
         log = self._opened.log
-        safe_position = self._keeper.safe_position
-        if safe_position < position:
+        if self._keeper.safe_position < position:
             self._keeper.want()
-        before = log.begin.position
-        begin = log.drop_before(min(position, safe_position))
-        if begin > before:
-            self._state_machine.trim(begin)
+        begin = log.begin.position
+        while not self.stopped:
+            with self.fail_stop:
+                before = begin
+                begin = log.drop_before(min(position, self._keeper.safe_position), 1)
+                if begin == before:
+                    break
+                self._state_machine.trim(begin)
+            await asyncio.sleep(_DROP_PAUSE_S)
         return begin
 
     # --- turns ---------------------------------------------------------------------------------
@@ -427,9 +432,6 @@ class HaLog:
         if self._config.waits_for_disk:
             self._flusher.want()
         self._schedule_expiry()
-
-    def _apply_appended(self) -> None:
-        self._turn()
 
     def _slaves_available(self) -> bool:
         """Return whether enough slaves are near."""

@@ -5,7 +5,8 @@ there at once and written on a thread while entries go on being applied.
 
 Invariants: a snapshot counts once the log up to its end, the derived files and the snapshot itself
 are durable; the two newest are retained, and of the log what lies behind the older of them; one
-that is not of this log (it was cut below it) is removed and never restored.
+that is not of this log (it was cut below it) is removed and never restored; where the disk had no
+room for one, the next is begun a minute later.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from raft.snapshots.state_digest import StateDigest
 __all__ = ["StateKeeper"]
 
 _RETAINED_COUNT: Final = 2
+_NO_ROOM_PAUSE_S: Final = 60.0
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _log = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class StateKeeper:
         self._captured: tuple[LogBase, Snapshot] | None = None
         self._writing = False
         self._wanted = False
+        self._not_before = float("-inf")  # in the loop's time: the disk had no room
         self._write_lock = threading.Lock()  # a stop does not wait for the write that it cancels
 
     @property
@@ -102,6 +105,8 @@ class StateKeeper:
         grown = place.position - begin
         if self._writing or not (grown >= self._interval_size_bytes or (self._wanted and grown)):
             return
+        if asyncio.get_running_loop().time() < self._not_before:
+            return  # each turn would capture and write all of the state, for nothing
         self._wanted = False
         self._captured = place, self._state_machine.capture()
         self._writing = True
@@ -117,7 +122,9 @@ class StateKeeper:
             if captured is not None:
                 await made_durable(captured[0].position)
                 digest = await asyncio.to_thread(self._write, *captured)
-                if digest is not None:
+                if digest is None:
+                    self._not_before = asyncio.get_running_loop().time() + _NO_ROOM_PAUSE_S
+                else:
                     self._count(captured[0])
                     self._on_written(captured[0].index, digest)
                     await asyncio.to_thread(

@@ -237,8 +237,8 @@ class HaMachine(BrokerMachine):
                     self._book.on_cut(self.name, place.index, first=log.begin.index + 1)
             truncate(place)
 
-        def watched_drop_before(position: int) -> int:
-            before, begin = log.begin.position, drop_before(position)
+        def watched_drop_before(position: int, files_max: int | None = None) -> int:
+            before, begin = log.begin.position, drop_before(position, files_max)
             if begin > before:
                 with self._judged():
                     self._book.on_shortened(self.name, begin, self._snapshots())

@@ -227,8 +227,13 @@ def test_the_log_is_what_the_model_is(seed: int) -> None:
             durable = len(model)
         elif draw < 0.93 and model:
             position = rng.choice(model).before.position
-            begin = log.drop_before(position)
-            assert begin <= position
+            before, files_max = log.begin.position, rng.choice([None, 1, 2])
+            begin = log.drop_before(position, files_max)
+            assert begin <= max(position, before)
+            if files_max is not None:
+                assert begin - before <= files_max * FILE_SIZE
+            else:
+                assert begin == max(before, position - position % FILE_SIZE)
             gone = sum(one.before.position < begin for one in model)
             del model[:gone]
             durable = max(0, durable - gone)
@@ -239,6 +244,7 @@ def test_the_log_is_what_the_model_is(seed: int) -> None:
             durable = min(durable, kept)
         there = list(log.entries_behind(log.begin))
         assert there == model
+        assert log.last_before() == (model[-1].before if model else log.begin)
         assert log.end.position == log.raw_end
 
 

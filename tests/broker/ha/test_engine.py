@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from broker.ha.engine import HaLog
 from broker.ha.framing import HEAD_OVERHEAD
 from broker.process.ha_entries import HaEntryReader
 from campaigns.rig.waiting import until
-from raft.log.disk import OsDiskFile
+from raft.log.disk import OsDisk, OsDiskFile
 from raft.messages import NodeId
 from raft.replicated_log import (
     LogFullError,
@@ -27,6 +27,7 @@ from raft.replicated_log import (
     ProposalStatus,
     Slot,
 )
+from raft.snapshots.snapshot import SnapshotFiles, SnapshotHeader
 from raft.store.checkpoint import WrongStoreError
 from remoting.records.message import decode_record
 from tests.broker.ha.payloads import payload_at
@@ -136,6 +137,63 @@ async def test_the_log_is_dropped_behind_two_snapshots(tmp_path: Path) -> None:
     async with running(tmp_path) as (log, again):
         assert again.entries == machine.entries
         assert log.status().begin_position == begin
+
+
+async def test_files_are_dropped_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have their turns between two removals, which take a while each."""
+    removed: list[int] = []
+    remove = OsDisk.remove
+
+    def noted(disk: OsDisk, path: str) -> None:
+        if "commitlog" in path:
+            removed.append(turns)
+        remove(disk, path)
+
+    def beside() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(beside)
+
+    turns = 0
+    monkeypatch.setattr(OsDisk, "remove", noted)
+    async with running(tmp_path, snapshot_interval_size_bytes=3 * FILE_SIZE) as (log, machine):
+        while (safe_position := log._keeper.safe_position) < 2 * FILE_SIZE:
+            await write(log, 20)
+        beside()
+        begin = await log.retain_from(safe_position)
+        assert machine.trimmed_to == begin == safe_position // FILE_SIZE * FILE_SIZE
+        assert len(removed) == len(set(removed)) == begin // FILE_SIZE >= 2
+
+
+async def test_a_snapshot_without_room_is_not_tried_at_each_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    write_file = SnapshotFiles.write
+
+    def failing(files: SnapshotFiles, header: SnapshotHeader, content: Iterable[bytes]) -> int:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_file(files, header, content)
+
+    monkeypatch.setattr(SnapshotFiles, "write", failing)
+    async with running(tmp_path, snapshot_interval_size_bytes=FILE_SIZE) as (log, _):
+        keeper, loop = log._keeper, asyncio.get_running_loop()
+        while tries < 1:
+            await write(log, 20)
+        await until(lambda: keeper._not_before > loop.time(), "the write has failed")
+        await write(log, 200)
+        assert tries == 1
+        keeper._not_before = loop.time()  # a minute later
+        await write(log, 1)
+        await until(lambda: tries == 2 and keeper._not_before > loop.time(), "another try")
+        keeper._not_before = loop.time()
+        await write(log, 1)
+        await until(lambda: len(keeper._retained) == 1, "there is room again")
 
 
 class Disk:
