@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
-from tests import process_sweeper
+from tests import distribution, process_sweeper
 from tests.lanes import guarded, is_unit
 
 # No test fails because it took long: machines are shared.
@@ -40,6 +41,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         test = item.nodeid.split("::")[1].partition("[")[0]
         if is_unit(item.path, test) and not any(others):
             item.add_marker("unit")
+    distribution.longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Producer
+) -> distribution.Scheduler | None:
+    if config.option.dist != "loadfile":
+        return None
+    return distribution.Scheduler(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

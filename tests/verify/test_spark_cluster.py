@@ -35,7 +35,8 @@ print(json.dumps(verdict.as_json()))
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_cluster_says_what_one_process_says(tmp_path: Path) -> None:
-    planted = merge([*clean_runs(), *(planted.run() for planted in PLANTS)])
+    plants = [planted for planted in PLANTS if planted.check in ASKED]
+    planted = merge([*clean_runs(), *(planted.run() for planted in plants)])
     planted.manifest["phases"]["load"] = [0, 60_000_000_000]
     run = planted.write(tmp_path, files=3)
     known = load_rules()

@@ -101,6 +101,7 @@ class _Members:
                 [
                     str(self._java / "bin" / "java"),
                     *("-cp", f"{self._home / 'jars'}/*", "-Xmx512m", "-XX:+UseSerialGC"),
+                    "-XX:TieredStopAtLevel=1",  # it passes messages: nothing to optimise
                     *("-Dspark.port.maxRetries=0", "-Dspark.master.rest.enabled=false"),
                     f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}",
                     *command,

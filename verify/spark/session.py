@@ -203,6 +203,7 @@ def _settings(rows: int | None) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": f"{_driver_memory_bytes(rows) // 1024**2}m",
         "spark.driver.extraJavaOptions": " ".join(_java_options(rows)),
+        "spark.executor.extraJavaOptions": " ".join(_executor_options(rows)),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         # Nobody reads the descriptions of plans that Spark makes for its web pages.
@@ -221,6 +222,11 @@ def _java_options(rows: int | None) -> list[str]:
     # time goes into collecting a heap that begins with a few MiB.
     heap = f"-Xms{_driver_memory_bytes(rows) // 2 // 1024**2}m -XX:NewRatio=1"
     return [_JAVA_OPTIONS, _SHORT_RUN_OPTIONS if is_small(rows) else _MIDDLE_RUN_OPTIONS, heap]
+
+
+def _executor_options(rows: int | None) -> list[str]:
+    """Return the options of a cluster's executors; a local session has none."""
+    return [_SHORT_RUN_OPTIONS] if rows is not None and is_small(rows) else []
 
 
 def _query_settings(rows: int) -> dict[str, str]:
