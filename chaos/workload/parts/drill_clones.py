@@ -21,7 +21,7 @@ from collections.abc import Collection
 from typing import Final
 
 from chaos.workload.parts.drill import UNLISTED, Drill, Unsure
-from chaos.workload.parts.leader_requests import create_topic_command
+from chaos.workload.parts.topic_of_drill import make_topic
 from remoting.protocol.codes import RequestCode
 
 __all__ = ["CloneDrill"]
@@ -62,14 +62,7 @@ class CloneDrill:
             await self._query_offsets(group)
 
     async def _make(self, topic: str) -> None:
-        command = create_topic_command(topic, queues=QUEUES, perm=6)
-        await self.drill.request(
-            f"make topic {topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, topic, queues=QUEUES)
 
     async def _commit(self) -> None:
         """Commit in all queues of a topic: where the destination has an offset in a queue in which

@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure, batch_fields, records_of
 from chaos.workload.parts.drill_handles import Handle, ack_body
-from chaos.workload.parts.leader_requests import create_topic_command
+from chaos.workload.parts.topic_of_drill import make_topic
 from client.errors import ClientError
 from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode
@@ -107,14 +107,7 @@ class DeadlineDrill:
         raise Unsure  # the next one has a topic of its own
 
     async def _fill(self) -> None:
-        command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.request(
-            f"make topic {self._topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, self._topic)
         items = [BatchItem(str(number).encode(), b"", 0) for number in range(COUNT)]
         fields = batch_fields(self._group, self._topic, self._queue.broker_name)
         await self.drill.request(

@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from chaos.workload.messages import wall_ms
 from chaos.workload.parts.drill import UNLISTED, Drill, EndedError, Unsure
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, create_topic_command
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC
+from chaos.workload.parts.topic_of_drill import make_topic
 from client.errors import ClientError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -70,14 +71,7 @@ class ListingDrill:
         """Begin transactions, list and decide them. Raises Unsure, EndedError."""
         if await self._query_page(0, 1, None) is None:
             raise Unsure  # nobody there, or a broker that has no such list
-        command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.request(
-            f"make topic {self._topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, self._topic)
         try:
             for group, counts in ((self._few, FEW), (self._many, MANY), (self._few, FEW)):
                 await self._send(group, self._rng.randint(*counts))

@@ -32,7 +32,8 @@ from chaos.workload.parts.drill import (
     records_of,
     values_of,
 )
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, create_topic_command
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC
+from chaos.workload.parts.topic_of_drill import make_topic
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import BatchItem, encode_batch_body
@@ -70,14 +71,7 @@ class OnwardDrill:
     async def run(self) -> None:
         """Make the topic, send some messages on, and see what is there. Raises Unsure,
         EndedError."""
-        command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.request(
-            f"make topic {self._topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, self._topic)
         # Brokers surely remember the keys of what was sent so late.
         since_s = asyncio.get_running_loop().time() - self.drill.window_ms / 2_000
         fresh = [one for one in self.drill.stored if one.sent_s > since_s]

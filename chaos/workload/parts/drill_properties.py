@@ -36,7 +36,8 @@ from chaos.workload.parts.drill import (
     records_of,
 )
 from chaos.workload.parts.drill_sends import LONG_NAMES
-from chaos.workload.parts.leader_requests import DEFAULT_TOPIC, create_topic_command
+from chaos.workload.parts.leader_requests import DEFAULT_TOPIC
+from chaos.workload.parts.topic_of_drill import make_topic
 from client.message import Message
 from remoting.errors import RecordError
 from remoting.protocol.codes import RequestCode
@@ -135,14 +136,7 @@ class PropertyDrill:
         """Make the topic, send into it in all forms, and read it. Raises Unsure, EndedError."""
         if self._count:
             raise Unsure  # it was ended in the middle of that
-        command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.request(
-            f"make topic {self._topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, self._topic)
         ways = [self._send_one, self._send_one, self._send_batch]
         if not self._is_listed:
             ways += [self._send_half]

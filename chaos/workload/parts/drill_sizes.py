@@ -29,8 +29,8 @@ from chaos.workload.parts.drill import (
     batch_fields,
     records_of,
 )
-from chaos.workload.parts.leader_requests import create_topic_command
 from chaos.workload.parts.timer_delays import LEVELS_S
+from chaos.workload.parts.topic_of_drill import make_topic
 from client.connection.send_codec import prepare_message
 from client.errors import ClientError
 from client.message import Message, MessageQueue
@@ -70,14 +70,7 @@ class SizeDrill:
 
     async def run(self) -> None:
         """Send by each way once, in any order. Raises Unsure, EndedError."""
-        command = create_topic_command(self._queue.topic, queues=1, perm=6)
-        await self.drill.request(
-            f"make topic {self._queue.topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, self._queue.topic)
         ways: list[Callable[[], Awaitable[None]]] = [
             self._send_plain,
             self._send_batch,

@@ -27,7 +27,7 @@ from chaos.workload.parts.drill_spans import (
     ack_span,
     hold_held,
 )
-from chaos.workload.parts.leader_requests import create_topic_command
+from chaos.workload.parts.topic_of_drill import make_topic
 from client.connection.heartbeat import ConsumeFrom, ExpressionType
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
@@ -98,14 +98,7 @@ class StretchDrill:
     async def _fill(self) -> None:
         if self._end:
             raise Unsure  # it was ended in the middle of that
-        command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.request(
-            f"make topic {self._topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, self._topic)
         rng = self.drill.rng
         for length in STRETCHES:
             common, rare = length + rng.randint(*BEYOND), rng.randint(*WANTED)

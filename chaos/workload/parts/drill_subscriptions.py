@@ -30,7 +30,7 @@ from chaos.workload.parts.drill import (
     records_of,
     values_of,
 )
-from chaos.workload.parts.leader_requests import create_topic_command
+from chaos.workload.parts.topic_of_drill import make_topic
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
 from remoting.records.message import BatchItem, encode_batch_body
@@ -156,14 +156,7 @@ class HeldSubscriptionDrill:
         if self._has_begun:
             raise Unsure
         self._has_begun = True
-        command = create_topic_command(self._topic, queues=1, perm=6)
-        await self.drill.request(
-            f"make topic {self._topic}",
-            RequestCode(command.code),
-            command.ext_fields,
-            expected="0",
-            changes=True,
-        )
+        await make_topic(self.drill, self._topic)
         for version in range(1, 2 * HELD_ROUNDS, 2):
             await self._hold_one(version)
         raise Unsure  # another group has not begun yet
