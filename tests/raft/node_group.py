@@ -24,6 +24,7 @@ from raft.node.node_config import NodeConfig
 from raft.replicated_log import (
     CommittedEntry,
     LogStatus,
+    NotLeaderError,
     Slot,
 )
 from raft.snapshots.snapshot import BLOCK_SIZE_BYTES_MAX
@@ -170,6 +171,13 @@ class Group:
         name = self._leader()
         assert name is not None
         return name
+
+    async def read_index(self) -> tuple[str, Index]:
+        """Return a leader and what it answers, of the first that is still one when it does."""
+        while True:
+            name = await self.leader()
+            with contextlib.suppress(NotLeaderError):
+                return name, await self.nodes[name].read_index()
 
     def _leader(self) -> str | None:
         ready = [name for name, node in self.nodes.items() if node.status().ready]
