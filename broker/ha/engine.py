@@ -68,7 +68,6 @@ from raft.replicated_log import (
 
 __all__ = ["HaLog"]
 
-_DROP_PAUSE_S: Final = 0.1  # between two files that retention removes
 _EMPTY: Final = LogBase(index=0, term=TERM, position=0, chain=0)
 
 _log = logging.getLogger(__name__)
@@ -377,19 +376,20 @@ class HaLog:
 
     async def retain_from(self, position: int) -> int:
         """See `ReplicatedLog.retain_from`. The state is captured at the next turn where snapshots
-        hold something back. Heartbeats go on between two files, whose removal takes a while."""
+        hold something back. The loop has as long for itself after each file as its removal took."""
         log = self._opened.log
         if self._keeper.safe_position < position:
             self._keeper.want()
         begin = log.begin.position
         while not self.stopped:
+            began_s = self._loop.time()
             with self.fail_stop:
                 before = begin
                 begin = log.drop_before(min(position, self._keeper.safe_position), 1)
                 if begin == before:
                     break
                 self._state_machine.trim(begin)
-            await asyncio.sleep(_DROP_PAUSE_S)
+            await asyncio.sleep(self._loop.time() - began_s)
         return begin
 
     # --- turns ---------------------------------------------------------------------------------

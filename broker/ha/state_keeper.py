@@ -6,7 +6,7 @@ there at once and written on a thread while entries go on being applied.
 Invariants: a snapshot counts once the log up to its end, the derived files and the snapshot itself
 are durable; the two newest are retained, and of the log what lies behind the older of them; one
 that is not of this log (it was cut below it) is removed and never restored; where the disk had no
-room for one, the next is begun a minute later.
+room for one, the next is begun a second later, or ten times as long as that one took.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from raft.snapshots.state_digest import StateDigest
 __all__ = ["StateKeeper"]
 
 _RETAINED_COUNT: Final = 2
-_NO_ROOM_PAUSE_S: Final = 60.0
+_NO_ROOM_PAUSE_S: Final = 1.0
+_NO_ROOM_PAUSES: Final = 10  # at most a tenth of the time goes into what finds no room
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _log = logging.getLogger(__name__)
@@ -121,9 +122,12 @@ class StateKeeper:
             captured, self._captured = self._captured, None
             if captured is not None:
                 await made_durable(captured[0].position)
+                loop = asyncio.get_running_loop()
+                began_s = loop.time()
                 digest = await asyncio.to_thread(self._write, *captured)
                 if digest is None:
-                    self._not_before = asyncio.get_running_loop().time() + _NO_ROOM_PAUSE_S
+                    took_s = loop.time() - began_s
+                    self._not_before = loop.time() + max(_NO_ROOM_PAUSE_S, _NO_ROOM_PAUSES * took_s)
                 else:
                     self._count(captured[0])
                     self._on_written(captured[0].index, digest)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.entry.payload import UNIT, decode_payload
+from broker.ha import state_keeper
 from broker.ha.config import HaConfig
 from broker.ha.engine import HaLog
 from broker.ha.framing import HEAD_OVERHEAD
@@ -181,6 +182,7 @@ async def test_a_snapshot_without_room_is_not_tried_at_each_turn(
         return write_file(files, header, content)
 
     monkeypatch.setattr(SnapshotFiles, "write", failing)
+    monkeypatch.setattr(state_keeper, "_NO_ROOM_PAUSE_S", 60.0)
     async with running(tmp_path, snapshot_interval_size_bytes=FILE_SIZE) as (log, _):
         keeper, loop = log._keeper, asyncio.get_running_loop()
         while tries < 1:
