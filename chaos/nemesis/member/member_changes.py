@@ -178,6 +178,8 @@ class CutChange(MemberChange):
         if not any(place.group == group for place in layout.spares):
             raise FaultNotPossibleError(f"{group} has no spare place: cluster.spares = 1 makes one")
         self._leader = self._context.require_leader()
+        if self._voters == [self._leader]:
+            raise FaultNotPossibleError(f"{group} has one node alone, and no link to cut")
         self._nodes = [self._leader]
 
     async def inject(self) -> None:

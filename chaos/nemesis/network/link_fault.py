@@ -25,13 +25,23 @@ from chaos.nemesis.base import (
     links_silent,
 )
 
-__all__ = ["Choose", "LinkCut", "LinkFault", "Slowing", "Witnesses", "cut_spec"]
+__all__ = [
+    "MEASURABLE_MS",
+    "Choose",
+    "LinkCut",
+    "LinkFault",
+    "Slowing",
+    "Witnesses",
+    "cut_spec",
+    "too_small",
+]
 
 Choose: TypeAlias = Callable[[FaultContext], list[Link]]
 Witnesses: TypeAlias = Callable[[FaultContext, Sequence[Link]], list[Link]]
 WITNESSES_MAX: Final = 6
 SLOW_PROBE_TIMEOUT_S: Final = 4.0
 SLOW_TRIPS: Final = 5  # a connection is made and a request answered: four times the latency
+MEASURABLE_MS: Final = 5.0  # round trips of a busy host differ by as much without any fault
 _CUT_PROBE: Final = "connections through each cut link stay silent that were answered before"
 
 
@@ -89,7 +99,11 @@ class LinkCut(LinkFault):
 
 
 class Slowing(LinkFault):
-    """Slows the links; seen where the round trip through each grows by `least_ms` or more."""
+    """Slows the links; seen where the round trip through each grows by `least_ms` or more.
+
+    A growth below `MEASURABLE_MS` can't be told from what the host does by itself: of such a fault
+    it is not known whether it took effect.
+    """
 
     def __init__(
         self,
@@ -113,6 +127,8 @@ class Slowing(LinkFault):
             await self._context.links.shape(self._links, self._shape, self._context.tag)
 
     async def probe(self) -> Observation:
+        if self._least_ms < MEASURABLE_MS:
+            return too_small(self._least_ms)
         slower = await self._growth()
         if not slower:
             return Observation(seen=None, evidence="no link could be measured before and after")
@@ -120,6 +136,8 @@ class Slowing(LinkFault):
         return Observation(seen=seen, evidence=_grown(slower))
 
     async def probe_healed(self) -> Observation:
+        if self._least_ms < MEASURABLE_MS:
+            return await super().probe_healed()
         slower = await self._growth()
         if not self._control or len(slower) < len(self._control):
             return Observation(seen=None, evidence="not every link answered")
@@ -133,6 +151,12 @@ class Slowing(LinkFault):
             for probe in probes
             if probe.round_trip_ms is not None
         }
+
+
+def too_small(least_ms: float) -> Observation:
+    """Return what a probe says of an effect that it can't measure."""
+    text = f"it would show by {least_ms:.3g} ms, and less than {MEASURABLE_MS:g} ms prove nothing"
+    return Observation(seen=None, evidence=text, final=True)
 
 
 def cut_spec(

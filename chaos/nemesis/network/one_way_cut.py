@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from chaos.links.base import Link
-from chaos.nemesis.base import FaultContext, FaultSpec
+from chaos.nemesis.base import FaultContext, FaultNotPossibleError, FaultSpec
 from chaos.nemesis.network.link_fault import cut_spec
 
 __all__ = ["SPECS"]
@@ -23,6 +23,8 @@ __all__ = ["SPECS"]
 
 def _one_way(context: FaultContext) -> list[Link]:
     members = context.members()
+    if len(members) == 1:
+        raise FaultNotPossibleError(f"{context.group} has one node alone, and no link to cut")
     match context.params["direction"]:
         case "from-leader":
             leader = context.require_leader()

@@ -45,7 +45,7 @@ class PacketLoss(LinkFault):
 
     async def probe(self) -> Observation:
         """Observe whether at least half of what was to be lost is lost."""
-        return await self._compare(lambda lost: lost >= self._percent / 200)
+        return await self._compare(lambda lost: lost > 0 and lost >= self._percent / 200)
 
     async def probe_healed(self) -> Observation:
         passing = await super().probe_healed()

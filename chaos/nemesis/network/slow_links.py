@@ -5,7 +5,8 @@ link is slow one way only: its node is neither dead nor well, so detectors that 
 disagree with clients that wait for answers.
 
 Effect: the round trip through each witness grows by a stated part of what was asked for, above what
-it was before. Jitter has no mean: there the slowest of several round trips must grow.
+it was before. Jitter has no mean: there the slowest of several round trips must grow. What is too
+little to be told from the host's own ups and downs is unknown.
 
 Source: Toxiproxy's latency, bandwidth and slicer toxics; "Gray Failure" (HotOS '17).
 """
@@ -17,14 +18,17 @@ from typing import Final
 
 from chaos.links.base import Link, LinkEffect, LinkShape, Shaping, both_ways
 from chaos.nemesis.base import FaultContext, FaultNotPossibleError, FaultSpec, Observation
-from chaos.nemesis.network.link_fault import LinkFault, Slowing
+from chaos.nemesis.network.link_fault import MEASURABLE_MS, LinkFault, Slowing, too_small
 
 __all__ = ["SPECS"]
 
 JITTER_PROBES: Final = 5
 PROBE_BYTES_MIN: Final = 80  # a request and its answer are more, on every protocol
 _TARGET: Final = {"target": ("leader", "follower", "any")}
-_SLOWER: Final = "the round trip through each slowed link grows by half of the latency or more"
+_SLOWER: Final = (
+    "the round trip through each slowed link grows by half of the latency or more; unknown where"
+    " that is below 5 ms"
+)
 
 
 def _to_peers(context: FaultContext) -> list[Link]:
@@ -66,31 +70,36 @@ def _latency(context: FaultContext) -> LinkShape:
     )
 
 
+def _least_ms(shape: LinkShape) -> float:
+    """Return the least growth of a round trip: half of the latency, or of the time that the bytes
+    of a probe take at that rate, which is 1 ms a byte at 1 KB/s."""
+    of_rate = PROBE_BYTES_MIN / shape.rate_kb_s if shape.rate_kb_s else 0.0
+    return max(shape.latency_ms, of_rate) / 2
+
+
 def _slow_peers(context: FaultContext) -> Slowing:
     shape = _latency(context)
-    return Slowing(context, _to_peers, shape=shape, least_ms=shape.latency_ms / 2)
+    return Slowing(context, _to_peers, shape=shape, least_ms=_least_ms(shape))
 
 
 def _gray(context: FaultContext) -> Slowing:
     shape = _latency(context)
-    return Slowing(context, _one_way, shape=shape, least_ms=shape.latency_ms / 2)
+    return Slowing(context, _one_way, shape=shape, least_ms=_least_ms(shape))
 
 
 def _slow_clients(context: FaultContext) -> Slowing:
     shape = _latency(context)
-    return Slowing(context, _to_clients, shape=shape, least_ms=shape.latency_ms / 2)
+    return Slowing(context, _to_clients, shape=shape, least_ms=_least_ms(shape))
 
 
 def _slow_registration(context: FaultContext) -> Slowing:
     shape = _latency(context)
-    return Slowing(context, _to_name_servers, shape=shape, least_ms=shape.latency_ms / 2)
+    return Slowing(context, _to_name_servers, shape=shape, least_ms=_least_ms(shape))
 
 
 def _bandwidth(context: FaultContext) -> Slowing:
-    """The least growth: the bytes of a probe at that rate, which is 1 ms a byte at 1 KB/s."""
     shape = _latency(context)
-    least = PROBE_BYTES_MIN / max(1, shape.rate_kb_s) / 2
-    return Slowing(context, _to_peers, shape=shape, least_ms=least)
+    return Slowing(context, _to_peers, shape=shape, least_ms=_least_ms(shape))
 
 
 def _slices(context: FaultContext) -> Slowing:
@@ -116,6 +125,8 @@ class Jitter(LinkFault):
         await self._context.links.slow(self._links, shape, self._context.tag)
 
     async def probe(self) -> Observation:
+        if self._jitter_ms / 2 < MEASURABLE_MS:
+            return too_small(self._jitter_ms / 2)
         spread = await self._spread_ms()
         if spread is None:
             return Observation(seen=None, evidence="no link answered often enough")
@@ -123,6 +134,8 @@ class Jitter(LinkFault):
         return Observation(seen=spread >= self._jitter_ms / 2, evidence=text)
 
     async def probe_healed(self) -> Observation:
+        if self._jitter_ms / 2 < MEASURABLE_MS:
+            return await super().probe_healed()
         spread = await self._spread_ms()
         if spread is None:
             return Observation(seen=None, evidence="no link answered often enough")

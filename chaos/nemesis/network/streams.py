@@ -18,7 +18,13 @@ from typing import Final
 
 from chaos.links.base import Link, LinkEffect, OpenLink, Shaping, both_ways
 from chaos.nemesis.base import FaultContext, FaultNotPossibleError, FaultSpec, Observation
-from chaos.nemesis.network.link_fault import WITNESSES_MAX, Choose, LinkFault
+from chaos.nemesis.network.link_fault import (
+    MEASURABLE_MS,
+    WITNESSES_MAX,
+    Choose,
+    LinkFault,
+    too_small,
+)
 
 __all__ = ["SPECS", "HalfOpen"]
 
@@ -81,9 +87,13 @@ class LateClose(StreamFault):
         self._control = await self._closes()
 
     async def probe(self) -> Observation:
+        if self._least_ms < MEASURABLE_MS:
+            return too_small(self._least_ms)
         return await self._compare(later=True)
 
     async def probe_healed(self) -> Observation:
+        if self._least_ms < MEASURABLE_MS:
+            return await super().probe_healed()
         return await self._compare(later=False)
 
     async def _compare(self, *, later: bool) -> Observation:
@@ -92,12 +102,12 @@ class LateClose(StreamFault):
         if not grown or len(grown) < len(self._control):
             return Observation(seen=None, evidence="not every connection was closed in time")
         text = "; ".join(f"{link}: closed {ms:.0f} ms later" for link, ms in grown.items())
-        least = self._shaping_delay() / 2
-        seen = all((ms >= least) is later for ms in grown.values())
+        seen = all((ms >= self._least_ms) is later for ms in grown.values())
         return Observation(seen=seen, evidence=text)
 
-    def _shaping_delay(self) -> int:
-        return int(self._context.params["delay_ms"])
+    @property
+    def _least_ms(self) -> float:
+        return int(self._context.params["delay_ms"]) / 2
 
     async def _closes(self) -> dict[Link, float]:
         """Return how long the far side's close took to arrive, by link."""

@@ -52,7 +52,7 @@ class RestartStorm(Campaign):
     def _observed(self) -> Observation:
         wanted = int(self._context.params["rounds"])
         text = f"{self._nodes[0]} was killed and started {self._restarts} of {wanted} times"
-        return Observation(seen=self._restarts >= wanted, evidence=text)
+        return Observation(seen=self._restarts >= max(1, wanted), evidence=text)
 
 
 class KillInRecovery(Campaign):
@@ -97,7 +97,7 @@ class KillInRecovery(Campaign):
         text = f"{self._nodes[0]} was killed again in: {', '.join(self._phases) or 'no phase seen'}"
         if self._task is not None and self._task.done() and not self._phases:
             return Observation(seen=None, evidence=text)
-        return Observation(seen=len(self._phases) >= wanted, evidence=text)
+        return Observation(seen=len(self._phases) >= max(1, wanted), evidence=text)
 
 
 class RollingRestart(Campaign):

@@ -258,3 +258,58 @@ async def test_without_enough_live_nodes_no_majority_is_killed() -> None:
 async def test_a_limit_needs_a_process_of_this_host() -> None:
     with pytest.raises(FaultNotPossibleError, match="no process of this host"):
         await make(fakes.FakeWorld(), "out-of-memory", {}).setup()
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("slow-links", {"latency_ms": 0, "jitter_ms": 0}),
+        ("slow-links", {"latency_ms": 0, "jitter_ms": 0, "rate_kb_s": 1000}),
+        ("gray-slow", {"latency_ms": 4, "jitter_ms": 0}),
+        ("jitter", {"jitter_ms": 0}),
+        ("bandwidth-limit", {"rate_kb_s": 0}),
+        ("bandwidth-limit", {"rate_kb_s": 5_000}),
+        ("sliced-streams", {"delay_ms": 0}),
+        ("slow-close", {"delay_ms": 0}),
+        ("packet-loss", {"percent": 0}),
+        ("restart-storm", {"rounds": 0}),
+        ("kill-in-recovery", {"rounds": 0}),
+    ],
+)
+async def test_what_changes_nothing_that_can_be_seen_is_not_taken(name: str, params: dict) -> None:
+    world = fakes.FakeWorld(deaf=True)
+    fault = make(world, name, params)
+    await fault.setup()
+    await fault.inject()
+    for _ in range(5):
+        assert (await fault.probe()).seen is not True
+        await asyncio.sleep(0.01)
+    await fault.heal()
+    assert (await fault.probe_healed()).seen is True
+
+
+async def test_a_limit_of_bytes_is_seen_without_a_latency() -> None:
+    world = fakes.FakeWorld()
+    fault = make(world, "slow-links", {"latency_ms": 0, "jitter_ms": 0, "rate_kb_s": 2})
+    await fault.setup()
+    await fault.inject()
+    assert (await fault.probe()).seen is True
+    await fault.heal()
+    assert (await fault.probe_healed()).seen is True
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE))
+async def test_a_group_of_one_node_is_no_bug(name: str) -> None:
+    spec = CATALOGUE[name]
+    if spec.parts - {Part.PROCESSES}:
+        pytest.skip("see the modules beside this one")
+    for params in ({}, *({key: c} for key, of in spec.choices.items() for c in of)):
+        world = fakes.FakeWorld(replicas=1)
+        fault = make(world, name, params)
+        try:
+            await fault.setup()
+        except FaultNotPossibleError:
+            continue
+        await fault.inject()
+        await fault.probe()
+        await fault.heal()

@@ -219,3 +219,12 @@ async def test_a_rolling_setting_is_on_every_node_and_gone_from_every_one(
     assert (await fault.probe_healed()).seen is True
     assert {v["timerMaxDelaySec"] for v in world.settings.values.values()} == {"259200"}
     assert world.untouched
+
+
+async def test_a_leader_without_peers_is_not_cut_off() -> None:
+    world = fakes.FakeWorld(replicas=1)
+    world.members = Members(world)
+    fault = make(world, "change-while-cut")
+    with pytest.raises(FaultNotPossibleError, match="no link to cut"):
+        await fault.setup()
+    assert not world.calls
