@@ -4,10 +4,12 @@ Place in the data path: started by `chaos.experiment.experiment` for the load ph
 rows to `chaos.recording.history`.
 
 Invariants: every fault that was injected is healed, also when the experiment is cancelled in its
-middle; a fault counts as taken only where a probe saw its effect; one that found no target or whose
-effect was not seen is `not_taken`, one whose injection failed or could not be probed is `unknown`.
-What a step of a fault may raise (`chaos.nemesis.base.FAULT_ERRORS`) is written to the fault's own
-evidence and never stops the others; any other exception is a bug of ours, and ends the experiment.
+middle; a heal that fails is tried again for a while, since another fault may stand in its way (no
+setting can be changed back on a broker that is down); a fault counts as taken only where a probe
+saw its effect; one that found no target or whose effect was not seen is `not_taken`, one whose
+injection failed or could not be probed is `unknown`. What a step of a fault may raise
+(`chaos.nemesis.base.FAULT_ERRORS`) is written to the fault's own evidence and never stops the
+others; any other exception is a bug of ours, and ends the experiment.
 
 Source: the run format (faults); Jepsen's nemesis.
 """
@@ -41,6 +43,7 @@ __all__ = ["ActiveFault", "Nemesis"]
 EFFECT_TIMEOUT_S: Final = 3.0
 HEALED_TIMEOUT_S: Final = 20.0
 LEADER_TIMEOUT_S: Final = 6.0
+HEAL_RETRY_S: Final = 0.2
 PROBE_PAUSE_S: Final = 0.02
 ROOM_POLL_S: Final = 0.2
 EVIDENCE_MAX: Final = 2000
@@ -189,7 +192,7 @@ class Nemesis:
     async def _heal(self, fault: Fault, record: ActiveFault, notes: list[str]) -> None:
         record.t_heal = self._history.now_ns()
         try:
-            await fault.heal()
+            await self._heal_at_last(fault, notes)
             seen, observation = await self._await_seen(fault.probe_healed, HEALED_TIMEOUT_S)
         except FAULT_ERRORS as error:
             notes.append(f"heal failed: {error}")
@@ -197,6 +200,22 @@ class Nemesis:
         notes.append(f"healed: {observation.evidence}")
         if observation.seen:
             record.t_healed = seen
+
+    async def _heal_at_last(self, fault: Fault, notes: list[str]) -> None:
+        """Heal the fault, again where that failed and there is time. Raises FAULT_ERRORS."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + HEALED_TIMEOUT_S
+        has_failed = False
+        while True:
+            try:
+                return await fault.heal()
+            except FAULT_ERRORS as error:
+                if loop.time() >= deadline:
+                    raise
+                if not has_failed:
+                    notes.append(f"heal failed at first: {error}")
+                has_failed = True
+            await asyncio.sleep(HEAL_RETRY_S)
 
     async def _await_seen(
         self, probe: Callable[[], Awaitable[Observation]], timeout_s: float

@@ -4,8 +4,9 @@ Place in the data path: each fault is one module beside this one; `chaos.experim
 runs its steps and records it; `chaos.nemesis.catalogue` lists them all.
 
 Invariants: `setup` only observes (control probes: a link that was silent before the cut proves no
-cut); `heal` may be called after a failed `inject` and leaves nothing of the fault behind; a probe
-returns True, False, or None where it could not observe, and never guesses.
+cut); `heal` may be called after a failed `inject`, and again after a failed `heal`, and leaves
+nothing of the fault behind; a probe returns True, False, or None where it could not observe, and
+never guesses.
 
 Source: Jepsen's nemesis protocol; "record the effect, not the intent".
 """
@@ -155,7 +156,8 @@ class FaultContext:
 
 
 class Fault(Protocol):
-    """One injection. The runner calls the methods in this order, each at most once but probes.
+    """One injection. The runner calls the methods in this order, each at most once but probes, and
+    `heal`, which is called again where it failed.
 
     Methods raise FAULT_ERRORS.
     """

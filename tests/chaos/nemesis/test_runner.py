@@ -195,3 +195,19 @@ async def test_a_scheduled_fault_waits_for_an_untouched_majority(tmp_path: Path)
     assert by_name["pause"]["t_start"] >= by_name["kill"]["t_heal"]
     assert by_name["pause-majority"]["effect"] == "not_taken"
     assert "without an untouched majority" in by_name["pause-majority"]["evidence"]
+
+
+async def test_a_heal_that_fails_at_first_is_tried_again(tmp_path: Path) -> None:
+    world = fakes.FakeWorld()
+    world.break_down("heal")
+    run = asyncio.create_task(
+        _run(world, tmp_path / "h", '[[faults]]\nname = "partition-leader"\nduration_s = 0.1\n')
+    )
+    async with asyncio.timeout(5):
+        while "heal fault-0" not in world.calls:
+            await asyncio.sleep(0.005)
+        world.broken.clear()  # what stood in the way, another fault say, is over
+        (row,) = await run
+    assert world.untouched, "nothing of it is left behind"
+    assert (row["effect"], row["t_healed"] is not None) == ("taken", True)
+    assert "heal does not work here" in row["evidence"]
