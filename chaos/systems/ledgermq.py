@@ -13,6 +13,7 @@ Source: docs/DESIGN.md section 7.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import signal
 from collections.abc import Mapping
@@ -80,8 +81,17 @@ class LedgermqProcesses:
         await self._signal(node, signal.SIGKILL, {"gone"})
 
     async def terminate(self, node: str, *, timeout_s: float) -> bool:
+        stopping = asyncio.create_task(
+            asyncio.to_thread(self.table.stop, [node], timeout_s=timeout_s), name=f"stop {node}"
+        )
         try:
-            killed = await asyncio.to_thread(self.table.stop, [node], timeout_s=timeout_s)
+            killed = await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            # The thread goes on. Who was cancelled heals next, and must not find a process running
+            # that is about to end.
+            with contextlib.suppress(ProcessError):
+                await stopping
+            raise
         except ProcessError as error:
             raise SystemFailedError(str(error)) from error
         return not killed

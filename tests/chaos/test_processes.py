@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.waiting import await_until
+from campaigns.rig.waiting import await_until, turns, until
+from chaos.cluster.layout import fixed_ports, lay_out
 from chaos.cluster.processes import (
     PortInUseError,
     ProcessError,
@@ -22,6 +24,7 @@ from chaos.cluster.processes import (
     free_ports,
     process_state,
 )
+from chaos.systems.ledgermq import LedgermqProcesses
 
 ROOT = Path(__file__).parents[2]
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
@@ -169,3 +172,23 @@ def test_free_ports_are_free_and_distinct() -> None:
     ports = free_ports(20, random.Random(1))
     assert len(set(ports)) == 20
     check_ports_free(dict.fromkeys(ports, "somebody"))
+
+
+class _Stubborn(LedgermqProcesses):
+    def argv(self, node: str) -> list[str]:
+        return STUBBORN
+
+
+async def test_a_terminated_process_is_gone_though_nobody_waits_any_more(tmp_path: Path) -> None:
+    node = "broker-a-n0"
+    ports = fixed_ports(groups=1, replicas=1, name_servers=1, name_server_port=1, base_port=2)
+    processes = _Stubborn(tmp_path, lay_out(groups=1, replicas=1, name_servers=1, ports=ports))
+    await processes.restart(node)
+    await until(lambda: "up" in processes.table.output_tail(node), "it prints")
+    terminating = asyncio.create_task(processes.terminate(node, timeout_s=0.5))
+    await turns()
+    terminating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await terminating
+    # A heal looks next: what still runs, and ends a moment later, would stay down.
+    assert processes.state(node) == "gone"
