@@ -5,13 +5,14 @@ end; `verify.report.campaign_page` and `chaos.campaign.junit` report it to peopl
 
 Invariants: a run counts in the row of each fault that took effect in it, or may have; a fault that
 was not seen to take effect (a world that can't have it, no target) counts as not taken, and proves
-nothing there; the worst of a cell's runs is its verdict, and a cell without runs has none.
+nothing there; a scenario's row counts each of its runs, whatever it is named; the worst of a cell's
+runs is its verdict, and a cell without runs has none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ __all__ = ["FORMAT", "summary", "worst"]
 
 FORMAT: Final = 1
 _NO_FAULT: Final = "no fault"
+_NOT_JUDGED: Final = "not judged"  # which faults there were is not known
 
 
 def summary(
@@ -46,8 +48,8 @@ def summary(
         "judged_by_two": sum(1 for run in runs if len(run.engines) > 1),
         "took_s": round(sum(run.took_s for run in runs), 1),
         "systems": sorted({run.place for run in runs}),
-        "faults": _matrix(runs, _faults_of),
-        "scenarios": _matrix(runs, lambda run: {run.scenario: {}}),
+        "faults": _matrix(runs, _faults_of, of_faults=True),
+        "scenarios": _matrix(runs, lambda run: [run.scenario], of_faults=False),
         "runs": [msgspec.to_builtins(run) | {"place": run.place} for run in runs],
         "minimised": [msgspec.to_builtins(each) for each in minimised.values()],
     }
@@ -72,12 +74,17 @@ def _counts(runs: Sequence[RunOutcome]) -> dict[str, int]:
     return {name: sum(run.counts.get(name, 0) for run in runs) for name in COUNTS}
 
 
-def _faults_of(run: RunOutcome) -> Mapping[str, Mapping[str, int]]:
-    return run.faults or {_NO_FAULT: {}}
+def _faults_of(run: RunOutcome) -> Iterable[str]:
+    return run.faults or [_NO_FAULT if run.engines else _NOT_JUDGED]
 
 
-def _matrix(runs: Sequence[RunOutcome], rows_of: Any) -> list[dict[str, Any]]:
-    """Return rows with a cell per system; `rows_of` a run: names of its rows and their effects."""
+def _matrix(
+    runs: Sequence[RunOutcome],
+    rows_of: Callable[[RunOutcome], Iterable[str]],
+    *,
+    of_faults: bool,
+) -> list[dict[str, Any]]:
+    """Return rows with a cell per system; `rows_of` a run: the names of its rows."""
     cells: dict[str, dict[str, list[RunOutcome]]] = {}
     for run in runs:
         for name in rows_of(run):
@@ -85,23 +92,26 @@ def _matrix(runs: Sequence[RunOutcome], rows_of: Any) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "cells": {place: _cell(name, inside) for place, inside in sorted(places.items())},
+            "cells": {
+                place: _cell(name if of_faults else "", inside)
+                for place, inside in sorted(places.items())
+            },
         }
         for name, places in sorted(cells.items())
     ]
 
 
-def _cell(name: str, inside: Sequence[RunOutcome]) -> dict[str, Any]:
+def _cell(fault: str, inside: Sequence[RunOutcome]) -> dict[str, Any]:
+    """Return the cell of a fault's row, or, for "", of another one, which has all their faults."""
     effects: dict[str, int] = {}
     for run in inside:
-        for effect, count in run.faults.get(name, {}).items():
+        for effect, count in run.faults.get(fault, {}).items():
             effects[effect] = effects.get(effect, 0) + count
-    counted = [run for run in inside if _may_have_acted(run.faults.get(name))]
-    # Of a scenario's row: those of all faults; of a fault's: its own.
-    is_fault = any(name in run.faults for run in inside)
+    counted = [run for run in inside if _may_have_acted(run.faults.get(fault))]
+    is_fault = any(fault in run.faults for run in inside)
 
     def around(rows: Iterable[tuple[str, float]]) -> list[float]:
-        return [took_ms for fault, took_ms in rows if fault == name or not is_fault]
+        return [took_ms for name, took_ms in rows if name == fault or not is_fault]
 
     took = [took_ms for run in counted for took_ms in around(run.recoveries)]
     reads = [took_ms for run in counted for took_ms in around(run.reads)]

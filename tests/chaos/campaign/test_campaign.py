@@ -48,7 +48,7 @@ failures_max = 0
 
 
 def campaign_of(folder: Path, text: str = FILE) -> Campaign:
-    for name in ("one", "two"):
+    for name in ("one", "two", "pause"):
         (folder / f"{name}.toml").write_text(SCENARIO.format(name=name))
     path = folder / "campaign.toml"
     path.write_text(text)
@@ -292,3 +292,28 @@ def test_the_campaigns_of_this_project_can_be_read(
     campaign = load_campaign(ROOT / "campaigns" / f"{name}.toml")
     assert campaign.runs
     assert campaign.name == name
+
+
+def test_a_scenario_that_is_named_as_a_fault_counts_all_of_its_runs(tmp_path: Path) -> None:
+    campaign = campaign_of(tmp_path, FILE.replace("one.toml", "pause.toml"))
+
+    def judged(*_: object) -> dict[str, Any]:
+        """The fault that the scenario is named after did not take effect."""
+        return verdict_of(
+            check("A4", "fail", violations=2),
+            faults={"kill": {"taken": 1}, "pause": {"not_taken": 1}},
+            availability=[{"measure": "recovery", "name": "0 kill", "took_ms": 250.0}],
+        )
+
+    _, index = finished(campaign, tmp_path / "out", FakeRunner(judged))
+    (row,) = index["scenarios"]
+    (cell,) = row["cells"].values()
+    assert (row["name"], cell["runs"], cell["verdict"]) == ("pause", 6, "fail")
+    assert (cell["effects"], cell["measured"]) == ({}, 6)
+    faults = {row["name"]: next(iter(row["cells"].values())) for row in index["faults"]}
+    assert (faults["pause"]["runs"], faults["pause"]["effects"]) == (0, {"not_taken": 6})
+
+
+def test_of_a_run_without_a_verdict_no_faults_are_known(tmp_path: Path) -> None:
+    _, index = finished(campaign_of(tmp_path), tmp_path / "out", FakeRunner(lambda *_: None))
+    assert [row["name"] for row in index["faults"]] == ["not judged"]
