@@ -31,6 +31,7 @@ import msgspec
 from chaos.campaign.outcome import failed_checks, read_outcome
 from chaos.campaign.plan import SIMULATED, Experiment
 from chaos.campaign.shrink import Search, shrink
+from chaos.cluster.engines import name_of_engine
 from chaos.scenario.scenario import FaultStep, Scenario, ScenarioError, parse_scenario
 from chaos.scenario.scenario_text import scenario_text
 
@@ -205,7 +206,7 @@ def _source(run: Path, out: Path) -> tuple[Scenario, Experiment]:
     name, world, engine, seed = (
         recorded.get("name") if isinstance(recorded, dict) else None,
         manifest.get("world"),
-        manifest.get("engine"),
+        _engine(manifest),
         manifest.get("seed"),
     )
     if not (
@@ -228,6 +229,15 @@ def _source(run: Path, out: Path) -> tuple[Scenario, Experiment]:
         scenario_file=out / SCENARIO_FILE,
         settings=_settings(manifest),
     )
+
+
+def _engine(manifest: dict[str, Any]) -> object:
+    """Return the engine by the name that the command line takes: run.json tells of one whose
+    answers wait for an fsync by another key."""
+    engine = manifest.get("engine")
+    if not isinstance(engine, str):
+        return None
+    return name_of_engine(engine, manifest.get("flush"))
 
 
 def _settings(manifest: dict[str, Any]) -> dict[str, str]:

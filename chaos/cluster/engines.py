@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ENGINES", "MASTER_SLAVE_ENGINES", "engine_and_flush"]
+__all__ = ["ENGINES", "MASTER_SLAVE_ENGINES", "engine_and_flush", "name_of_engine"]
 
 MASTER_SLAVE_ENGINES: Final = ("async", "sync")
 """Engines whose master is configured."""
@@ -43,3 +43,9 @@ def engine_and_flush(name: str) -> tuple[str, str | None]:
     if engine not in MASTER_SLAVE_ENGINES:
         return name, None
     return engine, "sync" if name != engine else "async"
+
+
+def name_of_engine(engine: str, flush: object) -> str:
+    """Return the name of these settings, as `engine_and_flush` takes it apart."""
+    has_flush = engine in MASTER_SLAVE_ENGINES and flush == "sync"
+    return f"{engine}{_WITH_FLUSH}" if has_flush else engine

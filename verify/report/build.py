@@ -58,8 +58,11 @@ def build_report(run: Path, output: Path) -> None:
         plotly=get_plotlyjs(),
     )
     draft = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(output)
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)  # where the disk is full, or `output` is a folder
 
 
 def _reduce(source: RunSource) -> Reduced:

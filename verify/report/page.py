@@ -144,7 +144,8 @@ def _commands(source: RunSource) -> dict[str, str]:
             [
                 *("ledgermq", "chaos", "run", scenario),
                 *("--world", world, *settings, "--seed", seed),
-                *(() if engine == "raft" else ("--engine", engine)),
+                # The scenario's own may be another.
+                *(("--engine", engine) if "engine" in source.manifest else ()),
             ]
         ),
         "verify": shlex.join(["ledgermq", "verify", run]),

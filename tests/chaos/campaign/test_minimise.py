@@ -178,3 +178,27 @@ def test_counts_come_from_the_checks_that_they_are_named_after(tmp_path: Path) -
         Before(per_second=1.5, p50_ms=2.0, p99_ms=9.0),
     )
     assert (outcome.recoveries, outcome.reads) == ([("kill", 700.0)], [("kill", 30.0)])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given"),
+    [
+        ({"engine": "sync", "flush": "sync"}, "sync-flush"),
+        ({"engine": "async", "flush": "async"}, "async"),
+        ({"engine": "raft"}, "raft"),
+    ],
+)
+def test_the_engine_is_the_one_of_the_run(
+    tmp_path: Path, recorded: dict[str, str], given: str
+) -> None:
+    """run.json tells of a mode that flushes by two keys."""
+    run = failed_run(tmp_path, "sim", "A4", **recorded)
+    engines: set[str] = set()
+
+    def judge(scenario: Scenario, of: Experiment) -> dict[str, Any]:
+        engines.add(of.engine)
+        return has_pause(scenario, of)
+
+    found = minimised(run, FakeRunner(judge), attempts=3)
+    assert engines == {given}
+    assert found.command.endswith(f"--engine {given}")

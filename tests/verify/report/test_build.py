@@ -276,3 +276,22 @@ def test_a_mode_that_outlived_everything_says_so(tmp_path: Path) -> None:
     page = report_of(folder)
     assert "Nothing happened in this run that the mode would not outlive" in page.text
     assert "not promised" not in page.text.replace("does not promise", "")
+
+
+def test_the_command_names_the_engine_that_ran(tmp_path: Path) -> None:
+    """The scenario's own may be another, where the command line chose."""
+    run = write_run(tmp_path / "run-1")
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["engine"] = "raft"
+    manifest["scenario"]["text"] = '[cluster]\nengine = "pysyncobj"\n'
+    (run / "run.json").write_text(json.dumps(manifest))
+    assert "--seed 42 --engine raft" in report_of(run).text
+
+
+def test_a_report_that_can_not_be_put_in_place_leaves_nothing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run-1")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(IsADirectoryError):
+        build_report(run, tmp_path / "folder")
+    assert sorted(tmp_path.iterdir()) == before
