@@ -260,11 +260,15 @@ class _Experiment:
                 await asyncio.shield(world.abort())
 
     def give_up(self, reason: str) -> None:
-        """Write a manifest that says that the run did not end, and why."""
-        if (self._run / "nodes").is_dir():
-            cut_trailing_holes(self._run / "nodes")
+        """Write a manifest that says that the run did not end, and why; none where it can't be
+        written, which says that it did not end, too."""
         facts = {**self._facts(), "complete": False, "harness_error": reason}
-        write_manifest(self._run, facts, {})
+        try:
+            if (self._run / "nodes").is_dir():
+                cut_trailing_holes(self._run / "nodes")
+            write_manifest(self._run, facts, {})
+        except OSError as error:
+            self.progress.print_line(f"{self._run} gets no run.json: {error}")
 
     async def _with_cluster(self, world: World, history: HistoryWriter) -> None:
         context = await self._make_context(world, history)

@@ -12,8 +12,9 @@ Record kinds, each one msgpack array:
     [3, name, value]                      a note about the run (phases, queues)
 
 Invariants: a record is handed to the kernel by one write before `invoke` or `complete` returns, so
-a killed harness loses nothing that was recorded; a host that loses power may lose the tail, and a
-reader drops a torn record. An operation without completion is `info`: its outcome is unknown.
+a killed harness loses nothing that was recorded; one that has no room on the disk is an error, and
+leaves nothing of itself; a host that loses power may lose the tail, and a reader drops a torn
+record. An operation without completion is `info`: its outcome is unknown.
 
 Source: Jepsen's histories (invoke, ok, fail, info).
 """
@@ -116,6 +117,7 @@ class HistoryWriter:
         self._packer = msgpack.Packer()
         self._started_ns = started_ns
         self._next_id = 0
+        self._size = 0  # of all whole records
         self._open: dict[int, str] = {}
         self.counts = HistoryCounts()
 
@@ -198,10 +200,18 @@ class HistoryWriter:
     def _write(self, record: list[object]) -> None:
         data = self._packer.pack(record)
         assert len(data) <= RECORD_SIZE_MAX
-        written = self._file.write(data)
-        while written is not None and written < len(data):  # a full disk raises OSError instead
-            data = data[written:]
+        size = self._size + len(data)
+        try:
             written = self._file.write(data)
+            while written is not None and written < len(data):  # then a full disk raises OSError
+                data = data[written:]
+                written = self._file.write(data)
+        except OSError:
+            # A record behind a torn one could not be told from its end.
+            self._file.truncate(self._size)
+            self._file.seek(self._size)
+            raise
+        self._size = size
 
 
 class HistoryReader:

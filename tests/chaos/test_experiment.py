@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import hashlib
 import itertools
 import json
@@ -223,3 +224,19 @@ def test_a_toxiproxy_that_does_not_answer_is_a_harness_error(
     assert manifest["complete"] is False
     assert "Toxiproxy" in manifest["harness_error"]
     assert os.listdir(tmp_path / "run" / "pids") == []  # noqa: PTH208 - a name list is all it needs
+
+
+def test_without_room_for_its_manifest_a_run_says_why_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ends a run on a full disk leaves no room for run.json, either."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("chaos.links.proxies.TOXIPROXY_START_S", 0.2)
+    monkeypatch.setattr("chaos.experiment.experiment.write_manifest", full)
+    scenario = parse_scenario("[load]\n", name="x")
+    with pytest.raises(ExperimentError, match="no Toxiproxy answers"):
+        run_experiment(scenario, seed=1, toxiproxy_url="http://127.0.0.1:9", out=tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()

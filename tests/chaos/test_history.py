@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import resource
 from pathlib import Path
 
 import msgpack
@@ -231,3 +232,24 @@ def test_what_the_manifest_lists_is_durable_before_it(
     wanted = with_folders({store / "checkpoint", ops}, below=run) | {run, run / "run.json.tmp"}
     assert disk.synced_before_named(manifest) == wanted
     assert disk.is_name_durable(manifest)
+
+
+def test_a_record_without_room_is_left_out_whole(tmp_path: Path) -> None:
+    """The next one must not be read as its end, once there is room again."""
+    path = tmp_path / "history"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with HistoryWriter(path, started_ns=0) as history:
+        cut = history.invoke("send", process="a")
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 40, before[1]))
+            with pytest.raises(OSError, match="File too large"):
+                history.complete(cut, "ok", messages=[MessageRow(value="v" * 500)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        later = history.invoke("send", process="b")
+        history.complete(later, "ok", status="SEND_OK")
+    rows = HistoryRows(path)
+    rows.read()
+    assert [(row["process"], row["type"]) for row in rows.take_completed()] == [("b", "ok")]
+    assert [(row["process"], row["type"]) for row in rows.take_open()] == [("a", "info")]
+    assert rows.dropped_bytes == 0
