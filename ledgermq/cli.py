@@ -469,6 +469,10 @@ def doctor(
     only: Annotated[str | None, typer.Option(help="One finding, such as Java.")] = None,
 ) -> None:
     """Report what this machine lacks for ledgermq, and how to get it."""
-    from ledgermq.doctor import examine  # noqa: PLC0415
+    from ledgermq.doctor import UnknownFindingError, examine  # noqa: PLC0415
 
-    raise typer.Exit(EXIT_OK if examine(only) else EXIT_ERROR)
+    try:
+        is_fine = examine(only)
+    except UnknownFindingError as error:
+        stop_with(error, EXIT_USAGE)
+    raise typer.Exit(EXIT_OK if is_fine else EXIT_ERROR)

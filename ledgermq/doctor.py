@@ -15,11 +15,15 @@ from pathlib import Path
 from raft.log.kernel_aio import examine as refusal_of_kernel_aio
 from verify.spark.java import JavaError, find_java
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Finding", "UnknownFindingError", "examine"]
 
 _DISK_FREE_MIN = 2 << 30
 _FILES_MIN = 1_024
 _PORTS = {9876: "name server", 10911: "broker", 8474: "toxiproxy"}
+
+
+class UnknownFindingError(ValueError):
+    """Nothing is examined under that name; the text says what is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +36,36 @@ class Finding:
 
 
 def examine(only: str | None = None) -> bool:
-    """Print every finding, or those about `only`; return whether no finding is an error."""
-    findings = [finding for finding in _findings() if only in {None, finding.what}]
+    """Print every finding, or the one about `only`; return whether no finding is an error.
+
+    Raises UnknownFindingError.
+    """
+    findings = list(_findings())
+    if only is not None:
+        known = [finding.what for finding in findings]
+        if only not in known:
+            raise UnknownFindingError(f"--only: {only!r} is none of {', '.join(known)}")
+        findings = [finding for finding in findings if finding.what == only]
     for finding in findings:
         sign = {True: "ok  ", False: "LACK", None: "note"}[finding.fine]
         sys.stdout.write(f"{sign} {finding.what}: {finding.text}\n")
     return all(finding.fine is not False for finding in findings)
+
+
+def _fsync_here() -> Finding:
+    try:
+        with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".ledgermq-") as file:
+            refusal = refusal_of_kernel_aio(Path(file.name))
+    except OSError as error:
+        text = f"no file can be made here, and no store: {error.strerror or error}"
+        return Finding(what="fsync", fine=False, text=text)
+    return Finding(
+        what="fsync",
+        fine=True if refusal is None else None,
+        text="by the kernel beside the event loop, in stores here"
+        if refusal is None
+        else f"by a thread in stores here, which takes longer: {refusal}",
+    )
 
 
 def _findings() -> Iterator[Finding]:
@@ -60,15 +88,7 @@ def _findings() -> Iterator[Finding]:
         fine=free >= _DISK_FREE_MIN,
         text=f"{free >> 20} MiB free here; an experiment wants {_DISK_FREE_MIN >> 20} MiB",
     )
-    with tempfile.NamedTemporaryFile(dir=Path.cwd(), prefix=".ledgermq-") as file:
-        refusal = refusal_of_kernel_aio(Path(file.name))
-    yield Finding(
-        what="fsync",
-        fine=True if refusal is None else None,
-        text="by the kernel beside the event loop, in stores here"
-        if refusal is None
-        else f"by a thread in stores here, which takes longer: {refusal}",
-    )
+    yield _fsync_here()
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield Finding(
         what="open files",

@@ -19,6 +19,7 @@ from ledgermq.interrupts import stop_signals_interrupt
 from verify.sources.run_uri import RunUri
 
 if TYPE_CHECKING:
+    from chaos.scenario.scenario import Scenario
     from verify.spark.early_session import EarlySession
 
 __all__ = [
@@ -60,16 +61,12 @@ def experiment_to_report(
         NothingBegunError,
         run_experiment,
     )
-    from chaos.scenario.scenario import ScenarioError, load_scenario  # noqa: PLC0415
     from verify.spark.early_session import EarlySession  # noqa: PLC0415
 
-    try:
-        scenario = load_scenario(scenario_file)
-    except ScenarioError as error:  # it names the file
-        _report(str(error))
+    if not _is_judge(judge):  # said before the experiment, not behind it
         return EXIT_USAGE
-    except OSError as error:
-        _report(f"{scenario_file}: {error.strerror or error}")
+    scenario = _loaded(scenario_file)
+    if scenario is None:
         return EXIT_USAGE
     chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     with EarlySession(master) as early:
@@ -108,12 +105,43 @@ def experiment_to_report(
     if code == EXIT_INTERRUPTED:
         return code
     write_report(run, run / "report.html")
-    _report(f"again: {_again(scenario_file, chosen, world, world_settings, engine)}")
+    again = _again(
+        scenario_file, chosen, world, world_settings, engine=engine, toxiproxy_url=toxiproxy_url
+    )
+    _report(f"again: {again}")
     return code
 
 
+def _loaded(file: Path) -> Scenario | None:
+    """Return the scenario; report why where it can't be read."""
+    from chaos.scenario.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+
+    try:
+        return load_scenario(file)
+    except ScenarioError as error:  # it names the file
+        _report(str(error))
+    except OSError as error:
+        _report(f"{file}: {error.strerror or error}")
+    return None
+
+
+def _is_judge(name: str) -> bool:
+    """Return whether it is the name of a judge; report it where it is none."""
+    from verify.engine_choice import ENGINES  # noqa: PLC0415
+
+    if name not in ENGINES:
+        _report(f"--judge: {name!r} is none of {', '.join(ENGINES)}")
+    return name in ENGINES
+
+
 def _again(
-    scenario: Path, seed: int, world: str, settings: Mapping[str, str], engine: str | None
+    scenario: Path,
+    seed: int,
+    world: str,
+    settings: Mapping[str, str],
+    *,
+    engine: str | None,
+    toxiproxy_url: str | None,
 ) -> str:
     """Return the command that repeats an experiment."""
     options = ["--seed", str(seed)]
@@ -121,6 +149,7 @@ def _again(
     for name, value in settings.items():
         options += ["--set", f"{name}={value}"]
     options += [] if engine is None else ["--engine", engine]
+    options += [] if toxiproxy_url is None else ["--toxiproxy", toxiproxy_url]
     return _command("chaos", "run", scenario, *options)
 
 
@@ -154,7 +183,8 @@ def verify_to_verdict(
     """Verify `run`, print the verdict, and return its exit code. `early` may have started Spark."""
     from verify.catalogue.dialect import DialectError  # noqa: PLC0415
     from verify.catalogue.rule_files import RuleFileError  # noqa: PLC0415
-    from verify.run import ENGINES, load_rules, main  # noqa: PLC0415
+    from verify.engine_choice import ENGINES  # noqa: PLC0415
+    from verify.run import load_rules, main  # noqa: PLC0415
 
     if isinstance(run, Path) and not run.is_dir():
         _report(f"{run} is no run directory")
@@ -241,6 +271,9 @@ def write_report(run: Path, output: Path) -> int:
     """Write the HTML report and print its path."""
     from verify.report.build import build_report  # noqa: PLC0415
 
+    if not run.is_dir():
+        _report(f"{run} is no run directory")
+        return EXIT_USAGE
     try:
         build_report(run, output)
     except OSError as error:

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -41,6 +41,7 @@ from verify.catalogue.rule_files import (
     read_rules,
     read_stages,
 )
+from verify.engine_choice import EngineChoice
 from verify.engine_promises import Mode
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
@@ -64,10 +65,8 @@ if TYPE_CHECKING:
 
     from verify.spark.shared_session import SharedSession
 
-__all__ = ["ENGINES", "EngineChoice", "Rules", "load_rules", "main", "verify_run"]
+__all__ = ["Rules", "load_rules", "main", "verify_run"]
 
-EngineChoice: TypeAlias = Literal["both", "duckdb", "spark"]
-ENGINES: Final[tuple[EngineChoice, ...]] = ("both", "duckdb", "spark")
 _DUCKDB, _SPARK = "duckdb", "spark"
 _VERDICT: Final = "verdict.json"
 _UNPROVEN: Final = (ManifestError, ExportError, JavaError, SessionError, TableError, HarnessError)

@@ -38,7 +38,8 @@ from pyspark.sql import SparkSession
 
 from campaigns.outside.model_cluster import model_run
 from campaigns.outside.planting import FIVE, PLAIN, RETAINED, TWO
-from verify.run import EngineChoice, Rules, load_rules, verify_run
+from verify.engine_choice import EngineChoice
+from verify.run import Rules, load_rules, verify_run
 from verify.spark.session import fit_session, spark_session
 from verify.verdict import Verdict
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from campaigns.outside.run_rows import Run
-from verify.run import EngineChoice, Rules, load_rules, verify_run
+from verify.engine_choice import EngineChoice
+from verify.run import Rules, load_rules, verify_run
 from verify.verdict import CheckResult, Outcome, Verdict
 
 __all__ = ["accused", "judge", "undecided", "witness_text"]

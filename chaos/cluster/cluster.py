@@ -257,7 +257,7 @@ def load_layout(directory: Path) -> ClusterLayout:
         return layout_from_json((directory / "cluster.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ClusterError(f"{directory} holds no cluster (no cluster.json)") from error
-    except LayoutError as error:
+    except (OSError, UnicodeDecodeError, LayoutError) as error:
         raise ClusterError(f"{directory}: {error}") from error
 
 

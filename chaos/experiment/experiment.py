@@ -467,6 +467,8 @@ def _check_possible(engine: str, world: str, toxiproxy_url: str | None) -> None:
     if lacking is not None:
         raise NothingBegunError(f"the world {world} can't be had here: {lacking}")
     if toxiproxy_url is not None:
+        if not WORLDS[world].has_proxies:
+            raise NothingBegunError(f"the world {world} has no proxies, so none in a Toxiproxy")
         _check_url(toxiproxy_url)
 
 

@@ -63,7 +63,8 @@ class WorldSpec:
     `missing` returns what this host lacks, None: nothing. `parts`, `effects`: what its system and
     its links can have. `settings`: name = default of what a person may set of the world, as text.
     `engines`: what its system can replicate with. `lay_out` takes the run directory too,
-    `make_host` the experiment's seed; they raise WorldSettingsError.
+    `make_host` the experiment's seed; they raise WorldSettingsError. `has_proxies`: its links may
+    be proxies, which a Toxiproxy of one's own can have.
     """
 
     name: str
@@ -75,6 +76,7 @@ class WorldSpec:
     make_host: Callable[[int, Mapping[str, str]], Host]
     settings: Mapping[str, str] = field(default_factory=dict)
     engines: Sequence[str] = ENGINES
+    has_proxies: bool = False
 
     def settings_with(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return all settings. Raises WorldSettingsError for one that the world does not have."""
@@ -229,6 +231,7 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 lay_out=_on_free_ports,
                 make_host=_host_with_releases(_local),
                 settings={_RELEASE: ""},
+                has_proxies=True,
             ),
             WorldSpec(
                 name="netns",
@@ -273,6 +276,7 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 make_host=_rocketmq_host,
                 settings=ROCKETMQ_SETTINGS,
                 engines=tuple(MODES),
+                has_proxies=True,
             ),
         )
     }

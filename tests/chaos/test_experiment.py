@@ -212,6 +212,20 @@ def test_what_can_not_begin_is_said(tmp_path: Path) -> None:
         run_experiment(scenario, seed=1, out=tmp_path)
 
 
+@pytest.mark.parametrize("world", ["sim", "external"])
+def test_a_toxiproxy_is_refused_where_nothing_would_use_it(tmp_path: Path, world: str) -> None:
+    scenario = parse_scenario("[load]\n", name="x")
+    with pytest.raises(ExperimentError, match=f"the world {world} has no proxies"):
+        run_experiment(
+            scenario,
+            world=world,
+            seed=1,
+            toxiproxy_url="http://127.0.0.1:9",
+            out=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.cluster
 def test_a_toxiproxy_that_does_not_answer_is_a_harness_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -36,3 +36,20 @@ def test_the_way_of_fsyncs_is_named(
     assert capsys.readouterr().out.startswith(f"{sign} fsync: {text}")
     assert tried == [tmp_path], "where a store would be"
     assert list(tmp_path.iterdir()) == [], "it changes nothing"
+
+
+def test_a_finding_that_there_is_not_is_no_pass() -> None:
+    with pytest.raises(doctor.UnknownFindingError, match="'nothing' is none of Python, Java"):
+        doctor.examine("nothing")
+
+
+def test_where_no_file_can_be_made_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(_: Path) -> str | None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "refusal_of_kernel_aio", refused)
+    assert not doctor.examine("fsync")
+    assert "LACK fsync: no file can be made here" in capsys.readouterr().out

@@ -156,3 +156,27 @@ def test_a_real_process_ends_so_too(tmp_path: Path) -> None:
     done = ledgermq("doctor", environment=environment)
     assert done.returncode == 70, done.stderr
     assert "ZeroDivisionError: planted" in done.stderr
+
+
+def test_a_judge_that_nobody_knows_is_told_before_the_experiment(tmp_path: Path) -> None:
+    scenario = tmp_path / "smoke.toml"
+    scenario.write_bytes(SCENARIO)
+    out = tmp_path / "run"
+    words = ["chaos", "run", str(scenario), "--world", "sim", "--judge", "nobody"]
+    said = one_line(ledgermq(*words, "--out", str(out)), 64)
+    assert "'nobody' is none of both, duckdb, spark" in said
+    assert not out.exists(), "nothing has run"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[1]", None])
+def test_a_directory_that_is_none_of_a_cluster_is_told_so(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    directory = tmp_path / "cluster"
+    if content is None:
+        directory.write_bytes(b"a file")
+    else:
+        directory.mkdir()
+        (directory / "cluster.json").write_bytes(content)
+    for words in (["cluster", "status"], ["cluster", "down"], ["chaos", "status"]):
+        assert "cluster" in one_line(ledgermq(*words, str(directory)), 2)
