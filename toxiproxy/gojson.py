@@ -1,9 +1,10 @@
 """JSON as Go's `encoding/json` reads and writes it, error texts included.
 
 The HTTP surface of Toxiproxy is defined by a Go program: keys match without regard to case, text
-after the first value is ignored, `null` leaves a field as it was, an int64 rejects `1.5`, `1e2` and
-`"12"`, a mismatch is remembered while the other fields are still filled, and the texts of the
-errors are seen by clients. This module is the only place that implements these rules.
+after the first value is ignored, half of a surrogate pair becomes U+FFFD, `null` leaves a field as
+it was, an int64 rejects `1.5`, `1e2` and `"12"`, a mismatch is remembered while the other fields
+are still filled, and the texts of the errors are seen by clients. This module is the only place
+that implements these rules.
 
 Invariants: `decode` never returns a Python float or int, but `Number` with the literal as sent, so
 that no digit is lost before the target type is known; a `Reader` reports the first mismatch in the
@@ -30,6 +31,7 @@ __all__ = [
 
 _SPACE = " \t\r\n"
 _INTEGER = re.compile(r"-?\d+\Z")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 )
@@ -141,9 +143,12 @@ class Reader:
         return found
 
     def text(self, field: str, value: Json) -> str | None:
-        """Return a string, or None and remember an error."""
+        """Return a string, or None and remember an error.
+
+        Half of a surrogate pair, which no answer could hold, becomes U+FFFD.
+        """
         if isinstance(value, str) and not isinstance(value, Number):
-            return value
+            return _LONE_SURROGATE.sub("\ufffd", value)
         self._fail(value, f"struct field {self._owner}.{field} of type string")
         return None
 

@@ -254,6 +254,9 @@ async def _serve(host: str, port: int, seed: int | None) -> int:
             )
             sys.stdout.flush()
             await stopped.wait()
+    except UnicodeError as error:
+        sys.stderr.write(f"ledgermq: toxiproxy can't listen on {host!r}: {error}\n")
+        return 1
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         sys.stderr.write(f"ledgermq: toxiproxy can't listen on {host}:{port}: {reason}\n")

@@ -180,3 +180,7 @@ def test_a_directory_that_is_none_of_a_cluster_is_told_so(
         (directory / "cluster.json").write_bytes(content)
     for words in (["cluster", "status"], ["cluster", "down"], ["chaos", "status"]):
         assert "cluster" in one_line(ledgermq(*words, str(directory)), 2)
+
+
+def test_a_host_that_is_no_name_is_told_in_one_line() -> None:
+    assert "can't listen" in one_line(ledgermq("toxiproxy", "--host", "a" * 70, "--port", "0"), 2)

@@ -72,6 +72,24 @@ async def test_version(toxiproxy_url: str) -> None:
         assert re.fullmatch(r'\{"version": "[^"]+"\}\n', await response.text())
 
 
+async def test_half_of_a_surrogate_pair_is_replaced(
+    toxiproxy_url: str, client: ToxiproxyClient
+) -> None:
+    """Go reads U+FFFD; no answer could hold such a half, that of the whole list neither."""
+    async with aiohttp.ClientSession() as session:
+        body = r'{"name":"p\ud800","upstream":"x:1","enabled":false}'
+        async with session.post(f"{toxiproxy_url}/proxies", data=body) as response:
+            assert (response.status, (await response.json())["name"]) == (201, "p\ufffd")
+        path = f"{toxiproxy_url}/proxies/p%EF%BF%BD/toxics"
+        body = r'{"name":"\ud83d\ude00 \udc00","type":"noop"}'
+        async with session.post(URL(path, encoded=True), data=body) as response:
+            assert (response.status, (await response.json(content_type=None))["name"]) == (
+                200,
+                "\U0001f600 \ufffd",
+            )
+    assert list(await client.proxies()) == ["p\ufffd"]
+
+
 async def test_browsers_are_refused_on_routes_only(toxiproxy_url: str) -> None:
     async with aiohttp.ClientSession(headers={"User-Agent": "Mozilla/5.0"}) as session:
         async with session.get(f"{toxiproxy_url}/proxies") as response:
