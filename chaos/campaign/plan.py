@@ -243,10 +243,23 @@ def _parse(text: str, *, name: str, folder: Path) -> Campaign:
         missing = WORLDS[world].missing()
         if missing is not None:
             raise CampaignError(f"the world {world} can't be had here: {missing}")
+    _check_own_engines(campaign)
     per_seed = len(campaign.worlds) * len(campaign.scenarios) * max(1, len(campaign.engines))
     if per_seed * len(campaign.seeds) > RUNS_MAX:
         raise CampaignError(f"seeds: more than {RUNS_MAX} runs")
     return campaign
+
+
+def _check_own_engines(campaign: Campaign) -> None:
+    """Raise CampaignError where a world lacks the engine of a scenario, and none are given."""
+    for world in campaign.worlds if not campaign.engines else ():
+        for name, scenario in campaign.scenarios.items():
+            engine, known = scenario.cluster.engine, WORLDS[world].engines
+            if engine not in known:
+                raise CampaignError(
+                    f"engines: the world {world} has no {engine}, the engine of {name}; it has"
+                    f" {', '.join(known)}"
+                )
 
 
 def _names(key: str, data: Mapping[str, object], known: typing.Iterable[str] | None) -> Any:

@@ -59,6 +59,7 @@ STEPS_MAX: Final = 1000
 PHASES_MAX: Final = 100
 # Choices that take a whole group, or more than a part of it: asked for by name only.
 _OF_MANY: Final = frozenset({"all", "minority", "majority"})
+_DAY_S: Final = 86_400
 _MOVABLE_S: Final = 0.001  # what floating-point sums may be off by
 
 
@@ -193,8 +194,8 @@ def schedule_problems(
         problems += _drawing_problems("schedule", schedule, catalogue)
         if not 0 <= schedule.from_s < (schedule.until_s or load_s) <= load_s:
             problems.append(f"schedule: from_s and until_s must be in order, within {load_s:g} s")
-        if schedule.calm_every_s < 0 or schedule.calm_s < 0:
-            problems.append("schedule.calm_every_s and schedule.calm_s must not be negative")
+        if not (0 <= schedule.calm_every_s <= _DAY_S and 0 <= schedule.calm_s <= _DAY_S):
+            problems.append(f"schedule.calm_every_s and schedule.calm_s must be 0..{_DAY_S}")
         elif 0 < schedule.calm_every_s < schedule.duration_min_s:
             problems.append("schedule.calm_every_s must be at least schedule.duration_min_s")
     if len(phases) > PHASES_MAX:
@@ -213,10 +214,10 @@ def schedule_problems(
         if not 1 <= sequence.repeat <= STEPS_MAX:
             problems.append(f"{where}.repeat must be 1..{STEPS_MAX}")
             continue
-        if sequence.repeat > 1 and sequence.every_s < sequence.length_s:
+        if sequence.repeat > 1 and not sequence.every_s >= sequence.length_s:
             problems.append(f"{where}.every_s must be at least its length where it repeats")
         last = sequence.at_s + sequence.every_s * (sequence.repeat - 1) + sequence.length_s
-        if sequence.at_s < 0 or last > load_s:
+        if not (sequence.at_s >= 0 and last <= load_s):  # NaN is neither
             problems.append(
                 f"{where}: it would last until {last:g} s, beyond load.seconds = {load_s:g}"
             )

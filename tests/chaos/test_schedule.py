@@ -142,6 +142,13 @@ mean_s = 2
         ("[schedule]\ncalm_every_s = 1\n", "calm_every_s must be at least"),
         ('[[phases]]\nname = "a"\nseconds = 70\n', "at most 60"),
         ('[[phases]]\nname = "a"\n', "seconds is missing"),
+        ("[schedule]\ncalm_every_s = nan\n", "calm_every_s and schedule.calm_s must be 0..86400"),
+        ("[schedule]\ncalm_s = inf\n", "calm_every_s and schedule.calm_s must be 0..86400"),
+        ('[[sequences]]\nsteps = [{ name = "kill" }]\nat_s = nan\n', "until nan s"),
+        (
+            '[[sequences]]\nsteps = [{ name = "kill" }]\nrepeat = 2\nevery_s = nan\n',
+            "every_s must be",
+        ),
         ("[[sequences]]\nat_s = 1\n", "steps is empty"),
         ('[[sequences]]\nsteps = [{ name = "kil" }]\n', "unknown fault 'kil'"),
         ('[[sequences]]\nsteps = [{ name = "kill", duration_s = 70 }]\n', "until 70 s"),

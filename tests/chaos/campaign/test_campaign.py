@@ -269,13 +269,15 @@ def test_an_engine_runs_in_the_worlds_that_have_it_with_their_settings(
         ('name = "test"', 'name = "a/b"', "is not 1..100 letters"),
         ('["sim"]', '["sim"]\nengines = ["dledger"]', "engines: unknown 'dledger'"),
         ('["sim"]', '["sim", "rocketmq"]\nengines = ["raft"]', "the world rocketmq has none"),
+        ('["sim"]', '["sim", "rocketmq"]', "the world rocketmq has no raft, the engine of one"),
         ("[bounds]", "[settings.local]\n[bounds]", "unknown key 'local' in settings"),
         ("[bounds]", '[settings.sim]\nversion = "1"\n[bounds]', "has no setting 'version'"),
     ],
 )
 def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, told: str
 ) -> None:
+    monkeypatch.setattr("chaos.experiment.rocketmq_world.require_java", lambda: "java")
     with pytest.raises(CampaignError) as refused:
         campaign_of(tmp_path, FILE.replace(old, new))
     assert told in str(refused.value)
