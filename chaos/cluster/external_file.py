@@ -116,8 +116,8 @@ class ExternalCluster:
     async def run(self, command: str, **places: str) -> tuple[int, str]:
         """Run a command of the file; return exit code and output.
 
-        Raises TimeoutError where it takes longer than `timeout_s`; it is killed then, with all that
-        it started in its session.
+        Raises TimeoutError where it takes longer than `timeout_s`; it is killed then, and where the
+        caller is cancelled, with all that it started in its session.
         """
         text = self.commands[command]
         for name, value in places.items():
@@ -133,15 +133,23 @@ class ExternalCluster:
         assert process.stdout is not None
         try:
             async with asyncio.timeout(self.timeout_s):
-                output = await process.stdout.read(_OUTPUT_BYTES_MAX)
+                output = await _read_all(process.stdout)
                 code = await process.wait()
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError):
             # Not the shell alone: `wait` ends once nobody holds the pipe, what it started neither.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             raise
         return code, output.decode("utf-8", "replace").strip()
+
+
+async def _read_all(stream: asyncio.StreamReader) -> bytes:
+    """Read to the end, which may come in parts; of much the first `_OUTPUT_BYTES_MAX` are kept."""
+    kept = bytearray()
+    while data := await stream.read(_OUTPUT_BYTES_MAX):
+        kept += data[: _OUTPUT_BYTES_MAX - len(kept)]
+    return bytes(kept)
 
 
 def read_file(path: Path) -> ExternalCluster:

@@ -113,7 +113,8 @@ class _Processes:
         await self._act("resume", node, "S")
 
     def state(self, node: str) -> str:
-        """Return the state that the state command printed last, after the last action."""
+        """Return the state that the state command printed last, after the last action; where that
+        was not answered, the one that the action was to bring about."""
         return self._states.get(node, "S")
 
     def pid(self, node: str) -> int | None:
@@ -125,6 +126,9 @@ class _Processes:
     async def _act(self, command: str, node: str, wanted: str | None) -> None:
         """Run the command, then the state command, which alone says what has become of it."""
         places = _places(self._cluster, node)
+        if wanted is not None:
+            # Until then it may be so: a heal must not leave a node behind of which nobody knows.
+            self._states[node] = wanted
         await self._cluster.succeed(command, SystemFailedError, **places)
         text = await self._cluster.succeed("state", SystemFailedError, **places)
         if text not in _STATES:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import shlex
 import sys
 from pathlib import Path
@@ -16,9 +18,12 @@ from chaos.cluster.external_file import ExternalFileError, read_file
 from chaos.experiment.experiment import NothingBegunError, run_experiment
 from chaos.links.base import Link, LinksError
 from chaos.links.external import ExternalLinks
+from chaos.nemesis.base import FaultContext
+from chaos.nemesis.catalogue import CATALOGUE
 from chaos.scenario.scenario import parse_scenario
 from chaos.systems.base import SystemFailedError
 from chaos.systems.external import ExternalSystem
+from chaos.worlds.world import World
 from verify.run import verify_run
 
 NODE = '[[nodes]]\ngroup = "broker-a"\nnode = "n0"\naddress = "127.0.0.1:10911"\n'
@@ -95,6 +100,59 @@ async def test_a_command_that_hangs_is_killed(tmp_path: Path) -> None:
         await links.cut([Link(who="a", whom="b")], "tag")
     pid = int(child.read_text())
     await until(lambda: not Path(f"/proc/{pid}/exe").exists(), "what the command started is killed")
+
+
+@pytest.mark.parametrize(("command", "heals"), [("kill", "restart"), ("pause", "resume")])
+async def test_a_node_of_which_no_state_is_known_is_healed(
+    tmp_path: Path, command: str, heals: str
+) -> None:
+    """The command was carried out; the state command after it was not answered."""
+    done = tmp_path / "done"
+    commands = {name: f"echo {name} >> {done}" for name in ALL_OF_PROCESSES}
+    state = f"grep -q {heals} {done} && echo running || exit 255"
+    cluster = read_file(written(tmp_path, **commands | {"state": state}))
+    fault = CATALOGUE[command].make(
+        FaultContext(
+            world=World("external", ExternalSystem(tmp_path, cluster), ExternalLinks(cluster), ()),
+            rng=random.Random(1),
+            group="broker-a",
+            tag="fault-0",
+            params={"target": "leader"},
+            leader=lambda _: "broker-a-n0",
+            statuses=dict,
+        )
+    )
+    await fault.setup()
+    with pytest.raises(SystemFailedError, match="the command state ended with 255"):
+        await fault.inject()
+    await fault.heal()
+    assert done.read_text().split() == [command, heals]
+
+
+async def test_all_that_a_command_prints_is_read(tmp_path: Path) -> None:
+    """As it comes, and where it is more than anybody wants to know."""
+    slowly = 'printf "{\\"role\\": "; sleep 0.2; echo "\\"leader\\"}"'
+    system = ExternalSystem(tmp_path, read_file(written(tmp_path, status=slowly)))
+    status = await system.status("broker-a-n0")
+    assert status is not None
+    assert status.role == "leader"
+    much = read_file(written(tmp_path, status="head -c 300000 /dev/zero | tr '\\0' x"))
+    code, output = await much.run("status")
+    assert (code, set(output)) == (0, {"x"})
+    assert len(output) < 100_000
+
+
+async def test_a_command_that_nobody_waits_for_any_more_is_killed(tmp_path: Path) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    kill = f"touch {begun}; sleep 0.5; touch {ended}"
+    cluster = read_file(written(tmp_path, **ALL_OF_PROCESSES | {"kill": kill}))
+    killing = asyncio.create_task(cluster.run("kill"))
+    await until(begun.exists, "it runs")
+    killing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await killing
+    await asyncio.sleep(0.7)
+    assert not ended.exists(), "a heal that comes next is not overtaken"
 
 
 async def test_the_status_is_what_the_command_prints(tmp_path: Path) -> None:
