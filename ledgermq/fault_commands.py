@@ -74,11 +74,12 @@ def status(
 ) -> None:
     """Show every fault that was injected by hand into the cluster in DIR."""
     from chaos.cluster.cluster import ClusterError  # noqa: PLC0415
+    from chaos.cluster.processes import ProcessError  # noqa: PLC0415
     from chaos.experiment import by_hand  # noqa: PLC0415
 
     try:
         faults = by_hand.statuses(directory)
-    except (ClusterError, OSError) as error:
+    except (ClusterError, ProcessError, OSError) as error:
         stop_with(error)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(fault) for fault in faults], indent=2))

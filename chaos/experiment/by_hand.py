@@ -61,6 +61,7 @@ LEADER_TIMEOUT_S: Final = 6.0
 PROBE_PAUSE_S: Final = 0.05
 INJECT_TIMEOUT_S: Final = 180.0
 POLL_S: Final = 0.05
+_ABANDONED: Final = "its holder was killed, who alone could heal it: see `ledgermq cluster status`"
 ENDS: Final = frozenset({"healed", "not healed", "refused"})
 
 
@@ -154,17 +155,28 @@ def inject(
 
 
 def heal(directory: Path) -> list[HeldFault]:
-    """Heal every fault that is held; return those, as they ended.
+    """Heal every fault that is held; return those, as they ended, and those that were abandoned.
 
-    Raises ClusterError, ProcessError.
+    Raises ClusterError, ProcessError, OSError.
     """
     load_layout(directory)
     names = end_faults(directory.resolve())
-    return [fault for fault in statuses(directory) if fault.name in names]
+    ended = []
+    for fault in statuses(directory):
+        if fault.state == "abandoned":  # told once: a person puts right what it did
+            fault.state, fault.evidence = "not healed", _ABANDONED
+            _write(directory.resolve() / FAULTS_DIRECTORY, fault)
+            ended.append(fault)
+        elif fault.name in names:
+            ended.append(fault)
+    return ended
 
 
 def statuses(directory: Path) -> list[HeldFault]:
-    """Return every fault that was injected by hand, oldest first. Raises ClusterError."""
+    """Return every fault that was injected by hand, oldest first.
+
+    Raises ClusterError, ProcessError.
+    """
     load_layout(directory)
     folder = directory.resolve() / FAULTS_DIRECTORY
     if not folder.is_dir():
@@ -260,7 +272,7 @@ async def _await_seen(probe: Callable[[], Awaitable[Observation]], timeout_s: fl
     deadline = loop.time() + timeout_s
     while True:
         observation = await probe()
-        if observation.seen or loop.time() >= deadline:
+        if observation.seen or observation.final or loop.time() >= deadline:
             return observation
         await asyncio.sleep(PROBE_PAUSE_S)
 

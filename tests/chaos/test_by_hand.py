@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -14,6 +15,7 @@ from chaos.cluster.cluster import ClusterError, write_directory
 from chaos.cluster.layout import fixed_ports, lay_out
 from chaos.experiment import by_hand
 from chaos.experiment.by_hand import FaultUsageError, HeldFault, parse_words
+from chaos.nemesis.base import Observation
 
 
 @pytest.fixture
@@ -75,9 +77,24 @@ def test_an_active_fault_without_its_holder_is_abandoned(directory: Path) -> Non
     (folder / "pids" / "fault-3.json").write_text(json.dumps(record))
     states = [fault.state for fault in by_hand.statuses(directory)]
     assert states == ["healed", "abandoned", "active"]
+    # Of the third one's holder, which is this process, nobody is to ask anything.
+    (folder / "pids" / "fault-3.json").unlink()
+    (folder / "fault-3.json").unlink()
+    (told,) = by_hand.heal(directory)
+    assert (told.name, told.state) == ("fault-2", "not healed")
+    assert "its holder was killed" in told.evidence
+    assert by_hand.heal(directory) == [], "it is told once"
     (folder / "fault-4.json").write_text("{")
     with pytest.raises(ClusterError, match=r"fault-4\.json is damaged"):
         by_hand.statuses(directory)
+
+
+async def test_what_has_ended_unseen_is_not_waited_for() -> None:
+    async def probe() -> Observation:
+        return Observation(seen=None, evidence="it was quicker", final=True)
+
+    async with asyncio.timeout(5):
+        assert (await by_hand._await_seen(probe, 60.0)).evidence == "it was quicker"
 
 
 @pytest.mark.cluster

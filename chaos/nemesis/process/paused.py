@@ -92,11 +92,11 @@ class Starved(Campaign):
         period_s = max(PERIOD_MIN_S, float(context.params["period_ms"]) / 1000)
         share = min(0.95, max(0.05, float(context.params["percent"]) / 100))
         while context.processes.state(node) != "gone":
+            self._periods += 1
             await context.processes.pause(node)
             self._stopped += context.processes.state(node) == "T"
             await asyncio.sleep(period_s * (1 - share))
             await context.processes.resume(node)
-            self._periods += 1
             await asyncio.sleep(period_s * share)
 
     def _observed(self) -> Observation:
