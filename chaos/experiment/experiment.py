@@ -127,7 +127,7 @@ def run_experiment(
     if engine is not None:
         cluster = dataclasses.replace(scenario.cluster, engine=engine)
         scenario = dataclasses.replace(scenario, cluster=cluster)
-    _check_possible(scenario.cluster.engine, world, toxiproxy_url)
+    _check_possible(scenario, world, toxiproxy_url)
     started = datetime.now(UTC)
     run = out or Path("runs") / f"{scenario.name}-{started:%Y%m%dT%H%M%S}-{seed}"
     _make_empty(run)
@@ -454,15 +454,18 @@ def _places(brokers: Iterable[BrokerPlace]) -> list[dict[str, str]]:
     return [{"broker_group": place.group, "node": place.node} for place in brokers]
 
 
-def _check_possible(engine: str, world: str, toxiproxy_url: str | None) -> None:
+def _check_possible(scenario: Scenario, world: str, toxiproxy_url: str | None) -> None:
     """Raise NothingBegunError where this installation or this host can't run it."""
     if world not in WORLDS:
         raise NothingBegunError(f"unknown world {world!r}: known are {', '.join(WORLDS)}")
-    engines = WORLDS[world].engines
+    engine, engines = scenario.cluster.engine, WORLDS[world].engines
     if engine not in engines:
         raise NothingBegunError(
             f"unknown engine {engine!r} of the world {world}: known are {', '.join(engines)}"
         )
+    if scenario.cluster.access and not WORLDS[world].has_accounts:
+        # Whoever has no right would get in, and the verdict would blame the cluster.
+        raise NothingBegunError(f"the world {world} has no accounts: cluster.access can't be true")
     lacking = WORLDS[world].missing()
     if lacking is not None:
         raise NothingBegunError(f"the world {world} can't be had here: {lacking}")

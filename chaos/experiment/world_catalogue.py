@@ -64,7 +64,8 @@ class WorldSpec:
     its links can have. `settings`: name = default of what a person may set of the world, as text.
     `engines`: what its system can replicate with. `lay_out` takes the run directory too,
     `make_host` the experiment's seed; they raise WorldSettingsError. `has_proxies`: its links may
-    be proxies, which a Toxiproxy of one's own can have.
+    be proxies, which a Toxiproxy of one's own can have. `has_accounts`: its brokers refuse whoever
+    they don't know, where a scenario says so (`cluster.access`).
     """
 
     name: str
@@ -77,6 +78,7 @@ class WorldSpec:
     settings: Mapping[str, str] = field(default_factory=dict)
     engines: Sequence[str] = ENGINES
     has_proxies: bool = False
+    has_accounts: bool = True
 
     def settings_with(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return all settings. Raises WorldSettingsError for one that the world does not have."""
@@ -263,6 +265,7 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 lay_out=_external_layout,
                 make_host=_external_host,
                 settings={"file": ""},
+                has_accounts=False,
             ),
             WorldSpec(
                 name="rocketmq",
@@ -277,6 +280,7 @@ WORLDS: Final[Mapping[str, WorldSpec]] = MappingProxyType(
                 settings=ROCKETMQ_SETTINGS,
                 engines=tuple(MODES),
                 has_proxies=True,
+                has_accounts=False,
             ),
         )
     }

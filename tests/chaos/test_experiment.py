@@ -212,6 +212,16 @@ def test_what_can_not_begin_is_said(tmp_path: Path) -> None:
         run_experiment(scenario, seed=1, out=tmp_path)
 
 
+@pytest.mark.parametrize(("world", "engine"), [("rocketmq", "dledger"), ("external", "raft")])
+def test_rights_are_not_tried_where_nobody_obeys_them(
+    tmp_path: Path, world: str, engine: str
+) -> None:
+    scenario = parse_scenario("[cluster]\naccess = true\n[workload.accounts]\n", name="x")
+    with pytest.raises(ExperimentError, match=f"the world {world} has no accounts"):
+        run_experiment(scenario, world=world, engine=engine, seed=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("world", ["sim", "external"])
 def test_a_toxiproxy_is_refused_where_nothing_would_use_it(tmp_path: Path, world: str) -> None:
     scenario = parse_scenario("[load]\n", name="x")
