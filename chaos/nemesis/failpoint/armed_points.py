@@ -4,7 +4,7 @@ Place in the data path: act on `chaos.systems.base.Failpoints`. What a fault of 
 the arming of one point of one or more nodes, for as long as the fault lasts.
 
 Effect probe: the node's own count says that the action was carried out since the fault began, or,
-where the action ends the process, that it is gone. Healed when the points are disarmed and every
+where the action may end the process, that it is gone. Healed when the points are disarmed and every
 node serves again.
 
 Source: the failpoints of etcd's robustness tests; LazyFS and ALICE for the disk's faults.
@@ -47,6 +47,7 @@ COMMON_POINTS: Final = (
     "reply.before",
     "reply.after",
 )
+_HARMLESS: Final = frozenset({"delay", "lie", "stuck"})  # no process ends by these
 _TARGETS: Final = ("leader", "follower", "any", "minority")
 
 
@@ -85,21 +86,26 @@ class ArmedPoint(NodeFault):
             await self._context.failpoints.arm(node, self._point, self._action)
 
     async def probe(self) -> Observation:
-        seen, texts = True, []
+        seen: list[bool | None] = []
+        texts = []
         for node in self._nodes:
             state = self._context.processes.state(node)
             counts = await self._context.failpoints.counts(node)
             if state in {"gone", "Z"}:
                 texts.append(f"{node} ended at {self._point}: process {state}")
+                # Of what ends no process another fault has ended it.
+                seen.append(None if self._action.action in _HARMLESS else True)
             elif counts is None:
                 texts.append(f"{node}: process {state}, no answer while {self._point} is armed")
-                seen = seen and self._action.action in {"stuck", "delay"}
+                holds_up = self._action.action in {"stuck", "delay"}
+                seen.append(None if state == "T" else holds_up)
             else:
                 fired = counts[self._point].fired - self._before[node]
                 waiting = counts[self._point].waiting
                 texts.append(f"{node}: {self._point} fired {fired} times, {waiting} wait there")
-                seen = seen and fired + waiting > 0
-        return Observation(seen=seen, evidence="; ".join(texts))
+                seen.append(fired + waiting > 0)
+        worst = False if False in seen else None if None in seen else True
+        return Observation(seen=worst, evidence="; ".join(texts))
 
     async def heal(self) -> None:
         for node in self._nodes:

@@ -125,6 +125,18 @@ async def test_what_had_no_effect_is_not_seen(name: str) -> None:
     assert not world.failpoints.armed
 
 
+@pytest.mark.parametrize("state", ["gone", "T"])
+@pytest.mark.parametrize("name", ["fsync-lies", "fsync-slow", "fsync-stuck", "failpoint-delay"])
+async def test_what_another_fault_did_to_the_node_is_no_effect(name: str, state: str) -> None:
+    """What is armed can't end a process, nor stop one."""
+    world = a_world(deaf=True)
+    fault = make(world, name)
+    await fault.setup()
+    await fault.inject()
+    world.states[LEADER] = state
+    assert (await fault.probe()).seen is None
+
+
 async def test_power_whose_loss_is_not_known_is_unknown() -> None:
     world = a_world(deaf=True)
     fault = make(world, "power-failure")
