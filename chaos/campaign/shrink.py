@@ -76,9 +76,10 @@ async def shrink(
 ) -> Search:
     """Shrink a scenario that failed once. `attempts_max` bounds the runs, all repeats counted.
 
-    `on_accepted` is called with the whole one, if it fails again, and with each smaller one.
+    `on_accepted` is called with the whole one, if it fails again, and with each smaller one. With
+    fewer attempts than `repeats` each candidate is run so often, or nothing could be told of any.
     """
-    search = _Shrinking(attempt, repeats, attempts_max, on_accepted)
+    search = _Shrinking(attempt, min(repeats, attempts_max), attempts_max, on_accepted)
     return await search.run(scenario)
 
 

@@ -202,3 +202,12 @@ def test_the_engine_is_the_one_of_the_run(
     found = minimised(run, FakeRunner(judge), attempts=3)
     assert engines == {given}
     assert found.command.endswith(f"--engine {given}")
+
+
+def test_fewer_attempts_than_repeats_are_as_many_repeats(tmp_path: Path) -> None:
+    """What failed each time that it ran is not told of as "not repeated"."""
+    run = failed_run(tmp_path, "local", "A4")
+    found = minimised(run, FakeRunner(has_pause), attempts=2, repeats=3)
+    assert (found.repeated, found.failed, found.ran, found.attempts) == (True, 2, 2, 2)
+    assert not found.is_complete
+    assert (tmp_path / "out" / "run" / "verdict.json").is_file()
