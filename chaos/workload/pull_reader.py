@@ -148,7 +148,8 @@ class _Member:
         """
         loop = asyncio.get_running_loop()
         end = None if lifetime_s is None else loop.time() + lifetime_s
-        await self._begin(drained)
+        if not await self._begin(drained):
+            return
         next_commit = loop.time() + COMMIT_INTERVAL_S
         while not drained.is_set() and (end is None or stop.is_set() or loop.time() < end):
             found = 0
@@ -162,17 +163,19 @@ class _Member:
         if leave:
             await self._commit_all()
 
-    async def _begin(self, drained: asyncio.Event) -> None:
-        """Take every queue at its committed offset, or at its beginning where there is none."""
+    async def _begin(self, drained: asyncio.Event) -> bool:
+        """Take every queue at its committed offset, or at its beginning where there is none.
+
+        Return False where the run was over before each of these was known.
+        """
         for queue in self._context.queues:
-            while not drained.is_set():
-                answer = await self._fetch(queue)
-                if answer is not None:
-                    self._positions[queue] = answer
-                    self._committed[queue] = answer
-                    break
-                await sleep_until_set(drained, ERROR_PAUSE_S)
+            while (answer := await self._fetch(queue)) is None:
+                if await sleep_until_set(drained, ERROR_PAUSE_S):
+                    return False
+            self._positions[queue] = answer
+            self._committed[queue] = answer
         self._assign()
+        return True
 
     async def _fetch(self, queue: MessageQueue) -> int | None:
         """Return where to begin; None where no answer came."""

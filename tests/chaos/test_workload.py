@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +27,7 @@ from chaos.workload.messages import (
 from chaos.workload.namespaced_history import NamespacedHistory
 from chaos.workload.namespaces import WireName
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.pull_reader import _Member
 from chaos.workload.transactional_sender import introduce
 from client.errors import BrokerUnreachableError, NoRouteError, UnansweredError
 from client.message import DeliveredMessage, MessageQueue, SendResult, SendStatus
@@ -312,3 +314,28 @@ async def test_a_producer_introduces_itself_until_it_is_known(
     hopeless = Routes(failures=1)
     await introduce(hopeless, ["orders"], end)
     assert hopeless.known == []
+
+
+async def test_a_reader_that_never_learnt_where_to_begin_ends_as_any_other(tmp_path: Path) -> None:
+    """Nobody answers it, for as long as the run lasts: its link is still cut, say."""
+    drained = asyncio.Event()
+
+    class Deaf:
+        group = "pull-0"
+
+        async def fetch_offset(self, queue: MessageQueue) -> int | None:
+            drained.set()
+            raise UnansweredError("fetch_offset: no answer")
+
+    with HistoryWriter(tmp_path / "h", started_ns=0) as history:
+        queues = [MessageQueue("orders", "broker-a", number) for number in range(2)]
+        member = _Member(
+            SimpleNamespace(history=history, queues=queues),  # type: ignore[arg-type]
+            Deaf(),  # type: ignore[arg-type]
+            "pull-0.0",
+            {},
+            rng=random.Random(1),
+            on_read=lambda messages: None,
+        )
+        await member.run(drained, drained, None, leave=True)
+    assert [(op["f"], op["type"]) for op in ops_of(tmp_path / "h")] == [("fetch_offset", "info")]
