@@ -1,8 +1,8 @@
 """The check that a run uses the format's vocabulary, made before any rule.
 
 Place in the data path: `verify.judge` runs it once the tables are loaded. A row with an unknown f,
-type, event or kind, an operation that occurs twice, or one whose times contradict its type, would
-be missed by every rule that selects known values, and so pass.
+type, event, kind, role, decision or effect, an operation that occurs twice, or one whose times
+contradict its type, would be missed by every rule that selects known values, and so pass.
 
 Invariant: one such row makes the whole run unknown; it is never a violation of the system's.
 
@@ -26,7 +26,7 @@ VOCABULARY: Final = Rule(
     name="words that the format does not know",
     promise=None,
     needs=(),
-    wants=("ops", "raft", "log"),
+    wants=("ops", "faults", "raft", "log"),
     applies="select true",
     examined="select 0",
     nothing="",
@@ -37,13 +37,16 @@ VOCABULARY: Final = Rule(
     path=_PATH,
 )
 
+_NUMBERS: Final = {"ops": "op", "faults": "fault", "raft": "seq", "log": "index"}
+"""The column that numbers the rows of each table."""
+
 
 class HarnessError(Exception):
     """The run was recorded wrongly, so nothing is proven; the message names the smallest row."""
 
 
 def refuse_unknown_words(engine: Engine) -> None:
-    """Check the tables ops, raft and log, which `engine` must hold.
+    """Check the tables ops, faults, raft and log, which `engine` must hold.
 
     Raises:
         HarnessError: a row is outside the format's vocabulary.
@@ -52,7 +55,9 @@ def refuse_unknown_words(engine: Engine) -> None:
     found = engine.findings(VOCABULARY)
     if found.violations:
         first = found.smallest_violations[0]
-        place = {"ops": "op", "raft": "seq", "log": "index"}[str(first["in_table"])]
+        place = {"ops": "op", "faults": "fault", "raft": "seq", "log": "index"}[
+            str(first["in_table"])
+        ]
         raise HarnessError(
             f"the run was not recorded in the format's words, so nothing is proven: "
             f"{found.violations} rows, the first in table {first['in_table']}, where "

@@ -56,3 +56,19 @@ where coalesce(kind, '') not in (
   'message', 'half', 'op', 'final', 'offset', 'pop', 'ack', 'change', 'config', 'noop', 'command',
   'damaged'
 )
+union all
+select 'log', 'decision', decision, index
+from log
+where decision not in ('commit', 'rollback')
+union all
+select 'ops', 'decision', decision, op
+from ops
+where f in ('local', 'decide', 'check') and decision not in ('commit', 'rollback', 'unknown')
+union all
+select 'raft', 'role', coalesce(role, 'null'), seq
+from raft
+where event = 'role' and coalesce(role, '') not in ('leader', 'follower', 'candidate')
+union all
+select 'faults', 'effect', coalesce(effect, 'null'), fault
+from faults
+where coalesce(effect, '') not in ('taken', 'not_taken', 'unknown')

@@ -42,6 +42,14 @@ def _given_up(run: SyntheticRun) -> None:
     row |= {"type": "info", "t_complete": None}
 
 
+def _roll_back(run: SyntheticRun) -> None:
+    run.find("decide", tx="a.x1")["decision"] = "ROLLBACK"
+
+
+def _op_record_of_another_word(run: SyntheticRun) -> None:
+    run.logged("x0.v", "op")[0]["decision"] = "Commit"
+
+
 ERRORS: dict[str, tuple[Callable[[SyntheticRun], object], str]] = {
     "f": (lambda run: run.ops[3].update(f="sned"), "op is 3: f is sned"),
     "no f": (lambda run: run.ops[3].update(f=None), "op is 3: f is null"),
@@ -55,12 +63,20 @@ ERRORS: dict[str, tuple[Callable[[SyntheticRun], object], str]] = {
     "event": (lambda run: run.raft[9].update(event="elect"), "event is elect"),
     "no event": (lambda run: run.raft[9].update(event=None), "event is null"),
     "kind": (lambda run: run.log[9].update(kind="half "), "kind is half "),
+    "role": (lambda run: run.events("n0", "role")[0].update(role="Leader"), "role is Leader"),
+    "no role": (lambda run: run.events("n1", "role")[0].update(role=None), "role is null"),
+    "decision": (_roll_back, "decision is ROLLBACK"),
+    "decision in a log": (_op_record_of_another_word, "decision is Commit"),
+    "effect": (lambda run: run.faults[0].update(effect="Taken"), "fault is 1: effect is Taken"),
+    "no effect": (lambda run: run.faults[0].update(effect=None), "fault is 1: effect is null"),
 }
 LEGAL = {
     "answer at once": _at_once,
     "no answer to a given up": _given_up,
     "damaged": lambda run: run.log[9].update(kind="damaged"),
     "state": lambda run: run.raft[9].update(event="state"),
+    "decision of another kind": lambda run: run.find("query").update(decision="now"),
+    "no decision": lambda run: run.find("decide", tx="a.x0").update(decision=None),
 }
 
 
