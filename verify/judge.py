@@ -36,12 +36,15 @@ from verify.sources.manifest import Manifest
 from verify.sources.manifest_tables import OWN_SYSTEM, manifest_tables
 from verify.sources.run_files import RunFiles
 from verify.verdict import CheckResult, Outcome
-from verify.vocabulary import refuse_unknown_words
+from verify.vocabulary import HarnessError, refuse_unknown_words
 
 __all__ = ["Judged", "judge_run"]
 
 TRACE_REACH: Final = "trace_reach"
 """The stage with a row for each replica whose trace does not reach all that it committed."""
+
+_TELLING: Final = frozenset({"ops", "raft", "log"})
+"""Tables that tell what happened; faults and queue units alone say nothing of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +76,15 @@ def judge_run(
 
     Raises:
         EngineError: the tables can't be loaded or counted.
-        HarnessError: a table has rows outside the format's vocabulary.
+        HarnessError: a table has rows outside the format's vocabulary, or none is listed that tells
+            what happened.
         TableError: a listed table does not have the format's columns.
         DialectError, RuleFileError: a rule or stage can't be used.
     """
     listed = frozenset(TABLES) & frozenset(manifest.tables)
+    if not listed & _TELLING:
+        # In a run of another system each rule on these would be left out, and the rest pass.
+        raise HarnessError("the run lists no table ops, raft or log, so nothing is proven")
     return _judge(
         engine,
         tables={

@@ -230,6 +230,17 @@ def test_other_systems_leave_out_what_they_do_not_have(tmp_path: Path) -> None:
     assert any("T1" in sentence and "left out" in sentence for sentence in verdict.not_shown)
 
 
+@pytest.mark.parametrize("tables", [(), ("faults",), ("faults", "cq")])
+def test_run_that_tells_nothing_is_unknown(tables: tuple[str, ...], tmp_path: Path) -> None:
+    run = SyntheticRun()
+    run.manifest |= {"system": "another"}
+    verdict = verify_run(run.write(tmp_path, tables=tables), engine="duckdb")
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert {check.reason for check in verdict.checks} == {
+        "the run lists no table ops, raft or log, so nothing is proven"
+    }
+
+
 def test_missing_column_is_unknown(tmp_path: Path) -> None:
     run = SyntheticRun()
     run.write(tmp_path)
