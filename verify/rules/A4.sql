@@ -8,7 +8,8 @@
 -- holds: No message vanished from between others that were read.
 -- rule: A value that must have committed, was never read, and stands before one that was. Offsets
 --   take the part of dense ranks, for both order a queue alike; what stands only below the queue's
---   floor may have gone by retention.
+--   floor may have gone by retention. What a group with tags read shows nothing of what stands
+--   before: it passes over what it does not want.
 -- source: Jepsen's Kafka workload, lost-write
 with ends as (
   select
@@ -17,13 +18,31 @@ with ends as (
   from places
   group by broker_group, topic, queue, value
 ),
+-- Queues that groups with tags read: there it counts who read what.
+filtered as (
+  select distinct r.broker_group, r.topic, r.queue
+  from reads r join run_groups g on r.client_group = g.client_group and g.of_some_tags
+),
+read_by_others as (
+  select distinct r.broker_group, r.topic, r.queue, r.value
+  from reads r
+  left semi join filtered f
+    on r.broker_group = f.broker_group and r.topic = f.topic and r.queue = f.queue
+  left anti join run_groups g on r.client_group = g.client_group and g.of_some_tags
+  where r.type = 'ok' and r.offset is not null
+),
 bounds as (
   select
-    broker_group, topic, queue, max(first_offset) as bound,
-    min_by(struct(first_offset as offset, value), struct(-first_offset, value)) as read_behind_it
-  from ends
-  where read_here
-  group by broker_group, topic, queue
+    e.broker_group, e.topic, e.queue, max(e.first_offset) as bound,
+    min_by(struct(e.first_offset as offset, e.value), struct(-e.first_offset, e.value)) as read_behind_it
+  from ends e
+  left join filtered f
+    on e.broker_group = f.broker_group and e.topic = f.topic and e.queue = f.queue
+  left join read_by_others o
+    on e.broker_group = o.broker_group and e.topic = o.topic and e.queue = o.queue
+    and e.value = o.value
+  where e.read_here and (f.topic is null or o.value is not null)
+  group by e.broker_group, e.topic, e.queue
 )
 select
   e.broker_group, e.topic, e.queue, e.last_offset as offset, e.value, v.acked_op, b.read_behind_it
