@@ -20,6 +20,7 @@ from tests.verify.consumer_runs import (
     DRAINED_AT,
     RESET,
     RETRIED,
+    TAGGED,
     TIMED,
     Change,
     add,
@@ -33,7 +34,7 @@ from tests.verify.consumer_runs import (
     reset_by_time,
     stored_at,
 )
-from tests.verify.synthetic import MS, SCHEMAS, Row, SyntheticRun
+from tests.verify.synthetic import MS, SCHEMAS, TOPIC, Row, SyntheticRun
 from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
 from verify.engines.duckdb import DuckDBEngine
 from verify.judge import judge_run
@@ -78,6 +79,54 @@ def round_that_was_not_answered(run: SyntheticRun) -> None:
     for op in run.ops:
         if op.get("ref") == f"{run.name}.one":
             op |= {"type": "info", "assigned": None}
+
+
+@silent("C17")
+def topic_got_a_queue_behind_the_rounds(run: SyntheticRun) -> None:
+    _third_queue(run, run.find("assignment", ref=f"{run.name}.three", process=_last_asker(run)))
+
+
+def test_queue_that_was_there_before_the_round_is_missed(tmp_path: Path) -> None:
+    run = consumer_run("a")
+    _third_queue(run, run.find("send", "v0"))
+    (found,) = results("C17", run, tmp_path)
+    assert {witness["problem"] for witness in found.witnesses} == {"assigned to too few"}
+
+
+def _last_asker(run: SyntheticRun) -> str:
+    return f"{run.name}.asker-three-2"
+
+
+def _third_queue(run: SyntheticRun, behind: Row) -> None:
+    """The topic got a third queue, to which nothing was sent, behind that operation."""
+    queue = next(q for q in run.manifest["queues"] if q["topic"] == TOPIC)
+    run.manifest["queues"].append(queue | {"queue": 2, "min_offset": 0, "max_offset": 0})
+    owned = [{"broker_group": run.group, "topic": TOPIC, "queue": queue} for queue in range(3)]
+    add(run, behind, f="create_topic", process="admin", status="6", assigned=owned, ref=None)
+
+
+@silent("A4")
+def only_a_group_with_tags_read_it(run: SyntheticRun) -> None:
+    """It passes over what it does not want, and nobody else was there."""
+    drop(run, *_read_of_tagged(run))
+
+
+def test_what_others_pass_over_beside_a_group_with_tags_is_lost(tmp_path: Path) -> None:
+    run = consumer_run("a")
+    for op in _read_of_tagged(run):
+        op["messages"] = [m for m in op["messages"] if m["value"] != f"{run.name}.t1"]
+    (found,) = results("A4", run, tmp_path)
+    assert [witness["value"] for witness in found.witnesses] == [f"{run.name}.t1"]
+
+
+def _read_of_tagged(run: SyntheticRun) -> list[Row]:
+    return [
+        op
+        for op in run.ops
+        if op.get("topic") == TAGGED
+        and op["f"] in {"poll", "deliver"}
+        and op["client_group"] != "filters"
+    ]
 
 
 @silent("C3")

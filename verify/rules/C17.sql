@@ -8,10 +8,12 @@
 -- rule: The ok answers of one round (ref), which are those of one node for all members that it knew:
 --   a queue of the topic that was assigned to more or fewer members than offset says, though others
 --   of its broker group were assigned; or a member that got at least two queues more than another.
+--   Queues that a later change of the topic may have brought are missed by nobody.
 -- source: RocketMQ QueryAssignmentProcessor, AllocateMessageQueueAveragely
 with rounds as (
   select
-    ref, client_group, topic, min(offset) as copies, min(op) as op, min(node) as node,
+    ref, client_group, topic, min(offset) as copies, min(op) as op, min(t_invoke) as t_invoke,
+    min(node) as node,
     min(status) as strategy, count(*) as members, max(size(assigned)) as most,
     min(size(assigned)) as least
   from ops
@@ -24,10 +26,18 @@ taken as (
   where o.f = 'assignment' and o.type = 'ok' and o.ref is not null and a.topic = o.topic
   group by o.ref, o.client_group, o.topic, a.broker_group, a.queue
 ),
+-- What the topic has at the end of the run it need not have had then.
+changed as (
+  select distinct r.ref, r.client_group, c.broker_group, c.topic
+  from rounds r join topic_changes c on r.topic = c.topic and c.t_end >= r.t_invoke
+),
 wanted as (
   select t.ref, t.client_group, t.topic, q.broker_group, q.queue
   from (select distinct ref, client_group, topic, broker_group from taken) t
   join run_queues q on t.broker_group = q.broker_group and t.topic = q.topic
+  left anti join changed h
+    on t.ref = h.ref and t.client_group = h.client_group and t.broker_group = h.broker_group
+    and t.topic = h.topic
   union
   select ref, client_group, topic, broker_group, queue from taken
 ),
