@@ -563,6 +563,65 @@ def offset_went_with_its_group(run: SyntheticRun) -> None:
     row |= {"client_group": fetched["client_group"], "t_complete": None, "type": "info"}
 
 
+@silent("S5")
+def offset_went_with_its_topic(run: SyntheticRun) -> None:
+    fetched = run.find("fetch_offset", queue=0)
+    fetched["offset"] = None
+    _delete_all(run, fetched["t_invoke"], "info")
+
+
+@silent("S8")
+def key_went_with_its_topic(run: SyntheticRun) -> None:
+    _delete_for_good(run)
+    key = f"key-{run.name}.v0"
+    later(run, "q1", "query", client_group="tools", topic=TOPIC, key=key, messages=[])
+
+
+@silent("M5")
+def key_within_a_time_went_with_its_topic(run: SyntheticRun) -> None:
+    _delete_for_good(run)
+    key, at = f"key-{run.name}.v2", stored_ms(run, 1)
+    search(run, "range", queue=None, key=key, from_ms=at, to_ms=at, messages=[])
+
+
+@silent("A5")
+def unread_message_went_with_its_topic(run: SyntheticRun) -> None:
+    _unread_by_one_group(run)
+    _delete_for_good(run)
+
+
+def _delete_for_good(run: SyntheticRun) -> None:
+    change_topic(run, "delete_topic")["topic"] = TOPIC
+    run.manifest["queues"] = [q for q in run.manifest["queues"] if q["topic"] != TOPIC]
+
+
+def _unread_by_one_group(run: SyntheticRun) -> None:
+    for op in run.ops:
+        if op["f"] in {"poll", "deliver"} and op["client_group"] == "pull":
+            op["messages"] = [m for m in op["messages"] if m["value"] != f"{run.name}.v5"]
+
+
+@pytest.mark.parametrize("outcome", ["ok", "info"])
+def test_deletion_that_ended_before_excuses_nothing(outcome: str, tmp_path: Path) -> None:
+    """What was sent, or stored, behind a topic's deletion is there, or its absence is judged."""
+    run = SyntheticRun()
+    first = min(op["t_invoke"] for op in run.ops if op["f"] == "send")
+    _delete_all(run, first - 2, outcome)
+    run.find("fetch_offset", queue=0)["offset"] = None
+    key = f"key-{run.name}.v0"
+    later(run, "q1", "query", client_group="tools", topic=TOPIC, key=key, messages=[])
+    wanted = Outcome.FAIL if outcome == "ok" else Outcome.PASS
+    for rule_id in ("S5", "S8"):
+        assert result(judged(rule_id, run, tmp_path / rule_id)).verdict is wanted, rule_id
+
+
+def test_deleted_topic_that_was_drained_is_owed(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    _unread_by_one_group(run)
+    change_topic(run, "delete_topic")["topic"] = TOPIC
+    assert result(judged("A5", run, tmp_path)).verdict is Outcome.FAIL
+
+
 @pytest.mark.parametrize(
     ("rule_id", "change"), SILENT, ids=lambda case: getattr(case, "__name__", None)
 )

@@ -8,7 +8,8 @@
 -- holds: Every acknowledged message was read by each group that had to read all.
 -- rule: Acknowledged, and never read ok by a group that is to read all of its topic. Acknowledged at or
 --   beyond its queue's end and in no replica's committed log: lost, whoever read it. In a queue
---   that was not drained an unread value proves nothing, nor does it where no read was recorded; a
+--   that was not drained an unread value proves nothing, nor does it where no read was recorded; one
+--   whose topic was deleted behind it, and is not there to be drained, is owed to nobody; a
 --   transaction whose queue nobody tells may be in any of its topic's. What nobody at all read of a
 --   queue that was drained is told as lost, too.
 -- source: Jepsen's Kafka workload, unseen
@@ -104,6 +105,15 @@ placed as (
     s.place_drained,
     coalesce(s.kept, true) as kept
   from told t left join stands s on t.value = s.value
+),
+-- Their topic may have been deleted behind them: that nobody could drain it leaves nothing open.
+gone as (
+  select distinct p.value
+  from placed p
+  join values_sent s on p.value = s.value
+  join topic_changes c on p.broker_group = c.broker_group and p.topic = c.topic
+  left anti join topics t on p.broker_group = t.broker_group and p.topic = t.topic
+  where c.f = 'delete_topic' and c.t_end >= s.t_sent and not p.lost
 )
 select
   p.broker_group, p.topic, p.queue, p.offset, p.value, p.client_group, p.acked_op, p.tx,
@@ -120,6 +130,7 @@ select
   end as reason
 from placed p
 left join topics t on p.broker_group = t.broker_group and p.topic = t.topic
+left anti join gone g on p.value = g.value
 cross join (
   select coalesce(sum(ops), 0) as reads
   from op_counts

@@ -21,7 +21,8 @@ with placed as (
   group by broker_group, topic, queue, offset
 ),
 asked as (
-  select op, broker_group, topic, queue, offset, ref, key, from_ms, to_ms, t_invoke, messages
+  select
+    op, broker_group, topic, queue, offset, ref, key, from_ms, to_ms, t_invoke, t_complete, messages
   from ops
   where f = 'search' and type = 'ok'
 ),
@@ -131,7 +132,7 @@ keyed as (
 ),
 owed as (
   select
-    a.op, a.broker_group, a.topic, k.queue, k.offset, k.value, a.t_invoke, k.stored_ms
+    a.op, a.broker_group, a.topic, k.queue, k.offset, k.value, a.t_invoke, a.t_complete, k.stored_ms
   from asked a
   join keyed k on a.broker_group = k.broker_group and a.topic = k.topic and a.key = k.name
   join known_ends e
@@ -141,6 +142,13 @@ owed as (
   where a.ref = 'range' and k.stored_ms between a.from_ms and a.to_ms and e.t_known < a.t_invoke
     and k.offset >= coalesce(q.floor, cast(0 as bigint)) and coalesce(size(a.messages), 0) < 32
     and not coalesce(array_contains(transform(a.messages, m -> m.value), k.value), false)
+),
+deleted as (
+  select distinct o.op, o.value
+  from owed o
+  join values_sent s on o.value = s.value
+  join topic_changes c on o.broker_group = c.broker_group and o.topic = c.topic
+  where c.f = 'delete_topic' and c.t_invoke <= o.t_complete and c.t_end >= s.t_sent
 )
 select
   op, 'by time' as search, broker_group, topic, queue, offset, problem, cast(null as string) as value,
@@ -167,6 +175,6 @@ from made_up
 where problem is not null
 union all
 select
-  op, 'by key', broker_group, topic, queue, offset, 'it was left out', value,
-  'range', null, stored_ms, null, null, t_invoke
-from owed
+  o.op, 'by key', o.broker_group, o.topic, o.queue, o.offset, 'it was left out', o.value,
+  'range', null, o.stored_ms, null, null, o.t_invoke
+from owed o left anti join deleted d on o.op = d.op and o.value = d.value

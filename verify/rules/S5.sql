@@ -13,7 +13,7 @@
 --   the fetch's invoke; nothing only where none was acknowledged before. What the committed logs
 --   store was written by some commit, and last by one that no later acknowledged one had overwritten.
 --   Queues in which the group was reset are left out, and what a group fetches that may have been
---   deleted with its offsets (M17).
+--   deleted with its offsets (M17). A topic's deletion takes the offsets that were stored before it.
 -- source: RocketMQ issue 3210
 with cleaned as (
   select distinct client_group, broker_group
@@ -72,18 +72,30 @@ same_offsets as (
   ) b
   where at_fetch
 ),
+-- Fetches that may rightly have found nothing: the topic's deletion took what had been acknowledged.
+forgotten as (
+  select distinct f.op
+  from fetches f
+  join before_fetches b on f.op = b.op
+  join topic_changes c on f.broker_group = c.broker_group and f.topic = c.topic
+  where c.f = 'delete_topic' and c.t_invoke <= f.t_complete and c.t_end >= b.overwritten_at
+),
 answers as (
   select
     f.*, b.overwritten_at, s.ended,
     case
       when f.offset is null then
-        case when b.overwritten_at is not null then 'nothing was stored, though a commit was acknowledged' end
+        case
+          when b.overwritten_at is not null and d.op is null
+            then 'nothing was stored, though a commit was acknowledged'
+        end
       when s.ended is null then 'nobody had committed that offset'
       when s.ended < b.overwritten_at then 'a later commit had been acknowledged'
     end as problem
   from fetches f
   join before_fetches b on f.op = b.op
   left join same_offsets s on f.op = s.op
+  left join forgotten d on f.op = d.op
 ),
 stored_offsets as (
   select

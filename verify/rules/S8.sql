@@ -7,11 +7,12 @@
 -- holds: A query by key finds what is there, and nothing else.
 -- rule: A query shows every committed message of its broker group and topic with that uniq_key or key
 --   that was acknowledged, or read ok, before it was asked and stands where absence counts; nothing
---   that the committed log does not have there, and no message without that uniq_key or key.
+--   that the committed log does not have there, and no message without that uniq_key or key. What
+--   was sent before a deletion of the topic ended is owed to no query that ended behind its begin.
 -- source: RocketMQ issue 7477
 with queries as (
   select
-    op, process, node, key, t_invoke, broker_group, topic,
+    op, process, node, key, t_invoke, t_complete, broker_group, topic,
     transform(messages, m -> m.value) as shown
   from ops
   where f = 'query' and type = 'ok' and key is not null
@@ -45,11 +46,21 @@ known as (
   union all
   select value, op, t_complete from reads where type = 'ok'
 ),
+deleted as (
+  select distinct o.op, o.value
+  from owed o
+  join queries q on o.op = q.op
+  join values_sent s on o.value = s.value
+  join topic_changes c on o.broker_group = c.broker_group and o.topic = c.topic
+  where c.f = 'delete_topic' and c.t_invoke <= q.t_complete and c.t_end >= s.t_sent
+),
 left_out as (
   select
     o.op, o.process, o.node, o.key, o.t_invoke, o.broker_group, o.topic, o.queue, o.offset, o.value,
     min_by(struct(k.op as op, k.t_known as t_known), struct(k.t_known, k.op)) as known
-  from known k join owed o on k.value = o.value
+  from known k
+  join owed o on k.value = o.value
+  left anti join deleted d on o.op = d.op and o.value = d.value
   where k.t_known < o.t_invoke
   group by
     o.op, o.process, o.node, o.key, o.t_invoke, o.broker_group, o.topic, o.queue, o.offset, o.value
