@@ -14,6 +14,7 @@ Invariants: the parts of a split pause sum up to the pause; of several groups th
 Source: the recovery time of rule A16 (docs/RULES.md).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,8 +53,8 @@ def pause_of(
     window: tuple[int, int],
 ) -> Pause | None:
     """Return the fault's pause; None if no group has acknowledgements around it."""
-    # A target contains the name of its group; a fault on none of them concerns all groups.
-    named = [group for group in acks if any(group in target for target in fault.targets)]
+    # A fault on no group concerns all of them.
+    named = [group for group in acks if _is_named(group, fault.targets)]
     pauses = [
         pause
         for group in named or acks
@@ -63,6 +64,13 @@ def pause_of(
         return None
     worst = max(pauses, key=lambda pause: (pause.length is None, pause.length or 0))
     return _split(worst, changes)
+
+
+def _is_named(group: str, targets: Sequence[str]) -> bool:
+    """Return whether a target names the group, as GROUP-NODE or GROUP/NODE, or as an end of a link:
+    `broker-1` is not in `broker-10-n0`."""
+    whole = re.compile(rf"(?<![\w.-]){re.escape(group)}(?![\w.])")
+    return any(whole.search(target) for target in targets)
 
 
 def _longest(

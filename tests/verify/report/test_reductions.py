@@ -148,6 +148,13 @@ class TestPause:
         assert only is not None
         assert (worst.group, only.group) == ("h", "g")
 
+    @pytest.mark.parametrize("target", ["g-10-n0", "g-10/n0", "g-10-n0->g-10-n1", "a->g-10-n0"])
+    def test_a_group_whose_name_begins_alike_is_not_named(self, target: str) -> None:
+        acks = {"g-1": cells(0, 999), "g-10": cells(*range(0, 1000, 100))}
+        found = pause(acks, targets=(target,))
+        assert found is not None
+        assert found.group == "g-10"
+
     def test_never_again(self) -> None:
         assert pause({"g": cells(90)}) == Pause(group="g", begin=90 * MS, end=None)
         assert pause({"g": cells(90, 120)}) == Pause(group="g", begin=120 * MS, end=None)
