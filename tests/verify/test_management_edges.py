@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.clean_runs import retain_from_third_message
+from tests.verify.clean_runs import retain_everywhere, retain_from_third_message
 from tests.verify.management import (
     FAULT_OVER_MS,
     account,
@@ -588,6 +588,45 @@ def key_within_a_time_went_with_its_topic(run: SyntheticRun) -> None:
 def unread_message_went_with_its_topic(run: SyntheticRun) -> None:
     _unread_by_one_group(run)
     _delete_for_good(run)
+
+
+@silent("S6")
+def read_of_what_went_with_its_topic_and_retention(run: SyntheticRun) -> None:
+    _hide_a_read(run)
+    retain_everywhere(run, 12)
+    _delete_for_good(run)
+
+
+@silent("S8")
+def key_of_what_went_with_its_topic_and_retention(run: SyntheticRun) -> None:
+    retain_everywhere(run, 12)
+    _delete_for_good(run)
+
+
+@silent("M5")
+def time_of_what_went_with_its_topic_and_retention(run: SyntheticRun) -> None:
+    key, at = f"key-{run.name}.v0", stored_ms(run, 0)
+    found = [run.shown(run.stored(0)[0])]
+    search(run, "range", queue=None, key=key, from_ms=at, to_ms=at, messages=found)
+    retain_everywhere(run, 12)
+    _delete_for_good(run)
+
+
+@pytest.mark.parametrize("rule_id", ["S6", "S8"])
+def test_without_retention_a_deleted_topic_is_in_the_logs(rule_id: str, tmp_path: Path) -> None:
+    run = SyntheticRun()
+    _hide_a_read(run)
+    _delete_for_good(run)
+    run.log = [row for row in run.log if row.get("value") != f"{run.name}.v0"]
+    assert result(judged(rule_id, run, tmp_path)).verdict is Outcome.FAIL
+
+
+def _hide_a_read(run: SyntheticRun) -> None:
+    """Of one message nobody tells the place."""
+    for op in run.ops:
+        for message in op.get("messages") or ():
+            if message["value"] == f"{run.name}.v1":
+                message["offset"] = None
 
 
 def _delete_for_good(run: SyntheticRun) -> None:

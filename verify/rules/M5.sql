@@ -124,7 +124,9 @@ made_up as (
     on s.broker_group = p.broker_group and s.topic = p.topic and s.queue = p.queue and s.offset = p.offset
   left join queues q
     on s.broker_group = q.broker_group and s.topic = q.topic and s.queue = q.queue
+  left join cut_groups c on s.broker_group = c.broker_group
   where s.offset >= coalesce(q.floor, cast(0 as bigint))
+    and (q.floor is not null or c.broker_group is null or p.value is not null)
 ),
 keyed as (
   select p.broker_group, p.topic, p.queue, p.offset, p.value, p.stored_ms, name

@@ -6,7 +6,8 @@
 -- holds: Nothing was delivered that the committed log does not hold.
 -- rule: A message that was served, and that no replica's committed log has where it was read; where
 --   the client hides the place (a retry), the value must be somewhere in a committed log. What was
---   read below its queue's floor is left out; of a hidden place, what retention may have taken.
+--   read below its queue's floor is left out, where retention cut the logs also what was read of a
+--   queue that run.json does not have; of a hidden place, what retention may have taken.
 -- source: RocketMQ issue 8239
 with served as (
   select
@@ -26,7 +27,10 @@ absent as (
     and r.offset = s.offset and r.value = s.value
   left join queues q
     on r.broker_group = q.broker_group and r.topic = q.topic and r.queue = q.queue
-  where r.is_placed and r.offset >= coalesce(q.floor, cast(0 as bigint))
+  left join cut_groups c on r.broker_group = c.broker_group
+  where r.is_placed
+    and r.offset >= coalesce(q.floor, cast(0 as bigint))
+    and (q.floor is not null or c.broker_group is null)
 ),
 hidden as (
   select r.*
@@ -34,25 +38,34 @@ hidden as (
   where not r.is_placed
 ),
 -- A value whose place is known from elsewhere may be gone where all its places are below their
--- floors; any other, where its topic has a floor at all.
+-- floors; any other, where its topic has a floor at all, or no queue that would tell of one.
 known as (
-  select p.value, bool_or(p.offset >= coalesce(q.floor, cast(0 as bigint))) as stands_above
+  select
+    p.value,
+    bool_or(
+      p.offset >= coalesce(q.floor, cast(0 as bigint))
+      and (q.floor is not null or c.broker_group is null)
+    ) as stands_above
   from places p
   left semi join hidden h on p.value = h.value
   left join queues q
     on p.broker_group = q.broker_group and p.topic = q.topic and p.queue = q.queue
+  left join cut_groups c on p.broker_group = c.broker_group
   group by p.value
 ),
 floored as (select distinct topic from queues where floor > 0),
+listed as (select distinct topic from queues),
 lost as (
   select h.*
   from hidden h
   left join known k on h.value = k.value
   left join floored f on h.topic = f.topic
+  left join listed l on h.topic = l.topic
   where coalesce(
     k.stands_above,
     case
-      when h.on_user_topic then f.topic is null
+      when h.on_user_topic
+        then f.topic is null and (l.topic is not null or (select count(*) from cut_groups) = 0)
       else (select count(*) from floored) = 0
     end
   )

@@ -98,11 +98,13 @@ made_up as (
   left join queues q
     on c.broker_group = q.broker_group and c.topic = q.topic and c.queue = q.queue
   left join floored f on c.broker_group = f.broker_group and c.topic = f.topic
+  left join cut_groups g on c.broker_group = g.broker_group
   where c.named_so = 0
-    -- What stands below a floor may have been there when it was shown.
+    -- What stands below a floor, or where none is told, may have been there when it was shown.
     and (
       c.places > 0
       or case
+        when f.topic is null and g.broker_group is not null then false
         when c.offset is not null and c.queue is not null then c.offset >= coalesce(q.floor, cast(0 as bigint))
         else coalesce(q.floor, f.floor, cast(0 as bigint)) = 0
       end
