@@ -2,7 +2,8 @@
 
 Place in the data path: `verify.judge` runs it once the tables are loaded. A row with an unknown f,
 type, event, kind, role, decision or effect, an operation that occurs twice, or one whose times
-contradict its type, would be missed by every rule that selects known values, and so pass.
+contradict its type, would be missed by every rule that selects known values, and so pass. One that
+names no replica, or no place, would be missed where it is looked for, and so accuse the system.
 
 Invariant: one such row makes the whole run unknown; it is never a violation of the system's.
 
@@ -26,7 +27,7 @@ VOCABULARY: Final = Rule(
     name="words that the format does not know",
     promise=None,
     needs=(),
-    wants=("ops", "faults", "raft", "log"),
+    wants=("ops", "faults", "raft", "log", "cq"),
     applies="select true",
     examined="select 0",
     nothing="",
@@ -37,7 +38,13 @@ VOCABULARY: Final = Rule(
     path=_PATH,
 )
 
-_NUMBERS: Final = {"ops": "op", "faults": "fault", "raft": "seq", "log": "index"}
+_NUMBERS: Final = {
+    "ops": "op",
+    "faults": "fault",
+    "raft": "seq",
+    "log": "index",
+    "cq": "queue_offset",
+}
 """The column that numbers the rows of each table."""
 
 
@@ -46,7 +53,7 @@ class HarnessError(Exception):
 
 
 def refuse_unknown_words(engine: Engine) -> None:
-    """Check the tables ops, faults, raft and log, which `engine` must hold.
+    """Check all tables, which `engine` must hold.
 
     Raises:
         HarnessError: a row is outside the format's vocabulary.
@@ -55,9 +62,7 @@ def refuse_unknown_words(engine: Engine) -> None:
     found = engine.findings(VOCABULARY)
     if found.violations:
         first = found.smallest_violations[0]
-        place = {"ops": "op", "faults": "fault", "raft": "seq", "log": "index"}[
-            str(first["in_table"])
-        ]
+        place = _NUMBERS[str(first["in_table"])]
         raise HarnessError(
             f"the run was not recorded in the format's words, so nothing is proven: "
             f"{found.violations} rows, the first in table {first['in_table']}, where "

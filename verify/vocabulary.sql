@@ -17,6 +17,37 @@ with strange as (
   ) told
   where is_unknown or coalesce(type, '') not in ('ok', 'fail', 'info')
     or t_invoke is null or t_complete < t_invoke or (type = 'ok' and t_complete is null)
+),
+strange_events as (
+  select *
+  from (
+    select
+      seq, event, role,
+      coalesce(event, '') not in (
+        'start', 'role', 'vote', 'append', 'truncate', 'fsync', 'commit', 'apply', 'config', 'install',
+        'read', 'state'
+      ) as is_unknown,
+      coalesce(event, '') = 'role'
+        and coalesce(role, '') not in ('leader', 'follower', 'candidate') as is_no_role,
+      broker_group is null or node is null or seq is null or t is null as is_nobody
+    from raft
+  ) told
+  where is_unknown or is_no_role or is_nobody
+),
+strange_records as (
+  select *
+  from (
+    select
+      index, kind, decision,
+      coalesce(kind, '') not in (
+        'message', 'half', 'op', 'final', 'offset', 'pop', 'ack', 'change', 'config', 'noop',
+        'command', 'damaged'
+      ) as is_unknown,
+      coalesce(decision, 'commit') not in ('commit', 'rollback') as is_no_decision,
+      broker_group is null or node is null or index is null as is_nobody
+    from log
+  ) told
+  where is_unknown or is_no_decision or is_nobody
 )
 select 'ops' as in_table, 'f' as what, coalesce(f, 'null') as found, op as at
 from strange
@@ -43,31 +74,37 @@ select 'ops', 't_complete', 'null, of type ok', op
 from strange
 where type = 'ok' and t_complete is null
 union all
-select 'raft', 'event', coalesce(event, 'null'), seq
-from raft
-where coalesce(event, '') not in (
-  'start', 'role', 'vote', 'append', 'truncate', 'fsync', 'commit', 'apply', 'config', 'install',
-  'read', 'state'
-)
-union all
-select 'log', 'kind', coalesce(kind, 'null'), index
-from log
-where coalesce(kind, '') not in (
-  'message', 'half', 'op', 'final', 'offset', 'pop', 'ack', 'change', 'config', 'noop', 'command',
-  'damaged'
-)
-union all
-select 'log', 'decision', decision, index
-from log
-where decision not in ('commit', 'rollback')
-union all
 select 'ops', 'decision', decision, op
 from ops
 where f in ('local', 'decide', 'check') and decision not in ('commit', 'rollback', 'unknown')
 union all
+select 'raft', 'event', coalesce(event, 'null'), seq
+from strange_events
+where is_unknown
+union all
 select 'raft', 'role', coalesce(role, 'null'), seq
-from raft
-where event = 'role' and coalesce(role, '') not in ('leader', 'follower', 'candidate')
+from strange_events
+where is_no_role
+union all
+select 'raft', 'broker_group, node, seq or t', 'null', seq
+from strange_events
+where is_nobody
+union all
+select 'log', 'kind', coalesce(kind, 'null'), index
+from strange_records
+where is_unknown
+union all
+select 'log', 'decision', decision, index
+from strange_records
+where is_no_decision
+union all
+select 'log', 'broker_group, node or index', 'null', index
+from strange_records
+where is_nobody
+union all
+select 'cq', 'broker_group, node, topic, queue or queue_offset', 'null', queue_offset
+from cq
+where broker_group is null or node is null or topic is null or queue is null or queue_offset is null
 union all
 select 'faults', 'effect', coalesce(effect, 'null'), fault
 from faults

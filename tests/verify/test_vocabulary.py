@@ -67,6 +67,11 @@ ERRORS: dict[str, tuple[Callable[[SyntheticRun], object], str]] = {
     "no role": (lambda run: run.events("n1", "role")[0].update(role=None), "role is null"),
     "decision": (_roll_back, "decision is ROLLBACK"),
     "decision in a log": (_op_record_of_another_word, "decision is Commit"),
+    "event of nobody": (lambda run: run.raft[9].update(node=None), "node, seq or t is null"),
+    "event at no time": (lambda run: run.raft[9].update(t=None), "node, seq or t is null"),
+    "record of nobody": (lambda run: run.log[9].update(node=None), "node or index is null"),
+    "record at no index": (lambda run: run.log[9].update(index=None), "node or index is null"),
+    "unit of no queue": (lambda run: run.cq[9].update(queue=None), "queue or queue_offset is null"),
     "effect": (lambda run: run.faults[0].update(effect="Taken"), "fault is 1: effect is Taken"),
     "no effect": (lambda run: run.faults[0].update(effect=None), "fault is 1: effect is null"),
 }
