@@ -90,5 +90,5 @@ def test_a_directory_that_is_no_run_proves_nothing(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert done.stdout.count("there is no run.json: the run did not end") == 1
     nowhere = tmp_path / "nowhere"
-    assert f"{nowhere} is not a run directory" in one_line(ledgermq_here("report", nowhere), 2)
+    assert f"{nowhere} is no run directory" in one_line(ledgermq_here("report", nowhere), 64)
     assert f"{nowhere} is no run directory" in one_line(ledgermq_here("verify", nowhere), 64)
