@@ -56,6 +56,7 @@ ACKED_MAX: Final = 64  # decisions that are remembered, to be repeated
 REPEAT_S: Final = 0.7  # mean time between repeated decisions
 MISTAKEN_SHARE: Final = 0.05  # of decisions come behind one that is about another message
 MISTAKEN_TIMEOUT_MS: Final = 100
+_DELETIONS: Final = "deletions"  # the part that deletes its topics
 _REFUSED: Final = "refused"
 _REFUSALS: Final = frozenset({1, 604})  # codes that say so
 TWIN_SHARE: Final = 0.15  # of decisions are sent twice at one time
@@ -108,7 +109,8 @@ class DecisionSender:
         contrary = _CONTRARY[decision]
         # A half for a topic that was deleted is rolled back by brokers themselves, and then a
         # rollback is done already, by whatever id.
-        may_be_done = contrary is Decision.ROLLBACK and queue.topic not in settings.topics
+        deleted = {each.topic for each in self._context.part_queues.get(_DELETIONS, ())}
+        may_be_done = contrary is Decision.ROLLBACK and queue.topic in deleted
         if self._rng.random() < MISTAKEN_SHARE and not may_be_done:
             await self._send_mistaken(half, contrary, queue)
         for _ in range(1 + END_RETRIES_MAX):
