@@ -23,7 +23,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -196,7 +196,8 @@ def _write_verdict(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """The inputs of each engine."""
+    """The inputs of each engine. `suspects`: ids of rules in which a first engine may
+    have found something."""
 
     files: RunFiles
     manifest: Manifest
@@ -204,6 +205,7 @@ class _Work:
     master: str | None
     report: Report
     sessions: EarlySession | SharedSession | None = None
+    suspects: Collection[str] = ()
 
 
 def _judged_by(
@@ -220,7 +222,7 @@ def _judged_by(
         if on_first is not None:
             on_first(first)
     try:
-        second = _by_spark(work)
+        second = _by_spark(work if first is None else replace(work, suspects=_found_by(first)))
     except (*_UNPROVEN, *_FAILED) as error:
         if first is None:
             raise
@@ -239,6 +241,11 @@ def _by_duckdb(work: _Work) -> Verdict:
             engine.close()
 
 
+def _found_by(verdict: Verdict) -> list[str]:
+    """Return the ids of the rules that may have findings."""
+    return [check.id for check in verdict.checks if check.verdict is not Outcome.PASS]
+
+
 def _by_spark(work: _Work) -> Verdict:
     rows = work.manifest.rows()
     work.report(f"starting Spark for {rows:,} rows")
@@ -250,7 +257,7 @@ def _by_spark(work: _Work) -> Verdict:
 def _judged_in(session: SparkSession, work: _Work) -> Verdict:
     from verify.spark.engine import SparkEngine  # noqa: PLC0415  # costs a second by itself
 
-    engine = SparkEngine(session)
+    engine = SparkEngine(session, suspects=work.suspects)
     try:
         return _verdict_of(engine, work)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from verify.catalogue.rule_files import Stage
+from verify.catalogue.rule_files import BUILT_IN_RULES, Rule, Stage, read_rules
 from verify.engines.engine import TableFiles
 from verify.sources.format_tables import TABLES
 from verify.sources.run_files import LocalFiles
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.spark
 
 def stage(name: str, text: str) -> Stage:
     return Stage(name=name, about="", text=text, path=Path(f"{name}.sql"))
+
+
+def rule(id_: str, text: str) -> Rule:
+    return replace(read_rules(BUILT_IN_RULES)[0], id=id_, text=text)
 
 
 def table_of(run: Path, name: str, rows: list[dict[str, object]]) -> TableFiles:
@@ -77,3 +82,19 @@ def test_the_rows_of_a_small_stage_are_part_of_the_plans_that_read_it(spark: Spa
         assert "LogicalRDD" in optimized(spark, "select * from many where id > 1000")
     finally:
         engine.close()
+
+
+def test_what_is_suspected_has_the_same_findings(spark: SparkSession) -> None:
+    """A suspect is not probed: it is queried at once, also where nothing is found."""
+    nothing = rule("X1", "select id as x, string(null) as reason from range(3) where id > 2")
+    something = rule(
+        "X2",
+        "select id as x, if(id % 2 = 0, 'who knows', null) as reason from range(100)",
+    )
+    probing = SparkEngine(spark)
+    trusting = SparkEngine(spark, suspects=["X1", "X2"])
+    for each in (nothing, something):
+        assert trusting.findings(each) == probing.findings(each)
+    found = trusting.findings(something)
+    assert (found.violations, found.doubts) == (50, 50)
+    assert (len(found.smallest_violations), len(found.smallest_doubts)) == (32, 32)

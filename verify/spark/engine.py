@@ -11,7 +11,7 @@ of a sound run are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -37,12 +37,17 @@ _FAILURES: Final = (*JAVA_ERRORS, OSError)
 
 
 class SparkEngine:
-    """The temporary views of one session; `close` drops them."""
+    """The temporary views of one session; `close` drops them.
+
+    `suspects`: ids of rules that likely find something, as the first engine said. It decides how
+    they are queried, and nothing else.
+    """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, *, suspects: Collection[str] = ()) -> None:
         self._session = session
+        self._suspects = frozenset(suspects)
         self._is_single_task = session.conf.get("spark.sql.shuffle.partitions") == "1"
         self._views: list[str] = []
 
@@ -94,8 +99,8 @@ class SparkEngine:
         with self._working_on(rule.id):
             found = self._planned(rule.text, name=rule.id)
             # Most rules find nothing. Whether there is a row is queried without the columns that
-            # only a witness needs, and without an order.
-            if found.isEmpty():
+            # only a witness needs, and without an order. A suspect would be planned twice by that.
+            if rule.id not in self._suspects and found.isEmpty():
                 return NOTHING_FOUND
             doubtful = "reason is not null" if "reason" in found.columns else "false"
             plain = [
@@ -113,6 +118,8 @@ class SparkEngine:
                 f"{doubtful} as doubtful__ "
                 f"qualify place__ <= {FINDINGS_MAX} order by doubtful__, place__"
             ).collect()
+        if not rows:
+            return NOTHING_FOUND
         violations = [row for row in rows if not row["doubtful__"]]
         doubts = [row for row in rows if row["doubtful__"]]
         return Findings(
