@@ -16,7 +16,7 @@ Phases, on virtual time:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -381,10 +381,14 @@ class GroupCluster(SeedRun):
             raise Violation("liveness", f"{what}: {self._states()}")
 
     async def _drain(self) -> None:
-        replica = next(one.broker.replica for one in self.brokers if one.broker is not None)
-        known = replica.state.topics
-        await drain(self._desk, [name for name in (TOPIC, *_OTHER_TOPICS) if name in known])
+        known = self._known_topics()
+        topics = [name for name in (TOPIC, *_OTHER_TOPICS) if name in known]
+        await drain(self._desk, topics, lambda topic: topic not in self._known_topics())
         self._drained.append(True)
+
+    def _known_topics(self) -> Container[str]:
+        replica = next(one.broker.replica for one in self.brokers if one.broker is not None)
+        return replica.state.topics
 
     def _check_quiet(self) -> None:
         """Check that the group, left alone, keeps its leader and every name server its route."""

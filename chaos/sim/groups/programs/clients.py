@@ -378,14 +378,16 @@ class TransactionSender(TransactionObserver):
 
 async def until_known(
     fetch: Callable[[], Awaitable[tuple[MessageQueue, ...]]],
+    *,
+    unless: Callable[[], bool] = lambda: False,
 ) -> tuple[MessageQueue, ...]:
-    """Return the topic's queues, as soon as some name server knows them."""
+    """Return the topic's queues, as soon as some name server knows them; none once `unless`."""
     while True:
         try:
             queues = await fetch()
         except ClientError:
             queues = ()
-        if queues:
+        if queues or unless():
             return queues
         await asyncio.sleep(PAUSE_AFTER_ERROR_S)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from chaos.sim.groups.programs.clients import PAUSE_AFTER_ERROR_S, TOPIC, Desk, until_known
@@ -162,13 +162,23 @@ async def _query_max_offset(desk: Desk, consumer: PullConsumer, queue: MessageQu
     desk.checker.on_max_offset(queue.topic, queue.queue_id, offset, floor)
 
 
-async def drain(desk: Desk, topics: Sequence[str]) -> None:
-    """Read every queue of the topics from its first kept offset to its end, once."""
+async def drain(desk: Desk, topics: Sequence[str], is_gone: Callable[[str], bool]) -> None:
+    """Read every queue of the topics from its first kept offset to its end, once.
+
+    A deletion that was requested before the drain may end during it: a topic that `is_gone` by then
+    has nothing to be read.
+    """
     consumer = PullConsumer("DRAIN", desk.name_servers)
     await consumer.start()
     for topic in topics:
-        for queue in await until_known(partial(consumer.queues, topic)):
-            await _drain_queue(desk, consumer, queue)
+        is_deleted = partial(is_gone, topic)
+        for queue in await until_known(partial(consumer.queues, topic), unless=is_deleted):
+            try:
+                await _drain_queue(desk, consumer, queue)
+            except ClientError:
+                if not is_deleted():
+                    raise
+                break
     await consumer.stop()
 
 
