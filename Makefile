@@ -74,10 +74,9 @@ demo: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/python -m pytest -m unit -n 2 --dist loadfile
 
-# Three workers on two cores, a module each: a third of the time a module waits for processes that it
-# started. tests/distribution orders them.
+# Two workers, a module each: most modules keep one core busy at most. tests/distribution orders them.
 test: $(STAMP) check
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Hours. One that fails does not keep the next from being run.
 nightly: $(STAMP)
