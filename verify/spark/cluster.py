@@ -37,7 +37,7 @@ __all__ = ["ClusterError", "spark_cluster"]
 
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
-_START_S: Final = 60.0
+_START_S: Final = 180.0  # three JVMs on a busy machine
 _REQUEST_S: Final = 2.0
 _POLL_S: Final = 0.1
 _END_S: Final = 10.0

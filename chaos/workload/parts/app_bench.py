@@ -54,7 +54,7 @@ __all__ = ["GROUP", "IN_FAULTS", "SENT_ONCE", "Bench", "ClusterAdmin"]
 
 GROUP: Final = "applications-asked"
 POLL_S: Final = 0.05
-TIMEOUT_MS: Final = 3_000
+TIMEOUT_MS: Final = 3_000  # of a request, where no machine is slow: `Bench.timeout_ms`
 SEND_MS: Final = 10_000  # of an attempt, too
 SENT_ONCE: Final[Mapping[str, Any]] = MappingProxyType(
     {"timeout_ms": SEND_MS, "retry": RetryPolicy(attempt_timeout_ms=SEND_MS)}
@@ -101,6 +101,7 @@ class Bench:
         self.broker_group = self.rng.choice(sorted(kit.context.world.layout.groups))
         is_simulated = kit.context.world.links.name == "simulated"
         self.patience = 1 if is_simulated else BUSY
+        self.timeout_ms = TIMEOUT_MS * self.patience
         self._numbers = itertools.count()
         self._expectations = Expectations(
             kit.context.history, client=slot.next_client(), client_group=GROUP
@@ -129,7 +130,7 @@ class Bench:
 
     def admin_of(self, namespace: str) -> ClusterAdmin:
         """Return an administrator in a namespace, "" for none."""
-        settings = AdminSettings(timeout_ms=TIMEOUT_MS, instance=self.own(namespace))
+        settings = AdminSettings(timeout_ms=self.timeout_ms, instance=self.own(namespace))
         return ClusterAdmin(self.kit, self.slot, settings)
 
     def producer_settings(self, **settings: Any) -> ProducerSettings:
@@ -157,7 +158,7 @@ class Bench:
 
     def tool_settings(self) -> PullConsumerSettings:
         """Return the settings of a client that reads, or commits, and is no member."""
-        return PullConsumerSettings(timeout_ms=TIMEOUT_MS, register=False, instance=self.own())
+        return PullConsumerSettings(timeout_ms=self.timeout_ms, register=False, instance=self.own())
 
     def tool(self, group: str) -> PullConsumer:
         """Return a client that reads and commits for a group, and is no member of it."""
@@ -165,7 +166,7 @@ class Bench:
         return PullConsumer(group, servers, self.slot.dial, settings=self.tool_settings())
 
     def popper(self, group: str, **settings: Any) -> PopConsumer:
-        common = PopConsumerSettings(timeout_ms=TIMEOUT_MS, instance=self.own())
+        common = PopConsumerSettings(timeout_ms=self.timeout_ms, instance=self.own())
         return PopConsumer(
             group,
             self.kit.context.name_servers,
@@ -236,7 +237,7 @@ class Bench:
             self.admin.instance,
             self.broker_group,
             lambda: RemotingCommand(code=code, ext_fields=dict(fields), body=body),
-            timeout_ms=TIMEOUT_MS,
+            timeout_ms=self.timeout_ms,
             accept=_AnyCode(),
         )
         return answer

@@ -22,7 +22,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from chaos.workload.parts.app_bench import TIMEOUT_MS, Bench
+from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.leader_requests import request_leader
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
@@ -136,7 +136,7 @@ class FirstSends:
             self._bench.admin.instance,
             group,
             lambda: RemotingCommand(code=RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic}),
-            timeout_ms=TIMEOUT_MS,
+            timeout_ms=self._bench.timeout_ms,
         )
         config = json.loads(answer.body)
         return (

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from chaos.workload.namespaces import wire_name
-from chaos.workload.parts.app_bench import SENT_ONCE, TIMEOUT_MS, Bench
+from chaos.workload.parts.app_bench import SENT_ONCE, Bench
 from chaos.workload.parts.drill import UNLISTED
 from client.administer.admin import Admin, AdminSettings
 from client.consume.listener import ConsumeStatus
@@ -58,7 +58,7 @@ class NamesOfOthers:
     async def run(self) -> None:
         """Work in the namespace, and ask about it. Raises ClientError."""
         bench, servers = self._bench, self._bench.kit.context.name_servers
-        own = AdminSettings(timeout_ms=TIMEOUT_MS, instance=bench.own(self._space))
+        own = AdminSettings(timeout_ms=bench.timeout_ms, instance=bench.own(self._space))
         async with contextlib.AsyncExitStack() as stack:
             enter = stack.enter_async_context
             inside = await enter(Admin(servers, bench.slot.dial, settings=own))

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from chaos.workload.parts.app_bench import TIMEOUT_MS, Bench
+from chaos.workload.parts.app_bench import Bench
 from chaos.workload.parts.drill import UNLISTED
 from client.administer.admin import Admin, AdminSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
@@ -78,9 +78,9 @@ class SentOn:
         bench, servers = self._bench, self._bench.kit.context.name_servers
         # A namespace that rules pass over makes any name one that they pass over.
         name = f"{bench.name}-topic" if space else bench.topic
-        settings = AdminSettings(timeout_ms=TIMEOUT_MS, instance=bench.own(space))
+        settings = AdminSettings(timeout_ms=bench.timeout_ms, instance=bench.own(space))
         reading = PullConsumerSettings(
-            timeout_ms=TIMEOUT_MS, register=False, instance=bench.own(space)
+            timeout_ms=bench.timeout_ms, register=False, instance=bench.own(space)
         )
         async with contextlib.AsyncExitStack() as stack:
             enter = stack.enter_async_context
