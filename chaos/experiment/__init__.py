@@ -11,5 +11,5 @@ May import: `chaos.cluster`, `chaos.links`, `chaos.nemesis`, `chaos.nemesis.cata
   `chaos.nemesis.process`, `chaos.nemesis.setting`, `chaos.nemesis.store`, `chaos.netns`,
   `chaos.recording`, `chaos.scenario`, `chaos.sim.world`, `chaos.systems`,
   `chaos.systems.rocketmq`,
-  `chaos.workload`, `chaos.workload.parts`, `chaos.worlds`, `client`.
+  `chaos.workload`, `chaos.workload.parts`, `chaos.workload.parts.common`, `chaos.worlds`, `client`.
 """

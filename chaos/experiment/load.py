@@ -29,7 +29,7 @@ from chaos.workload.namespaced_history import NamespacedHistory
 from chaos.workload.namespaces import application_name, namespace_name, wire_name
 from chaos.workload.offset_reader import OffsetReader
 from chaos.workload.parts.catalogue import PARTS
-from chaos.workload.parts.part import PartKit, WorkloadPart
+from chaos.workload.parts.common.part import PartKit, WorkloadPart
 from chaos.workload.plain_sender import PlainClient
 from chaos.workload.pull_reader import PullReader
 from chaos.workload.push_reader import REBALANCE_MS_MAX, PushGroup, PushReader

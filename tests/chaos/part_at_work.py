@@ -19,7 +19,7 @@ from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import parse_scenario
 from chaos.workload.context import WorkContext
 from chaos.workload.parts.catalogue import PARTS
-from chaos.workload.parts.part import PartKit, WorkloadPart
+from chaos.workload.parts.common.part import PartKit, WorkloadPart
 from chaos.worlds.world import World
 from client.message import MessageQueue
 from tests.chaos.histories import ops_of

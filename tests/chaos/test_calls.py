@@ -11,9 +11,9 @@ import pytest
 
 from chaos.recording.history import HistoryWriter
 from chaos.workload.expectations import Expectations
-from chaos.workload.parts.calls_admin import contradictions_of
-from chaos.workload.parts.calls_blocking import hold_blocking_calls
-from chaos.workload.parts.trace_records import traces_of
+from chaos.workload.parts.calls.admin import contradictions_of
+from chaos.workload.parts.calls.blocking import hold_blocking_calls
+from chaos.workload.parts.common.trace_records import traces_of
 from chaos.workload.same_loop import through_blocking
 from client.blocking.sync_clients import SyncAdmin, SyncPopConsumer, SyncPullConsumer
 from client.message import MessageQueue

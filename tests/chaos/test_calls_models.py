@@ -13,8 +13,8 @@ import pytest
 
 from chaos.recording.history import HistoryWriter
 from chaos.workload.expectations import Expectations
-from chaos.workload.parts.calls_splits import hold_splits
-from chaos.workload.parts.calls_tracers import hold_tracers
+from chaos.workload.parts.calls.splits import hold_splits
+from chaos.workload.parts.calls.tracers import hold_tracers
 from client.errors import ClientError
 from client.message import Message
 from client.produce import batches

@@ -8,9 +8,9 @@ import pytest
 
 from chaos.scenario.scenario import ScenarioError, parse_scenario
 from chaos.workload.parts.catalogue import PARTS
-from chaos.workload.parts.due_offsets import DueOffsets
-from chaos.workload.parts.owed import Owed
-from chaos.workload.parts.retries import refusals_of
+from chaos.workload.parts.common.owed import Owed
+from chaos.workload.parts.consumers.due_offsets import DueOffsets
+from chaos.workload.parts.consumers.retries import refusals_of
 from client.message import MessageQueue
 
 CONSUMING = (

@@ -17,13 +17,13 @@ import pytest
 from chaos.recording.history import HistoryWriter
 from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
-from chaos.workload.parts import drill as drill_module
-from chaos.workload.parts.drill import Drill, EndedError, Unsure
-from chaos.workload.parts.drill_handles import Handle, ack_body
-from chaos.workload.parts.drill_owners import Notices
-from chaos.workload.parts.drill_properties import block_of, parsed
-from chaos.workload.parts.drill_stretches import _Step
-from chaos.workload.parts.drill_subscriptions import _show_passed
+from chaos.workload.parts.common import drill as drill_module
+from chaos.workload.parts.common.drill import Drill, EndedError, Unsure
+from chaos.workload.parts.drills.handles import Handle, ack_body
+from chaos.workload.parts.drills.owners import Notices
+from chaos.workload.parts.drills.properties import block_of, parsed
+from chaos.workload.parts.drills.stretches import _Step
+from chaos.workload.parts.drills.subscriptions import _show_passed
 from client.connection.instance import ClientInstance
 from client.errors import UnansweredError
 from client.message import MessageQueue

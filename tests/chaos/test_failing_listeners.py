@@ -9,9 +9,9 @@ import pytest
 
 from chaos.workload.messages import SIZES, MessageMaker
 from chaos.workload.namespaces import application_name, namespace_name, wire_name
-from chaos.workload.parts.failing_listener import ListenerBugError, refuse
-from chaos.workload.parts.redeliveries import SLACK_S, Redeliveries
-from chaos.workload.parts.request_answers import body_of_answer, value_of_answer
+from chaos.workload.parts.common.failing_listener import ListenerBugError, refuse
+from chaos.workload.parts.consumers.redeliveries import SLACK_S, Redeliveries
+from chaos.workload.parts.producers.request_answers import body_of_answer, value_of_answer
 from client.consume.listener import ConsumeStatus
 from client.message import MessageQueue
 

@@ -8,8 +8,8 @@ import pytest
 
 from chaos.recording.history import HistoryWriter
 from chaos.workload.actor import Actor
-from chaos.workload.parts.lock_model import MemberLocks
-from chaos.workload.parts.locked_commits import LockedCommits
+from chaos.workload.parts.common.lock_model import MemberLocks
+from chaos.workload.parts.consumers.locked_commits import LockedCommits
 from client.errors import UnansweredError
 from client.message import MessageQueue
 from tests.chaos.histories import ops_of

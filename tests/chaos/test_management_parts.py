@@ -17,7 +17,8 @@ from chaos.cluster.access import (
 )
 from chaos.cluster.layout import ClusterLayout
 from chaos.scenario.scenario import ScenarioError, parse_scenario, route_expiry_ms
-from chaos.workload.parts.account_model import (
+from chaos.workload.parts.accounts.accounts import change_command
+from chaos.workload.parts.accounts.model import (
     Change,
     Entry,
     Right,
@@ -25,10 +26,9 @@ from chaos.workload.parts.account_model import (
     next_change,
     shown_text,
 )
-from chaos.workload.parts.accounts import change_command
+from chaos.workload.parts.administration.routes import members_text
 from chaos.workload.parts.catalogue import PARTS
-from chaos.workload.parts.leader_requests import request_leader
-from chaos.workload.parts.routes import members_text
+from chaos.workload.parts.common.leader_requests import request_leader
 from client.connection.instance import ClientInstance
 from client.errors import BrokerBusyError, UnansweredError
 from remoting.errors import RequestTimeoutError

@@ -14,10 +14,10 @@ from broker.entry.permission import Permission
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import parse_scenario
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.account_file import FileAccount, next_accounts
-from chaos.workload.parts.operator_model import TopicSettings, lists_text, next_change
-from chaos.workload.parts.operator_topics import route_text
-from chaos.workload.parts.settings_record import ABSENT, NOW, NotSureError, SettingsRecord
+from chaos.workload.parts.accounts.file import FileAccount, next_accounts
+from chaos.workload.parts.common.settings_record import ABSENT, NOW, NotSureError, SettingsRecord
+from chaos.workload.parts.operator.model import TopicSettings, lists_text, next_change
+from chaos.workload.parts.operator.topics import route_text
 from client.errors import NameServerError, UnansweredError
 from tests.chaos.histories import ops_of
 

@@ -12,8 +12,8 @@ import pytest
 from chaos.recording.history import HistoryWriter
 from chaos.workload.context import WorkContext
 from chaos.workload.expectations import Expectations
-from chaos.workload.parts.operator_requests import OperatorRequests
-from chaos.workload.parts.operator_silence import SilenceWatcher
+from chaos.workload.parts.operator.requests import OperatorRequests
+from chaos.workload.parts.operator.silence import SilenceWatcher
 from remoting.protocol.command import RemotingCommand
 from tests.chaos.histories import ops_of
 from tests.chaos.nemesis.fakes import FakeWorld

@@ -19,14 +19,15 @@ from broker.send import duplicates
 from broker.state.state import BrokerState
 from broker.transaction import records
 from campaigns.rig.waiting import until
-from chaos.workload.parts import drills, operator
-from chaos.workload.parts.app_deleted_groups import DeletedGroups
-from chaos.workload.parts.app_idle import IdleApplication
-from chaos.workload.parts.app_switched import SwitchedGroups
-from chaos.workload.parts.applications import ApplicationsPart
-from chaos.workload.parts.drill_onward import OnwardDrill
-from chaos.workload.parts.drill_queues import PullDrill
-from chaos.workload.parts.operator_halves import HalfEffects
+from chaos.workload.parts.applications.applications import ApplicationsPart
+from chaos.workload.parts.applications.deleted_groups import DeletedGroups
+from chaos.workload.parts.applications.idle import IdleApplication
+from chaos.workload.parts.applications.switched import SwitchedGroups
+from chaos.workload.parts.drills import drills
+from chaos.workload.parts.drills.onward import OnwardDrill
+from chaos.workload.parts.drills.queues import PullDrill
+from chaos.workload.parts.operator import operator
+from chaos.workload.parts.operator.halves import HalfEffects
 from client.consume import lite_pull_consumer
 from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
 
@@ -96,7 +97,8 @@ async def test_a_deletion_that_drops_what_was_popped_is_seen(
         state.pop.drop_group(command.name)
 
     monkeypatch.setattr(BrokerState, "_delete_group", drop)
-    monkeypatch.setattr("chaos.workload.parts.app_deleted_groups.AGAIN_S", 2.0)  # nothing comes
+    # Nothing comes.
+    monkeypatch.setattr("chaos.workload.parts.applications.deleted_groups.AGAIN_S", 2.0)
     wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
     assert any("that a deleted group has popped, made again" in key for key in wrong)
 

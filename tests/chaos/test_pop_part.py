@@ -15,9 +15,9 @@ from chaos.recording.history import HistoryWriter
 from chaos.scenario.part_sections import PopsSection
 from chaos.scenario.scenario import ScenarioError, parse_scenario
 from chaos.workload.context import WorkContext
-from chaos.workload.parts.pop_member import PopMember, is_poison
-from chaos.workload.parts.pop_owed import Owed
-from chaos.workload.parts.pops import SPEC
+from chaos.workload.parts.consumers.pop_member import PopMember, is_poison
+from chaos.workload.parts.consumers.pop_owed import Owed
+from chaos.workload.parts.consumers.pops import SPEC
 from chaos.worlds.world import World
 from client.connection.instance import ClientInstance
 from client.consume.batch_ack import batch_ack_body

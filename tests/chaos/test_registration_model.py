@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chaos.workload.parts.registration_model import (
+from chaos.workload.parts.operator.registration_model import (
     GroupModel,
     Queues,
     Version,

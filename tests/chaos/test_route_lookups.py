@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.workload.parts.route_lookups import Lookup, first_without_leader
+from chaos.workload.parts.administration.route_lookups import Lookup, first_without_leader
 
 LED, NOT_LED = {"broker-a": True}, {"broker-a": False}
 

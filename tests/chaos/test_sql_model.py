@@ -9,8 +9,8 @@ import pytest
 from broker.queues.sql_expression import Expression
 from broker.queues.sql_parser import parse_sql
 from broker.queues.sql_values import EvaluationError
-from chaos.workload.parts.sql_model import conditions, is_wanted, spelled
-from chaos.workload.parts.sql_readers import KINDS
+from chaos.workload.parts.consumers.sql_model import conditions, is_wanted, spelled
+from chaos.workload.parts.consumers.sql_readers import KINDS
 
 _KINDS = (
     {},

@@ -14,9 +14,9 @@ from chaos.scenario.part_sections import PART_SECTIONS
 from chaos.scenario.scenario import ScenarioError, parse_scenario
 from chaos.scenario.schedule import FaultStep
 from chaos.workload.messages import tag_of
-from chaos.workload.parts.awaited_values import AwaitedValues
 from chaos.workload.parts.catalogue import PARTS
-from chaos.workload.parts.sql_readers import KINDS
+from chaos.workload.parts.consumers.sql_readers import KINDS
+from chaos.workload.parts.producers.awaited_values import AwaitedValues
 from client.consume.local_offsets import LocalOffsets
 from client.consume.process_queue import ProcessQueue
 from client.consume.push_consumer import PushConsumer

@@ -1,8 +1,10 @@
-"""Parts of work beyond plain sends, transactions and pulls: one module each, listed in `catalogue`.
+"""Parts of work beyond plain sends, transactions and pulls, in rooms; `catalogue` lists them all.
 
-`part` says what a part is. A part has topics, slots and consumer groups of its own, whose names
-begin with the part's, records all that it did, and names the rules that judge it.
+`common.part` says what a part is. A part has topics, slots and consumer groups of its own, whose
+names begin with the part's, records all that it did, and names the rules that judge it.
 
-May import: `chaos.cluster`, `chaos.links`, `chaos.recording`, `chaos.scenario`, `chaos.systems`,
-  `chaos.workload`, `chaos.workload.talks`, `client`, `remoting`.
+May import: `chaos.workload.parts.accounts`, `chaos.workload.parts.administration`,
+  `chaos.workload.parts.applications`, `chaos.workload.parts.calls`, `chaos.workload.parts.common`,
+  `chaos.workload.parts.consumers`, `chaos.workload.parts.drills`, `chaos.workload.parts.operator`,
+  `chaos.workload.parts.producers`.
 """

@@ -9,31 +9,25 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from chaos.workload.parts import (
-    applications,
+from chaos.workload.parts.accounts import accounts
+from chaos.workload.parts.administration import deletions, groups, routes, searches
+from chaos.workload.parts.applications import applications
+from chaos.workload.parts.calls import calls
+from chaos.workload.parts.common.part import PartSpec
+from chaos.workload.parts.consumers import (
     assignments,
     broadcast,
-    calls,
-    disputes,
-    drills,
     filters,
-    groups,
     litepull,
     longpolls,
-    operator,
     orderly,
     pops,
-    requests,
     resets,
     retries,
-    sends,
-    timers,
 )
-from chaos.workload.parts.accounts import ACCOUNTS
-from chaos.workload.parts.deletions import DELETIONS
-from chaos.workload.parts.part import PartSpec
-from chaos.workload.parts.routes import ROUTES
-from chaos.workload.parts.searches import SEARCHES
+from chaos.workload.parts.drills import drills
+from chaos.workload.parts.operator import operator
+from chaos.workload.parts.producers import disputes, requests, sends, timers
 
 __all__ = ["PARTS"]
 
@@ -47,10 +41,10 @@ _SPECS: Final[tuple[PartSpec, ...]] = (
     retries.SPEC,
     litepull.SPEC,
     resets.SPEC,
-    DELETIONS,
-    ROUTES,
-    ACCOUNTS,
-    SEARCHES,
+    deletions.SPEC,
+    routes.SPEC,
+    accounts.SPEC,
+    searches.SPEC,
     groups.SPEC,
     disputes.SPEC,
     filters.SPEC,

@@ -2,8 +2,9 @@
 any order, with usual and odd values.
 
 Place in the data path: `campaigns.interop.record_talks` holds talks with a RocketMQ and writes what
-it answered to `talks.txt`; the drill `app_talks` holds the same talks with the brokers of a run.
-What a request takes from earlier answers (a position, a handle) it takes from those of its talk.
+it answered to `talks.txt`; `chaos.workload.parts.applications.talks` holds the same talks with the
+brokers of a run. What a request takes from earlier answers (a position, a handle) it takes from
+those of its talk.
 
 Invariants: those of `talk_desk`.
 """

@@ -1,0 +1,363 @@
+"""What settings of brokers do: each is changed at all replicas of a group, and a request that it is
+about is asked behind that, and behind the change back.
+
+Place in the data path: the part `operator` does so when all others have ended, since clients at
+work would be refused; UPDATE_BROKER_CONFIG at each replica, raw requests to the leader.
+
+Invariants: a request that is asked stores nothing where the setting is obeyed, and none is asked
+that would store anything where it is not in force; what is expected is a code of RocketMQ's.
+
+Source: RocketMQ BrokerConfig, MessageStoreConfig; SendMessageProcessor, PullMessageProcessor,
+RecallMessageProcessor, HookUtils.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from chaos.cluster.layout import BrokerPlace, NameServerPlace
+from chaos.workload.expectations import Expectations
+from chaos.workload.messages import wall_ms
+from chaos.workload.parts.common.leader_requests import (
+    DEFAULT_TOPIC,
+    create_topic_command,
+    request_leader,
+)
+from chaos.workload.parts.common.settings_record import SettingsRecord
+from chaos.workload.parts.common.topic_admin import PERM_READ_WRITE
+from chaos.workload.parts.operator.requests import OperatorRequests
+from chaos.workload.parts.operator.topics import route_text
+from client.errors import ClientError
+from client.message import MessageQueue
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
+from remoting.records.message import BatchItem, encode_batch_body
+from remoting.records.property_names import PropertyName
+
+__all__ = ["SettingEffects"]
+
+TIMEOUT_MS: Final = 3_000
+_PRODUCERS: Final = "operator-producers"
+_PERMISSION: Final = "brokerPermission"
+_MOMENT_S: Final = 1.2  # within which name servers have heard of it
+_NEW_TOPIC: Final = "operator-made-by-nobody"
+_PREPARED: Final = "4"  # of a send's sysFlag
+_WITH_SUBSCRIPTION: Final = "4"  # of a pull's sysFlag
+_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_PULLED: Final = frozenset({0, 19, 20, 21})
+_NOT_NOW: Final = frozenset({2, 11, 14, 215})  # of a broker that does not lead, or is busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    """A request and the code that answers it while a setting forbids it. `usual_code` None: it
+    would store something."""
+
+    code: RequestCode
+    fields: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    is_ordered: bool = False  # about the ordered topic
+    forbidden_code: str
+    usual_code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Effect:
+    """A setting, its value that forbids something, and its usual one; the probes sent then."""
+
+    setting: str
+    forbids: str
+    usual: str
+    probes: tuple[_Probe, ...]
+
+
+_EFFECTS: Final = (
+    _Effect(
+        setting="maxMessageSize",
+        forbids="10",
+        usual=str(4 << 20),
+        probes=(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, forbidden_code="13"),
+            _Probe(code=RequestCode.SEND_BATCH_MESSAGE, forbidden_code="13"),
+        ),
+    ),
+    _Effect(
+        setting="rejectTransactionMessage",
+        forbids="true",
+        usual="false",
+        probes=(
+            _Probe(
+                code=RequestCode.SEND_MESSAGE_V2,
+                fields={"f": _PREPARED},
+                properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
+                forbidden_code="16",
+            ),
+        ),
+    ),
+    _Effect(
+        setting="timerWheelEnable",
+        forbids="false",
+        usual="true",
+        probes=tuple(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="1")
+            for name, value in (
+                (PropertyName.TIMER_DELAY_MS, "3000"),
+                (PropertyName.TIMER_DELAY_SEC, "3"),
+            )
+        ),
+    ),
+    _Effect(
+        setting="timerMaxDelaySec",
+        forbids="1",
+        usual=str(3 * 86_400),
+        probes=tuple(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="13")
+            for name, value in (
+                (PropertyName.TIMER_DELAY_SEC, "5"),
+                (PropertyName.TIMER_DELAY_MS, "5000"),
+            )
+        ),
+    ),
+    _Effect(
+        setting="autoCreateTopicEnable",
+        forbids="false",
+        usual="true",
+        probes=(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, fields={"b": _NEW_TOPIC}, forbidden_code="17"),
+            _Probe(
+                code=RequestCode.SEND_BATCH_MESSAGE, fields={"b": _NEW_TOPIC}, forbidden_code="17"
+            ),
+        ),
+    ),
+    _Effect(
+        setting="recallMessageEnable",
+        forbids="false",
+        usual="true",
+        probes=(
+            _Probe(
+                code=RequestCode.RECALL_MESSAGE,
+                fields={"recallHandle": "none"},
+                forbidden_code="16",
+                usual_code="604",
+            ),
+        ),
+    ),
+    _Effect(
+        setting=_PERMISSION,
+        forbids="2",
+        usual="6",
+        probes=(
+            _Probe(code=RequestCode.PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
+            _Probe(code=RequestCode.LITE_PULL_MESSAGE, forbidden_code="16", usual_code="pulled"),
+        ),
+    ),
+    # Without the right to write, a broker refuses sends to ordered topics alone: their messages
+    # would go on in the queue of another group.
+    _Effect(
+        setting=_PERMISSION,
+        forbids="4",
+        usual="6",
+        probes=(
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, is_ordered=True, forbidden_code="16"),
+            _Probe(code=RequestCode.SEND_BATCH_MESSAGE, is_ordered=True, forbidden_code="16"),
+            _Probe(
+                code=RequestCode.SEND_MESSAGE_V2,
+                is_ordered=True,
+                fields={"f": _PREPARED},
+                properties={PropertyName.TRAN_MSG: "true", PropertyName.PGROUP: _PRODUCERS},
+                forbidden_code="16",
+            ),
+            _Probe(
+                code=RequestCode.SEND_MESSAGE_V2,
+                is_ordered=True,
+                properties={PropertyName.DELAY: "3"},
+                forbidden_code="16",
+            ),
+            _Probe(code=RequestCode.PULL_MESSAGE, forbidden_code="pulled", usual_code="pulled"),
+        ),
+    ),
+    _Effect(
+        setting="enablePropertyFilter",
+        forbids="false",
+        usual="true",
+        probes=(
+            _Probe(
+                code=RequestCode.PULL_MESSAGE,
+                fields={"expressionType": "SQL92", "subscription": "a = 1"},
+                forbidden_code="1",
+                usual_code="pulled",
+            ),
+        ),
+    ),
+)
+
+
+class _Answers:
+    def __contains__(self, code: object) -> bool:
+        return code not in _NOT_NOW
+
+
+class SettingEffects:
+    """Changes the settings of one broker group one after the other, in a random order."""
+
+    def __init__(
+        self,
+        requests: OperatorRequests,
+        record: SettingsRecord,
+        expectations: Expectations,
+        *,
+        places: Sequence[BrokerPlace],
+        servers: Sequence[NameServerPlace],
+        queue: MessageQueue,
+        rng: random.Random,
+    ) -> None:
+        self._requests = requests
+        self._record = record
+        self._expectations = expectations
+        self._places = places
+        self._servers = servers
+        self._queue = queue
+        self._ordered = f"operator-ordered-{queue.broker_name}"
+        self._rng = rng
+
+    async def show(self) -> None:
+        """Change each, probe, change it back, and probe again where that stores nothing."""
+        has_ordered = await self._make_ordered()
+        for effect in self._rng.sample(_EFFECTS, len(_EFFECTS)):
+            probes = [probe for probe in effect.probes if has_ordered or not probe.is_ordered]
+            began_ns = time.monotonic_ns()
+            if await self._set(effect, effect.forbids):
+                for probe in probes:
+                    await self._probe(effect, effect.forbids, probe, probe.forbidden_code, began_ns)
+                if effect.setting == _PERMISSION:
+                    await self._query_routes(f"perm={effect.forbids} ", began_ns)
+            if await self._set(effect, effect.usual):
+                for probe in probes:
+                    if probe.usual_code is not None:
+                        await self._probe(effect, effect.usual, probe, probe.usual_code, began_ns)
+
+    async def _make_ordered(self) -> bool:
+        """Make the ordered topic, which gets no message; return whether it is there."""
+        command = create_topic_command(
+            self._ordered, queues=1, perm=PERM_READ_WRITE, is_ordered=True
+        )
+        try:
+            await request_leader(
+                self._requests.instance,
+                self._queue.broker_name,
+                lambda: command,
+                timeout_ms=TIMEOUT_MS,
+            )
+        except ClientError:
+            return False
+        return True
+
+    async def _query_routes(self, expected: str, began_ns: int) -> None:
+        """Query each name server for the topic's route, which shows what the broker permits."""
+        await asyncio.sleep(_MOMENT_S)
+        fields = {"topic": self._queue.topic}
+        command = RemotingCommand(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields)
+        for server in self._servers:
+            try:
+                route = await self._requests.json_at(server.address, command)
+            except ClientError:
+                continue
+            shown = route_text(route, self._queue.broker_name)
+            self._expectations.hold(
+                f"permission in {server.name}'s route where the broker's is {expected.strip()}",
+                expected=expected.strip(),
+                answered=expected.strip() if shown and expected in f"{shown} " else shown,
+                queue=self._queue,
+                calm_since=began_ns,
+            )
+
+    async def _set(self, effect: _Effect, value: str) -> bool:
+        """Set it at all replicas; return whether all have it."""
+        body = f"{effect.setting}={value}\n".encode()
+        outcomes = [await self._set_at(place, effect, value, body) for place in self._places]
+        return all(outcome == "ok" for outcome in outcomes)
+
+    async def _set_at(self, place: BrokerPlace, effect: _Effect, value: str, body: bytes) -> str:
+        async def send() -> str:
+            command = RemotingCommand(code=RequestCode.UPDATE_BROKER_CONFIG, body=body)
+            await self._requests.at(place.address, command)
+            return place.address
+
+        return await self._record.change(
+            {f"{effect.setting} {place.name}": value},
+            send,
+            how="update of settings",
+            broker_group=self._queue.broker_name,
+        )
+
+    async def _probe(
+        self, effect: _Effect, value: str, probe: _Probe, expected: str, began_ns: int
+    ) -> None:
+        command = self._command(probe)
+        try:
+            answer, _ = await request_leader(
+                self._requests.instance,
+                self._queue.broker_name,
+                lambda: command,
+                timeout_ms=TIMEOUT_MS,
+                accept=_Answers(),
+            )
+        except ClientError:
+            return  # without an answer nothing is compared
+        is_pulled = probe.code in _PULLS and answer.code in _PULLED
+        self._expectations.hold(
+            f"{probe.code.name.lower()} where {effect.setting} is {value}",
+            expected=expected,
+            answered="pulled" if is_pulled else str(answer.code),
+            queue=self._queue,
+            calm_since=began_ns,
+        )
+
+    def _command(self, probe: _Probe) -> RemotingCommand:
+        queue = self._queue
+        if probe.code in _SENDS:
+            return self._send(probe)
+        fields = {"topic": queue.topic, "bname": queue.broker_name}
+        if probe.code in _PULLS:
+            fields |= {
+                "consumerGroup": "operator-readers",
+                "queueId": str(queue.queue_id),
+                "queueOffset": "0",
+                "maxMsgNums": "1",
+                "sysFlag": _WITH_SUBSCRIPTION,
+                "commitOffset": "0",
+                "suspendTimeoutMillis": "0",
+                "subVersion": "0",
+                "subscription": "*",
+                "expressionType": "TAG",
+            }
+        return RemotingCommand(code=probe.code, ext_fields={**fields, **probe.fields})
+
+    def _send(self, probe: _Probe) -> RemotingCommand:
+        key = self._requests.instance.next_uniq_key(wall_ms())  # as of a client, for the short way
+        properties = {PropertyName.UNIQ_KEY: key, **probe.properties}
+        fields = {
+            "a": _PRODUCERS,
+            "b": self._ordered if probe.is_ordered else self._queue.topic,
+            "c": DEFAULT_TOPIC,
+            "d": "4",
+            "e": "0" if probe.is_ordered else str(self._queue.queue_id),
+            "f": "0",
+            "g": str(wall_ms()),
+            "h": "0",
+            "i": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+            "j": "0",
+            "k": "false",
+            "n": self._queue.broker_name,
+        }
+        body = b"more than ten bytes"
+        if probe.code == RequestCode.SEND_BATCH_MESSAGE:
+            fields["m"] = "true"
+            body = encode_batch_body([BatchItem(body=body, properties=b"")] * 2)
+        return RemotingCommand(code=probe.code, ext_fields={**fields, **probe.fields}, body=body)
