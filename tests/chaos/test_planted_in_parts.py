@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -14,6 +14,7 @@ import pytest
 
 from broker.delay.timers import checked_waiting
 from broker.entry.payload import DeleteGroupCommand
+from broker.index import message_keys
 from broker.pop.pop import PopProcessor
 from broker.send import duplicates
 from broker.state.state import BrokerState
@@ -22,6 +23,7 @@ from campaigns.rig.waiting import until
 from chaos.workload.parts.applications.applications import ApplicationsPart
 from chaos.workload.parts.applications.deleted_groups import DeletedGroups
 from chaos.workload.parts.applications.idle import IdleApplication
+from chaos.workload.parts.applications.keys import TWINS, KeyLookups
 from chaos.workload.parts.applications.switched import SwitchedGroups
 from chaos.workload.parts.drills import drills
 from chaos.workload.parts.drills.onward import OnwardDrill
@@ -101,6 +103,32 @@ async def test_a_deletion_that_drops_what_was_popped_is_seen(
     monkeypatch.setattr("chaos.workload.parts.applications.deleted_groups.AGAIN_S", 2.0)
     wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
     assert any("that a deleted group has popped, made again" in key for key in wrong)
+
+
+@pytest.mark.timeout(180)
+async def test_keys_in_every_writing_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.workload.parts.applications.keys.TWINS", TWINS[2:3])
+    assert await _apply(tmp_path, monkeypatch, "keys", KeyLookups) == set()
+    assert "\u4e2d\u6587" in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(180)
+async def test_keys_that_are_hashed_as_latin_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hash_keys = message_keys.hash_keys
+
+    def as_latin(topics: Any, keys: Sequence[str]) -> Any:
+        return hash_keys(
+            topics, [key.encode("latin-1", "replace").decode("latin-1") for key in keys]
+        )
+
+    monkeypatch.setattr(message_keys, "hash_keys", as_latin)
+    monkeypatch.setattr("chaos.workload.parts.applications.keys.TWINS", TWINS[2:3])
+    wrong = await _apply(tmp_path, monkeypatch, "keys", KeyLookups)
+    assert any("\u4e2d\u6587" in key for key in wrong)
 
 
 @pytest.mark.timeout(180)

@@ -2,9 +2,9 @@
 
 Place in the data path: `client.administer.admin`, which asks each broker group and puts their
 answers together. The drill sends to groups in turn and at random, under a key of many messages, one
-of the same hash, and keys of their own, and reads all queues. Some senders' clocks are minutes off,
-some messages wait for a delay level and some for a commit, so that births and storings have
-different orders, within a broker group and across them.
+of the same hash, and keys of their own, in several writings, and reads all queues. Some senders'
+clocks are minutes off, some messages wait for a delay level and some for a commit, so that births
+and storings have different orders, within a broker group and across them.
 
 Invariant: what is to be found is computed from the messages read: those with the key, of them those
 within the time, of them the newest; by times of storing only, since equal ones tell no order.
@@ -29,8 +29,14 @@ __all__ = ["KeyLookups"]
 QUEUES: Final = 2  # of each broker group
 MESSAGES: Final = 20
 APART_S: Final = 0.003
-SHARED: Final = "Aa"
-TWIN: Final = "BB"  # Java's String.hashCode is the same
+TWINS: Final = (  # keys of which Java's String.hashCode is the same, in several writings
+    ("Aa", "BB"),
+    ("\u00e4\u00df", "\u00e3\u00fe"),
+    ("\u4e2d\u6587", "\u4e2c\u65a6"),
+    ("\U0001f40d", "\U0001f02c"),
+)
+# What keys of one message begin with, in as many writings.
+OWN: Final = ("own", "gr\u00f6\u00dfe", "\u8ba2\u5355", "\U0001f680")
 LOOKUPS: Final = 14
 COUNT_MAX: Final = 32
 PAGE: Final = 32
@@ -45,6 +51,7 @@ class KeyLookups:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self._shared, self._twin = bench.rng.choice(TWINS)
 
     async def run(self) -> None:
         """Fill the topic, and look for messages. Raises ClientError."""
@@ -55,7 +62,10 @@ class KeyLookups:
         there = await self._fill(queues)
         there.sort(key=lambda message: message.store_timestamp_ms)
         for _ in range(LOOKUPS):
-            await self._look_up(there, bench.rng.choice((SHARED, SHARED, TWIN, "own-0", "none")))
+            own = _own_key(bench.rng.randrange(len(OWN)))
+            await self._look_up(
+                there, bench.rng.choice((self._shared, self._shared, self._twin, own, "none"))
+            )
         await self._look_up_unique(bench.rng.choice(there))
 
     async def _fill(self, queues: Sequence[MessageQueue]) -> list[DeliveredMessage]:
@@ -65,8 +75,8 @@ class KeyLookups:
         halves: list[SendResult] = []
         async with bench.producer() as producer, bench.transactions(self) as transactions:
             for number in range(MESSAGES):
-                shared = (SHARED, TWIN, "")[rng.choice((0, 0, 0, 1, 2))]
-                keys = tuple(key for key in (f"own-{number}", shared) if key)
+                shared = (self._shared, self._twin, "")[rng.choice((0, 0, 0, 1, 2))]
+                keys = tuple(key for key in (_own_key(number), shared) if key)
                 message = bench.message(
                     keys=rng.sample(keys, len(keys)),
                     born_timestamp_ms=wall_ms() + rng.choice(CLOCKS_MS),
@@ -141,3 +151,7 @@ class KeyLookups:
             expected=[(message.queue, message.queue_offset)],
             answered=[(each.queue, each.queue_offset) for each in found],
         )
+
+
+def _own_key(number: int) -> str:
+    return f"{OWN[number % len(OWN)]}-{number}"

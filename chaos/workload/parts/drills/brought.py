@@ -30,14 +30,14 @@ _RETAINED: Final = (
 )
 _ADDED: Final = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CLUSTER)  # by brokers
 _SHARE: Final = 0.5  # of each kind
-_OFTEN: Final = 3
+_OFTEN: Final = ("0", "gr\u00f6\u00dfe", "\u8ba2\u5355")
 
 
 def bring(message: Message, rng: random.Random, *, sender: str) -> None:
     """Have a message bring some of it; of those with keys, half have one of their sender's few."""
     message.properties = {**message.properties, **_draw(rng)}
     if message.keys and rng.random() < _SHARE:
-        message.keys = (*message.keys, f"often-{sender}-{rng.randrange(_OFTEN)}")
+        message.keys = (*message.keys, f"often-{sender}-{rng.choice(_OFTEN)}")
 
 
 def _draw(rng: random.Random) -> dict[str, str]:
