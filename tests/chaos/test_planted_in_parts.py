@@ -12,11 +12,13 @@ from unittest.mock import ANY
 
 import pytest
 
+from broker.delay import timers
 from broker.delay.timers import checked_waiting
 from broker.entry.payload import DeleteGroupCommand
 from broker.index import message_keys
 from broker.pop.pop import PopProcessor
-from broker.send import duplicates
+from broker.send import duplicates, send
+from broker.send.plain_send import PlainSends
 from broker.state.state import BrokerState
 from broker.transaction import records
 from campaigns.rig.waiting import until
@@ -29,6 +31,7 @@ from chaos.workload.parts.drills import drills
 from chaos.workload.parts.drills.onward import OnwardDrill
 from chaos.workload.parts.drills.queues import PullDrill
 from chaos.workload.parts.operator import operator
+from chaos.workload.parts.operator.effects import SettingEffects
 from chaos.workload.parts.operator.halves import HalfEffects
 from client.consume import lite_pull_consumer
 from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
@@ -173,27 +176,69 @@ async def test_a_held_pop_that_is_answered_by_what_it_might_is_seen(
         assert f"what a pop is given that is held while {how}" in wrong
 
 
-async def _operate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Have an operator show what becomes of halves; return what was otherwise."""
+async def _operate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, *, about: str
+) -> set[str]:
+    """Have an operator show the effects of settings on sends, or what becomes of halves; return
+    what was otherwise, of that which is `about` it."""
 
     async def show(
-        _: object, effects: object, __: object, halves: HalfEffects, *___: object
+        _: object, __: object, effects: SettingEffects, halves: HalfEffects, *___: object
     ) -> None:
-        await halves.show()
+        await {"effects": effects, "halves": halves}[what].show()
 
     monkeypatch.setattr(operator._Operator, "_show_group", show)
     monkeypatch.setattr(operator, "OTHERS_END_S", 0.0)
     keys = "change_s = 0.1\ncalm_s = 0\ntakes_write = 0\n"
     async with part_at_work(tmp_path, "operator", keys, load_s=0.1):
         pass
-    return {key for key in otherwise(tmp_path) if "half" in key}
+    return {key for key in otherwise(tmp_path) if about in key}
+
+
+@pytest.mark.timeout(180)
+async def test_settings_are_in_force_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _operate(tmp_path, monkeypatch, "effects", about="send") == set()
+    for words in ("maxMessageSize is 10", "brokerPermission is 4", "timerWheelEnable is false"):
+        assert f"send_message_v2 where {words}" in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(180)
+async def test_sends_under_the_settings_of_before_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_of = PlainSends._plan_of
+
+    def remembered(sends: Any, name: str) -> Any:
+        return sends._plans.get(name) or plan_of(sends, name)
+
+    monkeypatch.setattr(PlainSends, "_plan_of", remembered)
+    wrong = await _operate(tmp_path, monkeypatch, "effects", about="send")
+    for words in ("maxMessageSize is 10", "brokerPermission is 4"):
+        assert f"send_message_v2 where {words}" in wrong
+
+
+@pytest.mark.timeout(180)
+async def test_levels_that_need_the_timer_wheel_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waiting(replica: Any, properties: Any) -> Any:
+        found = checked_waiting(replica, properties)
+        if found is not None:
+            timers._check_timers(replica)
+        return found
+
+    monkeypatch.setattr(send, "checked_waiting", waiting)
+    wrong = await _operate(tmp_path, monkeypatch, "effects", about="send")
+    assert "send_message_v2 where timerWheelEnable is false" in wrong
 
 
 @pytest.mark.timeout(180)
 async def test_halves_that_were_taken_are_committed_whatever_settings_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _operate(tmp_path, monkeypatch) == set()
+    assert await _operate(tmp_path, monkeypatch, "halves", about="half") == set()
     for words in ("timerMaxDelaySec is 1", "timerWheelEnable is false", "comes of half 1"):
         assert words in asked_of(tmp_path)
 
@@ -203,6 +248,6 @@ async def test_a_commit_that_settings_refuse_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "waiting_when_committed", checked_waiting)
-    wrong = "\n".join(await _operate(tmp_path, monkeypatch))
+    wrong = "\n".join(await _operate(tmp_path, monkeypatch, "halves", about="half"))
     for words in ("timerMaxDelaySec is 1", "timerWheelEnable is false", "comes of half 1"):
         assert words in wrong

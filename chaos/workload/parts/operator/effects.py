@@ -4,8 +4,8 @@ about is asked behind that, and behind the change back.
 Place in the data path: the part `operator` does so when all others have ended, since clients at
 work would be refused; UPDATE_BROKER_CONFIG at each replica, raw requests to the leader.
 
-Invariants: a request that is asked stores nothing where the setting is obeyed, and none is asked
-that would store anything where it is not in force; what is expected is a code of RocketMQ's.
+Invariants: sends go to topics of its own, which nobody reads, and have no value; none leaves a half
+where the setting is not in force; what is expected is a code of RocketMQ's.
 
 Source: RocketMQ BrokerConfig, MessageStoreConfig; SendMessageProcessor, PullMessageProcessor,
 RecallMessageProcessor, HookUtils.
@@ -17,7 +17,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from chaos.cluster.layout import BrokerPlace, NameServerPlace
@@ -57,7 +57,7 @@ _NOT_NOW: Final = frozenset({2, 11, 14, 215})  # of a broker that does not lead,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Probe:
     """A request and the code that answers it while a setting forbids it. `usual_code` None: it
-    would store something."""
+    would leave a half, or a topic."""
 
     code: RequestCode
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -83,8 +83,8 @@ _EFFECTS: Final = (
         forbids="10",
         usual=str(4 << 20),
         probes=(
-            _Probe(code=RequestCode.SEND_MESSAGE_V2, forbidden_code="13"),
-            _Probe(code=RequestCode.SEND_BATCH_MESSAGE, forbidden_code="13"),
+            _Probe(code=RequestCode.SEND_MESSAGE_V2, forbidden_code="13", usual_code="0"),
+            _Probe(code=RequestCode.SEND_BATCH_MESSAGE, forbidden_code="13", usual_code="0"),
         ),
     ),
     _Effect(
@@ -105,10 +105,16 @@ _EFFECTS: Final = (
         forbids="false",
         usual="true",
         probes=tuple(
-            _Probe(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="1")
-            for name, value in (
-                (PropertyName.TIMER_DELAY_MS, "3000"),
-                (PropertyName.TIMER_DELAY_SEC, "3"),
+            _Probe(
+                code=RequestCode.SEND_MESSAGE_V2,
+                properties={name: value},
+                forbidden_code=code,
+                usual_code="0",
+            )
+            for name, value, code in (
+                (PropertyName.TIMER_DELAY_MS, "3000", "1"),
+                (PropertyName.TIMER_DELAY_SEC, "3", "1"),
+                (PropertyName.DELAY, "2", "0"),  # levels need no wheel
             )
         ),
     ),
@@ -117,7 +123,12 @@ _EFFECTS: Final = (
         forbids="1",
         usual=str(3 * 86_400),
         probes=tuple(
-            _Probe(code=RequestCode.SEND_MESSAGE_V2, properties={name: value}, forbidden_code="13")
+            _Probe(
+                code=RequestCode.SEND_MESSAGE_V2,
+                properties={name: value},
+                forbidden_code="13",
+                usual_code="0",
+            )
             for name, value in (
                 (PropertyName.TIMER_DELAY_SEC, "5"),
                 (PropertyName.TIMER_DELAY_MS, "5000"),
@@ -164,8 +175,18 @@ _EFFECTS: Final = (
         forbids="4",
         usual="6",
         probes=(
-            _Probe(code=RequestCode.SEND_MESSAGE_V2, is_ordered=True, forbidden_code="16"),
-            _Probe(code=RequestCode.SEND_BATCH_MESSAGE, is_ordered=True, forbidden_code="16"),
+            _Probe(
+                code=RequestCode.SEND_MESSAGE_V2,
+                is_ordered=True,
+                forbidden_code="16",
+                usual_code="0",
+            ),
+            _Probe(
+                code=RequestCode.SEND_BATCH_MESSAGE,
+                is_ordered=True,
+                forbidden_code="16",
+                usual_code="0",
+            ),
             _Probe(
                 code=RequestCode.SEND_MESSAGE_V2,
                 is_ordered=True,
@@ -178,6 +199,7 @@ _EFFECTS: Final = (
                 is_ordered=True,
                 properties={PropertyName.DELAY: "3"},
                 forbidden_code="16",
+                usual_code="0",
             ),
             _Probe(code=RequestCode.PULL_MESSAGE, forbidden_code="pulled", usual_code="pulled"),
         ),
@@ -196,6 +218,9 @@ _EFFECTS: Final = (
         ),
     ),
 )
+
+
+_PLAIN: Final = _Probe(code=RequestCode.SEND_MESSAGE_V2, forbidden_code="0", usual_code="0")
 
 
 class _Answers:
@@ -223,15 +248,20 @@ class SettingEffects:
         self._places = places
         self._servers = servers
         self._queue = queue
+        self._plain = f"operator-effects-{queue.broker_name}"
         self._ordered = f"operator-ordered-{queue.broker_name}"
         self._rng = rng
 
     async def show(self) -> None:
-        """Change each, probe, change it back, and probe again where that stores nothing."""
-        has_ordered = await self._make_ordered()
+        """Change each, probe, change it back, and probe again."""
+        made = {is_ordered: await self._make(is_ordered) for is_ordered in (False, True)}
         for effect in self._rng.sample(_EFFECTS, len(_EFFECTS)):
-            probes = [probe for probe in effect.probes if has_ordered or not probe.is_ordered]
+            probes = [probe for probe in effect.probes if made[probe.is_ordered]]
             began_ns = time.monotonic_ns()
+            # A topic that has just taken a send has all in memory that a broker keeps for its next.
+            for is_ordered in sorted({each.is_ordered for each in probes if each.code in _SENDS}):
+                plain = replace(_PLAIN, is_ordered=is_ordered)
+                await self._probe(effect, effect.usual, plain, "0", began_ns)
             if await self._set(effect, effect.forbids):
                 for probe in probes:
                     await self._probe(effect, effect.forbids, probe, probe.forbidden_code, began_ns)
@@ -242,10 +272,10 @@ class SettingEffects:
                     if probe.usual_code is not None:
                         await self._probe(effect, effect.usual, probe, probe.usual_code, began_ns)
 
-    async def _make_ordered(self) -> bool:
-        """Make the ordered topic, which gets no message; return whether it is there."""
+    async def _make(self, is_ordered: bool) -> bool:
+        """Make a topic for the sends, which nobody reads; return whether it is there."""
         command = create_topic_command(
-            self._ordered, queues=1, perm=PERM_READ_WRITE, is_ordered=True
+            self._topic(is_ordered), queues=1, perm=PERM_READ_WRITE, is_ordered=is_ordered
         )
         try:
             await request_leader(
@@ -257,6 +287,9 @@ class SettingEffects:
         except ClientError:
             return False
         return True
+
+    def _topic(self, is_ordered: bool) -> str:
+        return self._ordered if is_ordered else self._plain
 
     async def _query_routes(self, expected: str, began_ns: int) -> None:
         """Query each name server for the topic's route, which shows what the broker permits."""
@@ -344,10 +377,10 @@ class SettingEffects:
         properties = {PropertyName.UNIQ_KEY: key, **probe.properties}
         fields = {
             "a": _PRODUCERS,
-            "b": self._ordered if probe.is_ordered else self._queue.topic,
+            "b": self._topic(probe.is_ordered),
             "c": DEFAULT_TOPIC,
             "d": "4",
-            "e": "0" if probe.is_ordered else str(self._queue.queue_id),
+            "e": "0",
             "f": "0",
             "g": str(wall_ms()),
             "h": "0",
