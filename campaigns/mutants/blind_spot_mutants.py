@@ -103,7 +103,7 @@ BLIND_SPOT_MUTANTS = (
     Mutant(
         name="checkpoint believed as it is found",
         breaks="a hint of which a failure of power left half is read all the same",
-        expected=("exception", "R8", "R6", "recovery"),
+        expected=("exception", "checkpoint before durable", "R8", "R6", "recovery"),
         patches=(
             SourcePatch(
                 module="raft.store.checkpoint",

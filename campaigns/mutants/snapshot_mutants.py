@@ -97,7 +97,7 @@ SNAPSHOT_MUTANTS = (
     Mutant(
         name="received snapshot not fsynced",
         breaks="the log is emptied for a snapshot that a power failure may still take",
-        expected=("snapshot",),
+        expected=("snapshot", "recovery"),
         patches=(
             SourcePatch(
                 module="raft.snapshots.install",

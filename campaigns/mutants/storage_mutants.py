@@ -187,7 +187,7 @@ STORAGE_MUTANTS = (
         name="tail of before a failed fsync read from memory",
         breaks="after EIO and a restart, clean pages that never reached the disk count as durable",
         published="Rebello et al., ATC '20",
-        expected=("R9", "R5", "recovery", "R3", "R2", "R1"),
+        expected=("R9", "R10", "R5", "recovery", "R3", "R2", "R1"),
         patches=(
             SourcePatch(
                 module="raft.log.durable_record",
