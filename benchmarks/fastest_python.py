@@ -12,6 +12,7 @@ release: a distribution puts security fixes into the one that it began with.
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from pathlib import Path
 __all__ = ["candidates", "fastest", "main", "times_s"]
 
 FOLDERS = ("/usr/bin", "/usr/local/bin")
-ROUNDS = 5
+ROUNDS = 15
 GAIN_MIN = 0.1
 LOOP = """
 import ensurepip, time, venv
@@ -45,17 +46,18 @@ def candidates(running: str, folders: tuple[str, ...] = FOLDERS) -> list[str]:
 
 
 def times_s(pythons: list[str], rounds: int = ROUNDS) -> dict[str, float]:
-    """Return the least processor time of a loop by each interpreter, one after the other in each
-    round. One that can't make environments, or doesn't run, is left out."""
-    least: dict[str, float] = {}
+    """Return the median processor time of a loop by each interpreter, one after the other in each
+    round: on a busy machine the least is a matter of luck. One that can't make environments, or
+    doesn't run, is left out."""
+    times: dict[str, list[float]] = {}
     for _ in range(rounds):
         for python in pythons:
             done = subprocess.run(
                 [python, "-I", "-c", LOOP], capture_output=True, text=True, check=False
             )
             if done.returncode == 0:
-                least[python] = min(float(done.stdout), least.get(python, float("inf")))
-    return least
+                times.setdefault(python, []).append(float(done.stdout))
+    return {python: statistics.median(taken) for python, taken in times.items()}
 
 
 def fastest(running: str, times: Mapping[str, float]) -> str:
