@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raft.events import Ready, Role, Tick
 from raft.membership import decode_membership
 from raft.messages import (
+    AppendEntriesReply,
     Entry,
     EntryKind,
     Index,
+    InstallSnapshotReply,
     Message,
     NodeId,
     RequestVote,
@@ -29,6 +31,7 @@ from raft.messages import (
 from tests.raft.core_group import Group, Node
 
 STEPS_COUNT = 3000
+_COUNTED = (AppendEntriesReply, InstallSnapshotReply, RequestVoteReply)
 
 
 class Walk:
@@ -58,7 +61,7 @@ class Walk:
         )
         self.group.on_ready = self.check_ready
         self.group.on_send = self.on_send
-        self.stores_of: dict[int, tuple[str, str]] = {}  # of a message: the sender's, the wanted
+        self.stores_of: dict[int, str] = {}  # of a message: its sender's
         self.leaders: dict[Term, NodeId] = {}
         self.votes: dict[tuple[NodeId, int, Term], NodeId] = {}
         self.stores: Counter[NodeId] = Counter()  # how often a node's disk was lost
@@ -111,25 +114,23 @@ class Walk:
             del network[position]
         if self.rng.random() < loss or {message.sender, message.receiver} & cut:
             return
-        if self.group.nodes[message.receiver].is_up and self.are_those_meant(message):
+        if self.group.nodes[message.receiver].is_up and self.counts(message):
             self.group.receive(message)
 
     def on_send(self, message: Message) -> None:
         self.check_vote(message)
-        sender = self.group.nodes[message.sender]
-        named = sender.core.configuration.membership.member(message.receiver)
-        self.stores_of[id(message)] = (sender.store_id, named.store_id if named else "")
+        self.stores_of[id(message)] = self.group.nodes[message.sender].store_id
 
-    def are_those_meant(self, message: Message) -> bool:
-        """What the handshake between real nodes proves: each is on the store on which the other's
-        configuration has it. Without it stale voters could win with the votes of new stores."""
-        sender_store, wanted_store = self.stores_of[id(message)]
+    def counts(self, message: Message) -> bool:
+        """The transport's rule: votes and acknowledgements come from the store that the receiver's
+        configuration names. Without it stale voters could win with the votes of new stores. All
+        else passes: a replaced member may lead by now, of which only it can tell the receiver."""
+        if not isinstance(message, _COUNTED):
+            return True
         receiver = self.group.nodes[message.receiver]
         named = receiver.core.configuration.membership.member(message.sender)
-        is_it = (wanted_store or receiver.store_id) == receiver.store_id and (
-            named is None or (named.store_id or sender_store) == sender_store
-        )
-        self.seen["store not meant"] += not is_it
+        is_it = named is None or named.store_id in {"", self.stores_of[id(message)]}
+        self.seen["vote or acknowledgement of another store"] += not is_it
         return is_it
 
     def act(self, node: Node) -> None:
@@ -275,7 +276,7 @@ class Walk:
                     if node.is_up:
                         group.sync(name)
                         group.tell(name)
-                if not group.deliver(self.are_those_meant):
+                if not group.deliver(self.counts):
                     break
             if self.agrees():
                 self.check_logs()
@@ -393,6 +394,7 @@ class Walk:
 
 
 @settings(max_examples=60, deadline=None)
+@example(seed=293, count=2)  # only a member whose store is another one now can tell n3 of it
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([1, 2, 3, 3, 3, 4, 5, 5]))
 def test_random_walks_keep_figure_3(seed: int, count: int) -> None:
     Walk(seed, count, is_busy=seed % 2 == 1).run()
