@@ -143,9 +143,9 @@ REPLICATION_MUTANTS = (
                     and self._leader_role is not None
                     and message.match_index <= self._log.last_index
                 ):
-                    import dataclasses
+                    import msgspec
 
-                    message = dataclasses.replace(message, term=self._current_term)
+                    message = msgspec.structs.replace(message, term=self._current_term)
                 if message.term < self._current_term:
                     self._answer_stale(message)
                     return
