@@ -41,10 +41,12 @@ from verify.catalogue.rule_files import (
     read_rules,
     read_stages,
 )
+from verify.catalogue.translated import remembered
 from verify.engine_choice import EngineChoice
 from verify.engine_promises import Mode
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
+from verify.engines.machine import cache_folder
 from verify.export.stand_in import refuse_unexported, with_exports
 from verify.export.tables import ExportError
 from verify.extent import COVERAGE, Extent, extent, make_missing
@@ -183,7 +185,8 @@ def _write_verdict(
     if files.is_folder(_VERDICT):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), _VERDICT)
     try:
-        verdict = judged()
+        with remembered(_cache()):
+            verdict = judged()
     except _UNPROVEN as error:
         verdict = _nothing_proven(rules, str(error))
     except _FAILED as error:
@@ -192,6 +195,13 @@ def _write_verdict(
     report, place = report_to
     report(f"done; {place} is written")
     return verdict
+
+
+def _cache() -> Path | None:
+    try:
+        return cache_folder(os.environ)
+    except RuntimeError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from campaigns.rig.waiting import await_until
+from verify.engines.machine import cache_folder
 from verify.spark import submit as spark_submit
-from verify.spark.home import cache_folder, installed_home, lay_out, needed_jars
+from verify.spark.home import installed_home, lay_out, needed_jars
 from verify.spark.java import Java, find_java
 
 JAVA = Java(home=Path("/nowhere"), version=17, found_by="test", build="one")

@@ -12,15 +12,16 @@ Source: docs/RULE_SQL.md, the subset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-__all__ = ["DialectError", "duckdb_text", "tables_of"]
+__all__ = ["DialectError", "Translation", "duckdb_text", "held", "hold", "tables_of"]
 
 _REFUSED: Final[dict[str, str]] = {
     "exists": "any match of a lambda differs: write size(filter(xs, x -> ...)) > 0",
@@ -45,7 +46,28 @@ class DialectError(Exception):
     """A text is not in the subset of SQL that the engines share; the message says where and why."""
 
 
-@lru_cache(maxsize=_TEXTS_MAX)
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """DuckDB's text of a query, and the tables and stages that the query reads."""
+
+    duckdb: str
+    tables: frozenset[str]
+
+
+_held: Final[dict[str, Translation]] = {}
+"""The translations that this process has made or been given, by the digest of their text."""
+
+
+def hold(translations: Mapping[str, Translation]) -> None:
+    """Use `translations`, which this dialect made, by the digest of their text."""
+    _held.update(translations)
+
+
+def held() -> dict[str, Translation]:
+    """Return all translations that this process has, by the digest of their text."""
+    return dict(_held)
+
+
 def duckdb_text(text: str, *, name: str) -> str:
     """Translate `text` into DuckDB's SQL.
 
@@ -54,7 +76,33 @@ def duckdb_text(text: str, *, name: str) -> str:
     Raises:
         DialectError: the text is not one query, or uses something outside the subset.
     """
-    tree = _parsed(text, name).copy()
+    return _translation(text, name).duckdb
+
+
+def tables_of(text: str, *, name: str) -> frozenset[str]:
+    """Return the tables and stages that a query reads, without its own WITH tables.
+
+    Raises:
+        DialectError: as `duckdb_text`.
+    """
+    return _translation(text, name).tables
+
+
+def _translation(text: str, name: str) -> Translation:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    found = _held.get(digest)
+    if found is None:
+        found = _translate(text, name)
+        if len(_held) >= _TEXTS_MAX:
+            _held.clear()
+        _held[digest] = found
+    return found
+
+
+def _translate(text: str, name: str) -> Translation:
+    tree = _parsed(text, name)
+    own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+    tables = frozenset(table.name for table in tree.find_all(exp.Table) if table.name) - own
     for node in list(tree.find_all(exp.TryCast)):
         # Spark's cast raises if a value does not fit, like DuckDB's CAST, not its TRY_CAST.
         node.replace(exp.Cast(this=node.this, to=node.args["to"]))
@@ -63,24 +111,10 @@ def duckdb_text(text: str, *, name: str) -> str:
         counted.replace(exp.Count(this=exp.If(this=counted.this, true=exp.Literal.number(1))))
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
-    return tree.sql(dialect="duckdb", identify=True, copy=False)
+    return Translation(tree.sql(dialect="duckdb", identify=True, copy=False), tables)
 
 
-@lru_cache(maxsize=_TEXTS_MAX)
-def tables_of(text: str, *, name: str) -> frozenset[str]:
-    """Return the tables and stages that a query reads, without its own WITH tables.
-
-    Raises:
-        DialectError: as `duckdb_text`.
-    """
-    tree = _parsed(text, name)
-    own = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
-    return frozenset(table.name for table in tree.find_all(exp.Table) if table.name) - own
-
-
-@lru_cache(maxsize=_TEXTS_MAX)
 def _parsed(text: str, name: str) -> exp.Query:
-    """Return the tree of `text`, which is shared: whoever changes one copies it first."""
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
     except SqlglotError as error:

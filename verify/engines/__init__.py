@@ -3,7 +3,8 @@
 `engine` says what an engine is: tables, stages, findings in one order. `duckdb` is embedded and
 fast; it reads large tables where they lie, and no other file once they are loaded. The referee is
 `verify.spark.engine`. `machine` tells how much memory the process can have, its control group
-minded; `shapes` reads a file's columns as the format names them.
+minded, and where it may leave what can be made again; `shapes` reads a file's columns as the format
+names them.
 
 Nothing here knows what a rule means.
 

@@ -1,15 +1,16 @@
-"""The share of the machine that this process may use.
+"""The share of the machine that this process may use: its memory, and a folder that stays.
 
-Place in the data path: both engines bound their memory by it before they read a row.
+Place in the data path: both engines bound their memory by it before they read a row; what costs
+seconds at each start, and is the same each time, is held in the folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["memory_bytes"]
+__all__ = ["cache_folder", "memory_bytes"]
 
 
 def memory_bytes(*, root: Path = Path("/")) -> int:
@@ -20,6 +21,17 @@ def memory_bytes(*, root: Path = Path("/")) -> int:
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(root)])
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return this user's folder for what can be made again; it may not exist yet.
+
+    Raises:
+        RuntimeError: the user has no home folder.
+    """
+    configured = environment.get("XDG_CACHE_HOME", "")
+    base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache"
+    return base / "ledgermq"
 
 
 def _limits(root: Path) -> Iterator[int]:

@@ -32,10 +32,11 @@ from typing import Final
 
 import pyspark
 
+from verify.engines.machine import cache_folder
 from verify.spark import submit as spark_submit
 from verify.spark.java import Java
 
-__all__ = ["cache_folder", "installed_home", "lay_out", "needed_jars"]
+__all__ = ["installed_home", "lay_out", "needed_jars"]
 
 _PACKAGE: Final = Path(pyspark.__file__).parent
 _LEAN_MASTERS: Final = ("local", "spark://")
@@ -48,13 +49,6 @@ _UNNEEDED: Final = (
     *("spark-yarn_", "spire", "vertx-", "volcano-", "zookeeper", "zjsonpatch"),
 )
 """Prefixes of jars for other services and libraries: Hive, Kubernetes, YARN, machine learning."""
-
-
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the parent of the installations' folders; it may not exist yet."""
-    configured = environment.get("XDG_CACHE_HOME", "")
-    base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache"
-    return base / "ledgermq"
 
 
 def installed_home(java: Java, master: str, environment: Mapping[str, str]) -> Path | None:
