@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -33,7 +33,11 @@ from chaos.workload.parts.drills.queues import PullDrill
 from chaos.workload.parts.operator import operator
 from chaos.workload.parts.operator.effects import SettingEffects
 from chaos.workload.parts.operator.halves import HalfEffects
+from client.administer.admin import Admin
+from client.connection import send_codec
 from client.consume import lite_pull_consumer
+from client.consume.consume_trace import ConsumeTrace
+from client.message import DeliveredMessage
 from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
 
 DRILLS = "runners = 1\npause_ms = 1\nstretches = 0\n"
@@ -251,3 +255,42 @@ async def test_a_commit_that_settings_refuse_is_seen(
     wrong = "\n".join(await _operate(tmp_path, monkeypatch, "halves", about="half"))
     for words in ("timerMaxDelaySec is 1", "timerWheelEnable is false", "comes of half 1"):
         assert words in wrong
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+async def test_separators_that_are_sent_and_request_ids_that_are_shared_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def joined(properties: Mapping[str, str]) -> str:
+        return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+    begin = ConsumeTrace.begin
+
+    def begin_again(trace: ConsumeTrace, messages: Sequence[DeliveredMessage]) -> Any:
+        monkeypatch.setattr(trace, "_next_id", lambda _: trace._group)
+        return begin(trace, messages)
+
+    monkeypatch.setattr(send_codec, "properties_text", joined)
+    monkeypatch.setattr(ConsumeTrace, "begin", begin_again)
+    async with part_at_work(tmp_path, "calls", "rate = 40.0", load_s=2.0):
+        await until(lambda: otherwise(tmp_path) != set(), seconds=60)
+    wrong = otherwise(tmp_path)
+    assert any("send of what may not be sent" in key for key in wrong)
+    assert any("request ids in traces that several deliveries share" in key for key in wrong)
+
+
+@pytest.mark.timeout(180)
+async def test_messages_of_a_topic_that_is_only_read_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Admin.query_messages
+
+    async def ask_who_takes_sends(admin: Admin, topic: str, *how: Any, **more: Any) -> Any:
+        is_open = (await admin.topic_route(topic)).write_queues
+        return await query(admin, topic, *how, **more) if is_open else []
+
+    monkeypatch.setattr("chaos.workload.parts.applications.keys.TWINS", TWINS[2:3])
+    monkeypatch.setattr(Admin, "query_messages", ask_who_takes_sends)
+    wrong = await _apply(tmp_path, monkeypatch, "keys", KeyLookups)
+    assert any("times of storing of the newest" in key for key in wrong)

@@ -8,6 +8,7 @@ and storings have different orders, within a broker group and across them.
 
 Invariant: what is to be found is computed from the messages read: those with the key, of them those
 within the time, of them the newest; by times of storing only, since equal ones tell no order.
+Whether a broker group takes sends for the topic makes no difference.
 
 Source: RocketMQ MQAdminImpl.queryMessage (maxNum, begin, end, _UNIQUE_KEY_QUERY), IndexFile (by
 hash alone).
@@ -23,6 +24,7 @@ from chaos.workload.messages import wall_ms
 from chaos.workload.parts.applications.bench import Bench
 from client.message import DeliveredMessage, Message, MessageQueue, PropertyName, SendResult
 from client.produce.transaction_producer import Decision, HalfMessage, half_message
+from remoting.protocol.route import PERM_READ
 
 __all__ = ["KeyLookups"]
 
@@ -38,6 +40,7 @@ TWINS: Final = (  # keys of which Java's String.hashCode is the same, in several
 # What keys of one message begin with, in as many writings.
 OWN: Final = ("own", "gr\u00f6\u00dfe", "\u8ba2\u5355", "\U0001f680")
 LOOKUPS: Final = 14
+READABLE: Final = 9  # of them come before the topic can no longer be sent to
 COUNT_MAX: Final = 32
 PAGE: Final = 32
 CLOCKS_MS: Final = (0, -240_000, -60_000, -1_000, 1_000, 60_000)  # how far senders' clocks are off
@@ -61,12 +64,29 @@ class KeyLookups:
         queues = [MessageQueue(bench.topic, name, at) for name in groups for at in range(QUEUES)]
         there = await self._fill(queues)
         there.sort(key=lambda message: message.store_timestamp_ms)
-        for _ in range(LOOKUPS):
+        for number in range(LOOKUPS):
+            if number == READABLE:
+                await self._close_to_sends(
+                    bench.rng.sample(groups, bench.rng.randint(1, len(groups)))
+                )
             own = _own_key(bench.rng.randrange(len(OWN)))
             await self._look_up(
                 there, bench.rng.choice((self._shared, self._shared, self._twin, own, "none"))
             )
         await self._look_up_unique(bench.rng.choice(there))
+
+    async def _close_to_sends(self, groups: Sequence[str]) -> None:
+        """Let the topic be read alone at some broker groups: its messages are still found there.
+        Raises ClientError."""
+        await self._bench.admin.create_topic(
+            self._bench.topic, queues=QUEUES, perm=PERM_READ, broker_names=groups
+        )
+        end_s = asyncio.get_running_loop().time() + STORED_S * self._bench.patience
+        while asyncio.get_running_loop().time() < end_s:
+            route = await self._bench.admin.topic_route(self._bench.topic)
+            if not {queue.broker_name for queue in route.write_queues} & set(groups):
+                return
+            await self._bench.pause()
 
     async def _fill(self, queues: Sequence[MessageQueue]) -> list[DeliveredMessage]:
         """Send the messages, decide the halves among them at last, and return all as they are

@@ -35,6 +35,7 @@ from client.message import Message, MessageQueue, SendResult, SendStatus
 from client.produce.batches import split_batches
 from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TraceSettings
+from remoting.records.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from remoting.records.property_names import PropertyName
 
 __all__ = ["TWIN_TAGS", "CallsSender", "Sent"]
@@ -296,7 +297,7 @@ class CallsSender:
     async def _be_refused(self) -> None:
         """Send what has to be refused before it is sent."""
         messages = [self._message()]
-        match self._rng.randrange(5):
+        match self._rng.randrange(6):
             case 0:
                 messages[0].body = b""
             case 1:
@@ -306,6 +307,8 @@ class CallsSender:
             case 3:
                 name = self._rng.choice(_RESERVED)
                 messages[0].properties = {**messages[0].properties, name: "x"}
+            case 4:
+                self._separate(messages[0])
             case _:
                 messages.append(self._message())
                 messages[1].topic += "-another"
@@ -320,6 +323,20 @@ class CallsSender:
         self._expectations.hold(
             "send of what may not be sent", expected="MessageRefusedError", answered=answered
         )
+
+    def _separate(self, message: Message) -> None:
+        """Give a message what its block of properties would hold as something else."""
+        match self._rng.randrange(4):
+            case 0:
+                message.tags = f"T0{PROPERTY_SEPARATOR}T1"
+            case 1:
+                message.keys = (*message.keys, f"k{PROPERTY_SEPARATOR}{PropertyName.TAGS}")
+            case 2:
+                name = f"u{self._rng.choice((NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR))}"
+                message.properties = {**message.properties, name: "x"}
+            case _:
+                value = f"x{PROPERTY_SEPARATOR}{PropertyName.TAGS}{NAME_VALUE_SEPARATOR}T1"
+                message.properties = {**message.properties, "u": value}
 
     # Answers.
 

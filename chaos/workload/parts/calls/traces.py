@@ -3,9 +3,9 @@
 Place in the data path: `client.trace` sends the records into the trace topic; read at the run's
 end, when all clients have stopped.
 
-Invariants: a trace says what its client was answered; a client that stopped in good order has sent
-the traces of all that it did, which is judged where there was no fault from then on, since a trace
-is lost with a broker that does not take it.
+Invariants: a trace says what its client was answered; a request id is that of one delivery; a
+client that stopped in good order has sent the traces of all that it did, which is judged where
+there was no fault from then on, since a trace is lost with a broker that does not take it.
 
 Source: RocketMQ AsyncTraceDispatcher.shutdown, SendMessageTraceHookImpl,
 ConsumeMessageTraceHookImpl.
@@ -55,11 +55,13 @@ class TracesDrill:
         published: set[str] = set()
         begun: set[str] = set()
         taken: dict[str, set[bool]] = {}
+        deliveries: dict[str, set[str]] = {}  # the times at which those of a request id began
         for trace in traces:
             if trace["kind"] == "Pub":
                 published.update(self._hold_published(trace))
             elif trace["kind"] == "SubBefore":
                 begun.add(trace.get("msg_id", ""))
+                deliveries.setdefault(trace.get("request", ""), set()).add(trace.get("time", ""))
             elif trace["kind"] == "SubAfter":
                 outcome = trace.get("code"), trace.get("success")
                 taken.setdefault(trace.get("msg_id", ""), set()).add(outcome[0] == "0")
@@ -68,6 +70,12 @@ class TracesDrill:
                     expected=("0", "true") if outcome[0] == "0" else ("4", "false"),
                     answered=outcome,
                 )
+        shared = {request for request, times in deliveries.items() if len(times) > 1}
+        self._expectations.hold(
+            "request ids in traces that several deliveries share",
+            expected=[],
+            answered=sorted(shared),
+        )
         # Traces of a client may be lost with a broker; not those of all its sends.
         enough = len(self._sent) >= 10
         self._expectations.hold(

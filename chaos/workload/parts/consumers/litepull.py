@@ -1,8 +1,9 @@
 """Lite pull: members of a group that poll, commit, pause queues and seek back in them.
 
 Place in the data path: a feed sends to the part's topic; `client.consume.lite_pull_consumer` shares
-its queues among the members. What a poll returns is recorded as deliveries, one per queue; a seek
-as a reset by the member itself.
+its queues among the members, who subscribe by tag or, all of them, by a filter over properties.
+What a poll returns is recorded as deliveries, one per queue; a seek as a reset by the member
+itself.
 
 A member is lazy at times: it polls nothing, while messages are prefetched for it, and then goes on,
 commits, seeks, or leaves.
@@ -27,6 +28,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import Slot
 from chaos.workload.expectations import Expectations
 from chaos.workload.member_observer import MemberObserver
+from chaos.workload.messages import PROPERTY_VALUE
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.common.fed_part import FedPart
 from chaos.workload.parts.common.feed import Feed
@@ -36,6 +38,7 @@ from chaos.workload.parts.common.push_members import COMMON_SETTINGS, Deliveries
 from chaos.workload.push_reader import REBALANCE_MS_MAX
 from chaos.workload.same_loop import BLOCKING_SHARE, through_blocking
 from client.blocking.sync_clients import SyncLitePullConsumer
+from client.connection.heartbeat import ExpressionType
 from client.consume.listener import PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.errors import ClientError
@@ -70,11 +73,19 @@ class LitePullPart(FedPart):
             rate=self._section.rate,
             on_acked=lambda row: self._owed.acknowledged(row.value),
         )
+        # Of a group all subscribe alike. The expression takes every message.
+        expression, kind = kit.rng.choice(
+            (
+                ("*", ExpressionType.TAG),
+                (f"{PROPERTY_VALUE} is not null", ExpressionType.SQL92),
+            )
+        )
         self._members = [
             _LitePullMembers(
                 kit,
                 kit.slots[f"{NAME}-{i}"],
                 self._owed,
+                subscription=(expression, kind),
                 rng=random.Random(kit.rng.getrandbits(64)),
             )
             for i in range(int(self._section.clients))
@@ -98,8 +109,17 @@ class LitePullPart(FedPart):
 class _LitePullMembers:
     """One slot's members, one after another."""
 
-    def __init__(self, kit: PartKit, slot: Slot, owed: Owed, *, rng: random.Random) -> None:
+    def __init__(
+        self,
+        kit: PartKit,
+        slot: Slot,
+        owed: Owed,
+        *,
+        subscription: tuple[str, ExpressionType],
+        rng: random.Random,
+    ) -> None:
         self._kit = kit
+        self._subscription = subscription
         self._section: LitePullSection = kit.section
         self._slot = slot
         self._owed = owed
@@ -127,7 +147,7 @@ class _LitePullMembers:
             )
             if self._rng.random() < BLOCKING_SHARE:
                 consumer = through_blocking(consumer, SyncLitePullConsumer)
-            consumer.subscribe(NAME)
+            consumer.subscribe(NAME, *self._subscription)
             crashes = False
             await consumer.start()
             try:
