@@ -19,13 +19,14 @@ STAMP := $(VENV)/.installed
 # 0.4 s of processor time a broker.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo unit test nightly check format sim campaign crash-points bench failovers drills damage long growth verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq ha-pair campaigns outbox outbox-postgres halves clean
+.PHONY: help venv demo unit test nightly nightly-tests check format sim campaign crash-points bench failovers drills damage long growth verify-scale planted clean-runs mutants random-mutants outside fuzz security interop mqadmin beside-rocketmq ha-pair campaigns outbox outbox-postgres halves clean
 
 help:
 	@echo "make demo    set up, run the main experiment, verify it with Spark, write its report"
 	@echo "make unit    tests without sockets, processes and clocks: under a minute"
 	@echo "make test    set up and run what CI runs: lint, types, unit, property, integration"
-	@echo "make nightly sim, mutants, planted, interop, fuzz and drills, one after the other, and a table of them"
+	@echo "make nightly-tests  the longest tests, which make test leaves out"
+	@echo "make nightly the longest tests, sim, mutants, planted, interop, fuzz and drills, one after the other, and a table of them"
 	@echo "make check   lint and types only"
 	@echo "make sim     simulate SEEDS=$(SEEDS): real cores, logs and whole groups, on both cores"
 	@echo "make campaign  20,000 seeds, over as many nights as it takes, of one state of the sources"
@@ -74,9 +75,13 @@ demo: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/python -m pytest -m unit -n 2 --dist loadfile
 
-# Two workers, a module each: most modules keep one core busy at most. tests/distribution orders them.
+# Two workers that compute and one that waits, a module each: tests/distribution deals them out.
 test: $(STAMP) check
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not nightly" -n 3 --dist loadfile --no-loadscope-reorder
+
+# The longest tests, of whose kinds `make test` has shorter ones. A run of none of them is a failure.
+nightly-tests: $(STAMP)
+	$(BIN)/python -m pytest -m nightly -n 3 --dist loadfile --no-loadscope-reorder
 
 # Hours. One that fails does not keep the next from being run.
 nightly: $(STAMP)

@@ -28,6 +28,7 @@ __all__ = ["JOBS", "Row", "run_all"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 JOBS: Final[Mapping[str, tuple[str, ...]]] = {
+    "tests": ("make", "nightly-tests"),
     "sim": ("make", "sim", "SEEDS=1..2000"),
     "mutants": ("make", "mutants"),
     "planted": ("make", "planted"),

@@ -37,7 +37,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        others = (item.get_closest_marker(name) for name in ("spark", "cluster"))
+        others = (item.get_closest_marker(name) for name in ("spark", "cluster", "nightly"))
         test = item.nodeid.split("::")[1].partition("[")[0]
         if is_unit(item.path, test) and not any(others):
             item.add_marker("unit")

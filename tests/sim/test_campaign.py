@@ -16,7 +16,7 @@ from chaos.sim.seed.core_options import FAULTS
 from chaos.sim.seed.coverage import Coverage
 from chaos.sim.seed.group_options import GROUP_FAULTS
 
-_SEEDS = range(10_000, 10_100)
+_SEEDS = range(10_000, 10_060)
 
 _NEVER_ZERO = (
     "elections",
@@ -66,7 +66,7 @@ def test_groups_of_other_sizes_pass(nodes: int) -> None:
     assert failures == [None] * 10
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [4, 19])  # bare cores, a whole group
 def test_same_seed_has_the_same_course_under_another_hash_seed(seed: int) -> None:
     """Byte for byte, in processes whose sets of strings have different orders."""
     script = f"from chaos.sim.campaign.campaign import replay; print(replay({seed}, None).digest)"

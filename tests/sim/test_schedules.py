@@ -16,11 +16,19 @@ from chaos.sim.seed.schedule import load_schedule
 
 _FILES = sorted((Path(__file__).parent / "schedules").glob("*.json"))
 
+_LONG = {"group-21-3"}
+
 
 def test_there_are_some() -> None:
     assert _FILES
 
 
-@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.nightly] * (path.stem in _LONG))
+        for path in _FILES
+    ],
+)
 def test_schedule_passes(path: Path) -> None:
     assert run_schedule(load_schedule(path)).failure is None

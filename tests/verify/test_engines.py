@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,13 @@ from tests.verify.plants import PLANTS as PLAIN_PLANTS
 from tests.verify.plants import Planted
 from tests.verify.pop_plants import POP_PLANTS
 from tests.verify.synthetic import SyntheticRun, merge
-from verify.catalogue.rule_files import BUILT_IN_RULES, BUILT_IN_STAGES, read_rules, read_stages
+from verify.catalogue.rule_files import (
+    BUILT_IN_RULES,
+    BUILT_IN_STAGES,
+    Rule,
+    read_rules,
+    read_stages,
+)
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import Engine, EngineError
 from verify.judge import Judged, judge_run
@@ -32,12 +39,12 @@ PLANTS = [*PLAIN_PLANTS, *POP_PLANTS, *CONSUMER_PLANTS]
 OURS = [plant for plant in PLANTS if plant.check in IDS]
 
 
-def judged(engine: Engine, run: Path) -> Judged:
+def judged(engine: Engine, run: Path, rules: Sequence[Rule] = RULES) -> Judged:
     return judge_run(
         engine,
         LocalFiles(run),
         load_manifest(LocalFiles(run)),
-        rules=RULES,
+        rules=rules,
         stages=read_stages(BUILT_IN_STAGES),
         report=lambda text: None,
     )
@@ -177,13 +184,23 @@ def test_tables_that_stay_in_their_files_and_stages_that_are_dropped_are_judged_
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)  # every rule is planned and run on both engines
-def test_spark_says_the_same(spark: SparkSession, planted_run: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param(RULES[::4], id="a quarter of them"),
+        pytest.param(RULES, id="every rule", marks=pytest.mark.nightly),  # minutes
+    ],
+)
+def test_spark_says_the_same(
+    rules: Sequence[Rule], spark: SparkSession, planted_run: Path, tmp_path: Path
+) -> None:
     """Check by check, count by count, witness by witness."""
-    ours = judged(DuckDBEngine(tmp_path), planted_run).results
+    ours = judged(DuckDBEngine(tmp_path), planted_run, rules).results
     engine = SparkEngine(spark, suspects=[result.id for result in ours if result.violations])
     try:
-        theirs = judged(engine, planted_run).results
+        theirs = judged(engine, planted_run, rules).results
     finally:
         engine.close()
+    assert len(ours) > 20
     assert [result.as_json() for result in ours] == [result.as_json() for result in theirs]

@@ -332,6 +332,7 @@ with spark_session(rows=None) as session:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_hadoop_is_set_up_by_its_own_files(tmp_path: Path) -> None:
     """core-site.xml mounts the runs under another scheme; a path stays one of this machine."""

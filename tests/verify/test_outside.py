@@ -1,9 +1,14 @@
-"""A bounded part of the outsider's campaign: `make outside` runs all of it."""
+"""A bounded part of the outsider's campaign; its plants and near misses are all judged by night.
+
+`make outside` has more seeds and damaged runs, and both engines.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -28,7 +33,7 @@ _RULES = (
     *(f"C{number}" for number in range(3, 20)),
     *(f"M{number}" for number in (*range(1, 13), 14, 16, 17)),
 )
-_BATCHES = list(batches(PLANTS))[::3]
+_BATCHES = list(batches(PLANTS))
 _ONCE_ACCUSED = frozenset(
     {
         "a commit behind a dead letter of an exclusive group",
@@ -37,11 +42,22 @@ _ONCE_ACCUSED = frozenset(
         "retention took what had been popped",
     }
 )
-_NEAR_MISSES = [
-    near
-    for place, near in enumerate(NEAR_MISSES)
-    if place % 7 == 0 or near.name in _ONCE_ACCUSED  # all of them: `make outside`
-]
+_T = TypeVar("_T")
+
+
+def _shared_with_the_night(
+    values: Iterable[_T], *, each: int, name: Callable[[_T], str], always: Collection[str] = ()
+) -> list[pytest.ParameterSet]:
+    """One value in `each`, and those named by `always`, are tried by `make test`, the others by
+    night."""
+    return [
+        pytest.param(
+            value,
+            id=name(value),
+            marks=() if place % each == 0 or name(value) in always else pytest.mark.nightly,
+        )
+        for place, value in enumerate(values)
+    ]
 
 
 def test_the_digest_is_the_pages() -> None:
@@ -123,7 +139,7 @@ def test_every_rule_has_two_plants() -> None:
     assert {near.name for near in NEAR_MISSES} >= _ONCE_ACCUSED
 
 
-@pytest.mark.parametrize("seed", _CLEAN_SEEDS)
+@pytest.mark.parametrize("seed", _shared_with_the_night(_CLEAN_SEEDS, each=2, name=str))
 def test_a_clean_seed_passes(seed: int) -> None:
     assert clean_alarms(seed) == []
 
@@ -132,18 +148,23 @@ def test_every_feature_at_work_accuses_nobody() -> None:
     assert dict(accused(judge(model_run(FEATURES)))) == {}
 
 
-@pytest.mark.parametrize("near", _NEAR_MISSES, ids=lambda near: near.name)
+@pytest.mark.parametrize(
+    "near",
+    _shared_with_the_night(NEAR_MISSES, each=14, name=lambda near: near.name, always=_ONCE_ACCUSED),
+)
 def test_what_is_legal_accuses_nobody(near: NearMiss) -> None:
     assert near_miss_alarms(near) == []
 
 
-@pytest.mark.parametrize("batch", _BATCHES, ids=lambda batch: batch[0].name)
+@pytest.mark.parametrize(
+    "batch", _shared_with_the_night(_BATCHES, each=6, name=lambda batch: batch[0].name)
+)
 def test_plants_are_named_by_their_rule(batch: list[Plant]) -> None:
     found = [(one.plant.rule, one.plant.name, one.outcome) for one in judged(batch)]
     assert [one for one in found if one[2] != "named"] == []
 
 
-@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("seed", _shared_with_the_night(range(1, 11), each=3, name=str))
 def test_a_damaged_run_has_a_verdict(seed: int) -> None:
     told = damage.judge_damaged(seed, engine="duckdb", rules=load_rules())
     assert told.raised is None

@@ -98,6 +98,7 @@ def test_it_ends_where_another_is_wanted(sessions: Sessions, master: str | None,
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_server_judges_like_the_command(tmp_path: Path) -> None:
     """Runs that differ in one row get verdicts of their own, in either order."""

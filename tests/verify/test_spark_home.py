@@ -124,6 +124,7 @@ def test_damaged_archive_costs_nothing_but_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_session_that_ends_well_leaves_an_archive_that_the_next_maps(tmp_path: Path) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
