@@ -149,7 +149,11 @@ class _LitePullMembers:
                 consumer = through_blocking(consumer, SyncLitePullConsumer)
             consumer.subscribe(NAME, *self._subscription)
             crashes = False
-            await consumer.start()
+            try:
+                await consumer.start()
+            except ClientError:  # a broker parses the filter, and none is there
+                await sleep_until_set(drained, RESTART_PAUSE_S)
+                continue
             try:
                 member = _LitePullMember(
                     self._kit,
