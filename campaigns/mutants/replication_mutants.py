@@ -284,7 +284,7 @@ REPLICATION_MUTANTS = (
     Mutant(
         name="durable_index survives a truncation",
         breaks="entries appended in place of durable ones count as durable at once",
-        expected=("acknowledged before durable", "R9"),
+        expected=("acknowledged before durable", "R9", "checkpoint before durable"),
         patches=(
             SourcePatch(
                 module="raft.core.raft_log",

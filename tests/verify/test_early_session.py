@@ -116,6 +116,7 @@ def test_what_goes_wrong_is_raised_where_it_is_taken(sessions: Sessions) -> None
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_spark_itself() -> None:
     done = subprocess.run([sys.executable, "-c", TAKEN], capture_output=True, check=True, text=True)

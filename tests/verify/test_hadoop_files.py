@@ -61,7 +61,7 @@ def edit(run: Path, change: Callable[[dict[str, object]], object]) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_one_session")
-@pytest.mark.parametrize("check", ["", "A4"])
+@pytest.mark.parametrize("check", [pytest.param("", marks=pytest.mark.nightly), "A4"])
 def test_uri_is_judged_as_its_folder(check: str, tmp_path: Path) -> None:
     planted = next((one for one in PLANTS if one.check == check), None)
     run = tmp_path / "a run, 100 % [1]"  # no character of a URI means another

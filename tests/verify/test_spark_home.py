@@ -105,6 +105,7 @@ def test_own_folder_serves_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_damaged_archive_costs_nothing_but_time(tmp_path: Path) -> None:
     """One that is damaged is not used, and neither is a cache that can't be."""
