@@ -297,7 +297,7 @@ class CallsSender:
     async def _be_refused(self) -> None:
         """Send what has to be refused before it is sent."""
         messages = [self._message()]
-        match self._rng.randrange(6):
+        match self._rng.randrange(7):
             case 0:
                 messages[0].body = b""
             case 1:
@@ -307,7 +307,7 @@ class CallsSender:
             case 3:
                 name = self._rng.choice(_RESERVED)
                 messages[0].properties = {**messages[0].properties, name: "x"}
-            case 4:
+            case 4 | 5:
                 self._separate(messages[0])
             case _:
                 messages.append(self._message())
