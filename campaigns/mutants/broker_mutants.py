@@ -13,7 +13,7 @@ BROKER_MUTANTS = (
         kind="group",
         breaks="the keys that the old leader had stored are forgotten when leadership changes",
         published="librdkafka#4953, pulsar#25954",
-        expected=("G2", "replicas"),
+        expected=("G2", "R14", "replicas"),
         patches=(
             SourcePatch(
                 module="broker.queues.state_machine",
@@ -273,7 +273,7 @@ BROKER_MUTANTS = (
         kind="group",
         breaks="a commit of an offset is answered at once, and lost with the leader",
         published="RocketMQ keeps consumer offsets in a file that is written every five seconds",
-        expected=("G5",),
+        expected=("G5", "answered"),
         patches=(
             SourcePatch(
                 module="broker.pull.offsets",

@@ -13,7 +13,7 @@ CLOCK_MUTANTS = (
         kind="group",
         breaks="one jump forth and back leaves stamps ahead for as long as it jumped",
         published="this broker, until the simulator's clocks jumped by hours",
-        expected=("time",),
+        expected=("time", "liveness"),
         patches=(
             SourcePatch(
                 module="broker.request.clock_exchange",

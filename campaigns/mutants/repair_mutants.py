@@ -88,7 +88,7 @@ REPAIR_MUTANTS = (
         kind="group",
         breaks="a node that restarts from a snapshot, and leads then, stores late retries again",
         published="kop#796",
-        expected=("G2", "replicas"),
+        expected=("G2", "R14", "replicas"),
         patches=(
             SourcePatch(
                 module="broker.state.dedupe",
@@ -103,7 +103,7 @@ REPAIR_MUTANTS = (
         kind="group",
         breaks="a node that restarts from a snapshot answers with the offsets committed since",
         published="rocketmq#3210",
-        expected=("G5",),
+        expected=("G5", "R14"),
         patches=(
             SourcePatch(
                 module="broker.state.state",
@@ -118,7 +118,7 @@ REPAIR_MUTANTS = (
         kind="group",
         breaks="a node that restarts from a snapshot takes all delayed messages for undelivered",
         published="RocketMQ's delayOffset.json, written every ten seconds",
-        expected=("G5", "G2", "stopped"),
+        expected=("G5", "G2", "R14", "stopped"),
         patches=(
             SourcePatch(
                 module="broker.state.state",

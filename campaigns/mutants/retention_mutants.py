@@ -77,7 +77,7 @@ RETENTION_MUTANTS = (
         kind="group",
         breaks="the units of entries that a snapshot contains are missing in the ConsumeQueues",
         published="rocketmq#8032, rocketmq#7355: messages without units",
-        expected=("S1", "reads", "stopped", "liveness"),
+        expected=("S1", "reads", "stopped", "liveness", "time"),
         patches=(
             SourcePatch(
                 module="raft.node.applier",

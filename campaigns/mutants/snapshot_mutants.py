@@ -148,7 +148,7 @@ SNAPSHOT_MUTANTS = (
         breaks="the leader begins to send where its log begins, whether or not the peer has what "
         "precedes it",
         published="dledger's leader answers a follower below its first index so",
-        expected=("liveness", "R5", "R9", "assert", "storm"),
+        expected=("liveness", "R5", "R9", "assert", "storm", "hang"),
         patches=(
             SourcePatch(
                 module="raft.core.leader_role",

@@ -144,7 +144,7 @@ STORAGE_MUTANTS = (
     Mutant(
         name="copy of the hard state left behind",
         breaks="a save that a crash tears falls back to the term and vote of long ago",
-        expected=("R2", "R3", "R1"),
+        expected=("R2", "R3", "R1", "recovery"),
         patches=(
             SourcePatch(
                 module="raft.log.hard_state",
@@ -298,7 +298,7 @@ STORAGE_MUTANTS = (
     Mutant(
         name="short write not continued",
         breaks="what a write left over is not written, and the next entry stands behind a hole",
-        expected=("R9", "recovery", "R5", "exception"),
+        expected=("R9", "R10", "recovery", "R5", "exception"),
         patches=(
             SourcePatch(
                 module="raft.log.segment_files",

@@ -226,7 +226,7 @@ _POP_MUTANTS = (
         kind="group",
         breaks="a node that begins with a snapshot has forgotten who holds what",
         published="RocketMQ's PopBufferMergeService, after a failover",
-        expected=("G5", "replicas", "liveness"),
+        expected=("G5", "R14", "replicas", "liveness"),
         patches=(
             SourcePatch(
                 module="broker.state.state",
