@@ -81,7 +81,7 @@ test: $(STAMP) check
 
 # The longest tests, of whose kinds `make test` has shorter ones. A run of none of them is a failure.
 nightly-tests: $(STAMP)
-	$(BIN)/python -m pytest -m nightly -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m nightly --timeout 3600 -n 3 --dist loadfile --no-loadscope-reorder
 
 # Hours. One that fails does not keep the next from being run.
 nightly: $(STAMP)

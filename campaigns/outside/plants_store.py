@@ -100,6 +100,11 @@ def _queue_hole(place: float) -> Callable[[Run], str]:
     return change
 
 
+def _other(value: Any) -> object:
+    """Return another value that the format knows: of a decision, or of a number."""
+    return {"commit": "rollback", "rollback": "commit"}.get(value) or (value or 0) + 1
+
+
 def _log_differs(
     field: str, new: object, place: float, kind: str = "message", group: str = "broker-a"
 ) -> Callable[[Run], str]:
@@ -118,7 +123,7 @@ def _log_differs(
             if row["committed"] and row["index"] >= first
         ]
         row = at(rows, place)
-        row[field] = new if new is not None else (row[field] or 0) + 1
+        row[field] = _other(row[field]) if new is None else new
         return str(row["index"])
 
     return change
@@ -461,7 +466,7 @@ STORE_PLANTS: Final[tuple[Plant, ...]] = (
         "S2", "another group's offset", _log_differs("client_group", "push9", 0.5, "offset"), FIVE
     ),
     _plant("S2", "another offset of a group", _log_differs("queue_offset", None, 0.2, "offset")),
-    _plant("S2", "another decision", _log_differs("decision", "maybe", 0.5, "op")),
+    _plant("S2", "another decision", _log_differs("decision", None, 0.5, "op")),
     _plant("S2", "another transaction", _log_differs("tx", "b9-x9", 0.9, "half")),
     _plant("S2", "another kind", _log_differs("kind", "command", 0.0, "noop")),
     _plant("S2", "an entry is missing on one replica", _entry_gone(0.5, "n3")),
