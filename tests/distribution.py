@@ -74,17 +74,22 @@ class Scheduler(LoadFileScheduling):
         return "the Spark session" if module in _OF_SPARK else module
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        unit = next_unit(self.workqueue, _number(node))
+        unit = next_unit(self.workqueue, self._rank(node))
         if unit is not None:
             self.workqueue.move_to_end(unit, last=False)
             super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
-        if self.workqueue and next_unit(self.workqueue, _number(node)) is None:
+        if self.workqueue and next_unit(self.workqueue, self._rank(node)) is None:
             if not node.shutting_down:
                 node.shutdown()
             return
         super()._reschedule(node)
+
+    def _rank(self, node: WorkerController) -> int:
+        """Count the workers before this one. One that crashed is replaced under a new number, so
+        numbers themselves would leave nobody to compute."""
+        return sorted(self.nodes, key=_number).index(node)
 
 
 def next_unit(units: Iterable[str], worker: int) -> str | None:

@@ -16,6 +16,7 @@ from campaigns.outside.surgery import (
     events,
     forget_reads,
     op_note,
+    other_value,
     read_values,
     renumber,
     replace_row,
@@ -100,11 +101,6 @@ def _queue_hole(place: float) -> Callable[[Run], str]:
     return change
 
 
-def _other(value: Any) -> object:
-    """Return another value that the format knows: of a decision, or of a number."""
-    return {"commit": "rollback", "rollback": "commit"}.get(value) or (value or 0) + 1
-
-
 def _log_differs(
     field: str, new: object, place: float, kind: str = "message", group: str = "broker-a"
 ) -> Callable[[Run], str]:
@@ -123,7 +119,7 @@ def _log_differs(
             if row["committed"] and row["index"] >= first
         ]
         row = at(rows, place)
-        row[field] = _other(row[field]) if new is None else new
+        row[field] = other_value(row[field]) if new is None else new
         return str(row["index"])
 
     return change

@@ -7,6 +7,7 @@ says what a real system would have had to do; none knows how the verifier looks 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from campaigns.outside.run_rows import Row, Run
 
@@ -18,6 +19,7 @@ __all__ = [
     "first_commit",
     "forget_reads",
     "op_note",
+    "other_value",
     "read_values",
     "reads_of",
     "records_of",
@@ -34,6 +36,11 @@ def at(rows: Sequence[Row], place: float) -> Row:
     """The row at `place`: 0 the first, 1 the last."""
     assert rows, "the seed has no such row: take another"
     return rows[round(place * (len(rows) - 1))]
+
+
+def other_value(value: Any) -> object:
+    """Return another value that the format knows: of a decision, or of a number."""
+    return {"commit": "rollback", "rollback": "commit"}.get(value) or (value or 0) + 1
 
 
 def attempts_of(run: Run, value: str) -> list[Row]:

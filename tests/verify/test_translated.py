@@ -123,3 +123,18 @@ def test_what_nobody_wrote_for_a_month_goes(tmp_path: Path) -> None:
     left = {path.name for path in tmp_path.iterdir()}
     assert {"sql-new.json", "other"} < left
     assert not {"sql-old.json", ".sql-half"} & left
+
+
+def test_neither_process_nor_file_holds_more_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (dialect, translated):
+        monkeypatch.setattr(module, "TEXTS_MAX", 5)
+    for number in range(12):
+        with remembered(tmp_path):
+            duckdb_text(f"select {number} from ops", name="q")
+        assert len(held()) <= 5
+        assert len(translated._read(only_file(tmp_path))) <= 5
+    dialect._held.clear()
+    with remembered(tmp_path):
+        assert len(held()) > 1

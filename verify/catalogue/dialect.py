@@ -21,7 +21,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-__all__ = ["DialectError", "Translation", "duckdb_text", "held", "hold", "tables_of"]
+__all__ = ["TEXTS_MAX", "DialectError", "Translation", "duckdb_text", "held", "hold", "tables_of"]
 
 _REFUSED: Final[dict[str, str]] = {
     "exists": "any match of a lambda differs: write size(filter(xs, x -> ...)) > 0",
@@ -39,7 +39,7 @@ _REFUSED: Final[dict[str, str]] = {
 
 # More than all rules, stages and headers. Parsing them costs seconds, more than judging a short
 # run: a process that judges many does it once.
-_TEXTS_MAX: Final = 4096
+TEXTS_MAX: Final = 4096
 
 
 class DialectError(Exception):
@@ -60,6 +60,8 @@ _held: Final[dict[str, Translation]] = {}
 
 def hold(translations: Mapping[str, Translation]) -> None:
     """Use `translations`, which this dialect made, by the digest of their text."""
+    if len(_held) + len(translations) > TEXTS_MAX:
+        _held.clear()
     _held.update(translations)
 
 
@@ -93,7 +95,7 @@ def _translation(text: str, name: str) -> Translation:
     found = _held.get(digest)
     if found is None:
         found = _translate(text, name)
-        if len(_held) >= _TEXTS_MAX:
+        if len(_held) >= TEXTS_MAX:
             _held.clear()
         _held[digest] = found
     return found

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from verify.catalogue import dialect
-from verify.catalogue.dialect import Translation, duckdb_text, held, hold
+from verify.catalogue.dialect import TEXTS_MAX, Translation, duckdb_text, held, hold
 from verify.catalogue.rule_files import Rule, Stage
 
 __all__ = ["remembered", "translate"]
@@ -59,8 +59,9 @@ def remembered(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         if not held().keys() <= read.keys():
+            every = {**read, **held()}
             with contextlib.suppress(OSError):
-                _write(file, {**read, **held()})
+                _write(file, every if len(every) <= TEXTS_MAX else held())
 
 
 def _digest() -> str:
