@@ -12,13 +12,17 @@ from unittest.mock import ANY
 
 import pytest
 
+from broker.admin import admin
 from broker.delay import timers
 from broker.delay.timers import checked_waiting
 from broker.entry.payload import DeleteGroupCommand
 from broker.index import message_keys
 from broker.pop.pop import PopProcessor
+from broker.pull.pull import PullProcessor
+from broker.request.commit import commit
 from broker.send import duplicates, send
 from broker.send.plain_send import PlainSends
+from broker.state.offset_resets import OffsetResets
 from broker.state.state import BrokerState
 from broker.transaction import records
 from campaigns.rig.waiting import until
@@ -26,7 +30,9 @@ from chaos.workload.parts.applications.applications import ApplicationsPart
 from chaos.workload.parts.applications.deleted_groups import DeletedGroups
 from chaos.workload.parts.applications.idle import IdleApplication
 from chaos.workload.parts.applications.keys import TWINS, KeyLookups
+from chaos.workload.parts.applications.names import NamesOfOthers
 from chaos.workload.parts.applications.switched import SwitchedGroups
+from chaos.workload.parts.applications.used_again import NamesUsedAgain
 from chaos.workload.parts.drills import drills
 from chaos.workload.parts.drills.onward import OnwardDrill
 from chaos.workload.parts.drills.queues import PullDrill
@@ -37,6 +43,7 @@ from client.administer.admin import Admin
 from client.connection import send_codec
 from client.consume import lite_pull_consumer
 from client.consume.consume_trace import ConsumeTrace
+from client.consume.pop_consumer import PopConsumer
 from client.message import DeliveredMessage
 from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
 
@@ -166,7 +173,7 @@ async def test_a_held_request_gets_nothing_that_its_group_may_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups) == set()
-    for kind in ("pop", "pull"):
+    for kind in ("pop", "pull", "pull by a heartbeat's subscription"):
         assert f"what a {kind} is given that is held" in asked_of(tmp_path)
 
 
@@ -178,6 +185,73 @@ async def test_a_held_pop_that_is_answered_by_what_it_might_is_seen(
     wrong = await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups)
     for how in ("its group is switched off", "its topic is taken from readers"):
         assert f"what a pop is given that is held while {how}" in wrong
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+async def test_a_pull_whose_right_is_asked_for_once_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = PullProcessor._again
+
+    def run_again(pulls: PullProcessor, pull: Any, **how: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            if pull.header is not None:
+                patch.setattr(PullProcessor, "_readable", lambda *_: None)
+            again(pulls, pull, **how)
+
+    monkeypatch.setattr(PullProcessor, "_again", run_again)
+    # What is not given again is waited for in vain.
+    monkeypatch.setattr("chaos.workload.parts.applications.switched.GIVEN_S", 0.5)
+    wrong = await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups)
+    kind = "pull by a heartbeat's subscription"
+    assert f"what a {kind} is given that is held while its group is switched off" in wrong
+    assert "what a pull is given that is held while its group is switched off" not in wrong
+
+
+@pytest.mark.timeout(180)
+async def test_names_that_are_used_again_have_nothing_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _apply(tmp_path, monkeypatch, "used-again", NamesUsedAgain) == set()
+    for what in ("stored right behind the deletion", "deleted with its offsets after a reset"):
+        assert what in asked_of(tmp_path)
+
+
+@pytest.mark.timeout(180)
+async def test_resets_that_outlive_their_group_and_sends_that_go_with_a_topic_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OffsetResets, "drop_group", lambda *_: None)
+
+    def commit_together(*about: Any, ends_batch: bool = False, **how: Any) -> None:
+        commit(*about, **how)
+
+    monkeypatch.setattr(admin, "commit", commit_together)
+    wrong = await _apply(tmp_path, monkeypatch, "used-again", NamesUsedAgain)
+    assert "what stands where a send was stored right behind the deletion of its topic" in wrong
+    for how in ("with", "without"):
+        assert (
+            f"offset that a group has committed whose name was deleted {how} its offsets after a"
+            " reset" in wrong
+        )
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+async def test_a_member_that_names_the_last_of_its_topics_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _apply(tmp_path, monkeypatch, "names", NamesOfOthers) == set()
+    subscribe = PopConsumer._subscribe
+
+    def subscribe_alone(popper: PopConsumer, *about: Any) -> Any:
+        popper._subscriptions.clear()
+        return subscribe(popper, *about)
+
+    monkeypatch.setattr(PopConsumer, "_subscribe", subscribe_alone)
+    wrong = await _apply(tmp_path / "again", monkeypatch, "names", NamesOfOthers)
+    assert any("-pop is said to subscribe" in key for key in wrong)
 
 
 async def _operate(

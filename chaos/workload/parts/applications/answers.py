@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from chaos.workload.parts.applications.bench import SEND_MS, Bench
 from client.connection.retry import RetryPolicy
 from client.consume.pop_consumer import PopConsumer, PoppedMessage
-from client.errors import ClientError
-from client.message import DeliveredMessage, Message, MessageQueue
+from client.errors import ClientError, NotRecalledError
+from client.message import DeliveredMessage, Message, MessageQueue, SendResult
 from client.produce.transaction_producer import Decision, HalfMessage
+from remoting.records.property_names import PropertyName
 
 __all__ = ["LostAnswers"]
 
@@ -37,6 +39,8 @@ HIDDEN_MS: Final = 30_000  # of a pop in order: longer than the drill
 INVISIBLE_MS: Final = 4_000  # of a pop without: longer than two calls that are repeated
 COME_AGAIN_S: Final = 10.0
 PAGE: Final = 32
+RECALLED: Final = 3
+RECALL_MS: Final = 900  # the first attempt comes before that, and no answer
 
 
 class LostAnswers:
@@ -76,6 +80,7 @@ class LostAnswers:
                     await filling.send(self._bench.message(), queue=queue)
             for _ in range(ROUNDS):
                 await self._round(queue)
+            await self._recall_in_vain()
             await self._pop_the_rest(queue)
 
     async def _round(self, queue: MessageQueue) -> None:
@@ -187,6 +192,58 @@ class LostAnswers:
     async def check_local(self, message: DeliveredMessage) -> Decision:
         """Commit what nobody heard to be decided."""
         return Decision.COMMIT
+
+    # Recalls -------------------------------------------------------------------------------------
+
+    async def _recall_in_vain(self) -> None:
+        """Recall messages whose time is over before the answers come again; hold that a call that
+        ended definitely has said what became of its message. Raises ClientError, LinksError."""
+        bench = self._bench
+        sent: dict[bytes, SendResult] = {}
+        for _ in range(RECALLED):
+            message = self._message("recalled")
+            message.properties = {PropertyName.TIMER_DELAY_MS: str(RECALL_MS * bench.patience)}
+            sent[message.body] = await self._producer.send(message, queue=self._sent)
+        tasks = {body: asyncio.create_task(self._recall(each)) for body, each in sent.items()}
+        async with bench.unheard():
+            await asyncio.sleep(LOST_S * bench.patience)
+        outcomes = {body: await task for body, task in tasks.items()}
+        late = [body for body, outcome in outcomes.items() if outcome is False]
+        await bench.comes(
+            "messages that do not come though it was too late to recall them",
+            functools.partial(self._missing, late),
+            expected=[],
+            within_s=COME_AGAIN_S,
+        )
+        recalled = [body for body, outcome in outcomes.items() if outcome]
+        bench.hold(
+            "messages that came though they were recalled",
+            expected=[],
+            answered=sorted(set(recalled) - set(await self._missing(recalled))),
+        )
+
+    async def _recall(self, sent: SendResult) -> bool | None:
+        """Return whether the message was recalled; None where nobody knows. Raises ClientError."""
+        try:
+            await self._producer.recall(sent)
+        except NotRecalledError:
+            return False
+        except ClientError as error:
+            if error.definite:
+                raise
+            return None
+        return True
+
+    async def _missing(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Return those that can't be read. Raises ClientError."""
+        end = await self._bench.reader.max_offset(self._sent)
+        there: set[bytes] = set()
+        position = 0
+        while position < end:
+            pulled = await self._bench.reader.pull(self._sent, position, PAGE)
+            there.update(message.body for message in pulled.messages)
+            position = max(position + 1, pulled.next_begin_offset)
+        return sorted(set(bodies) - there)
 
     # What has come of it -------------------------------------------------------------------------
 

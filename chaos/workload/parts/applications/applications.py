@@ -49,6 +49,7 @@ from chaos.workload.parts.applications.switched import SwitchedGroups
 from chaos.workload.parts.applications.taken import TakenQueues
 from chaos.workload.parts.applications.talks import RecordedTalks
 from chaos.workload.parts.applications.traces import FullTraces
+from chaos.workload.parts.applications.used_again import NamesUsedAgain
 from chaos.workload.parts.applications.waits import WaitingCalls
 from chaos.workload.parts.common.part import PartKit, PartSpec
 from client.errors import ClientError
@@ -61,7 +62,7 @@ DRILLS: Final = (
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
-    *("locks", "sent-back", "deleted-groups", "switched", "idle"),
+    *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -116,6 +117,7 @@ class ApplicationsPart:
                 "idle": lambda bench: IdleApplication(bench).run(),
                 "servers": lambda bench: UpdatedNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
+                "used-again": lambda bench: NamesUsedAgain(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),

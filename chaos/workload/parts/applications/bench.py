@@ -223,21 +223,24 @@ class Bench:
         return [MessageQueue(self.topic, self.broker_group, number) for number in range(queues)]
 
     async def request(
-        self, code: RequestCode, fields: Mapping[str, str], body: bytes = b""
+        self, code: RequestCode, fields: Mapping[str, str], body: bytes = b"", *, wait_ms: int = 0
     ) -> RemotingCommand:
-        """Send the broker group's leader a request, whatever it answers. Raises ClientError."""
+        """Send the broker group's leader a request, whatever it answers; `wait_ms`: for how long
+        it may hold it. Raises ClientError."""
         return await self.request_verbatim(
-            RemotingCommand(code=code, ext_fields=dict(fields), body=body)
+            RemotingCommand(code=code, ext_fields=dict(fields), body=body), wait_ms=wait_ms
         )
 
-    async def request_verbatim(self, command: RemotingCommand) -> RemotingCommand:
+    async def request_verbatim(
+        self, command: RemotingCommand, *, wait_ms: int = 0
+    ) -> RemotingCommand:
         """Send the command as it is, as `request` does. Raises ClientError."""
         code, fields, body = command.code, command.ext_fields, command.body
         answer, _ = await request_leader(
             self.admin.instance,
             self.broker_group,
             lambda: RemotingCommand(code=code, ext_fields=dict(fields), body=body),
-            timeout_ms=self.timeout_ms,
+            timeout_ms=self.timeout_ms + wait_ms,
             accept=_AnyCode(),
         )
         return answer

@@ -8,7 +8,8 @@ this drill's slot are slow, which is no fault of the run.
 
 Invariants: locks are renewed far more often than an answer takes; who leaves has committed, so that
 each message is consumed once, in its order, by whoever holds the lock; a member gives back what it
-has, and what all have given back anybody may lock at once.
+has, and what all have given back anybody may lock at once. The locks of the last member are over
+before their answers come, so that it never holds one.
 
 Source: RocketMQ RebalanceImpl (unlock, unlockAll, lockAll), ConsumeMessageOrderlyService.
 """
@@ -39,6 +40,9 @@ __all__ = ["LateLocks"]
 QUEUES: Final = 4
 MEMBERS: Final = 4
 LATE: Final = LinkShape(latency_ms=60, jitter_ms=30, rate_kb_s=0)
+TOO_LATE: Final = LinkShape(latency_ms=300, jitter_ms=0, rate_kb_s=0)
+TOO_SHORT_MS: Final = 250  # for which a lock is held there: less than its answer takes
+TOO_LATE_S: Final = 5.0
 RENEWED_MS: Final = 20
 COMMIT_MS: Final = 150
 HELD_MS_MAX: Final = 4_000
@@ -139,6 +143,8 @@ class LateLocks:
             last = await self._have_all()
             await self._hold_given()
             await self._leave(*last)
+        async with self._late(TOO_LATE):
+            await self._hold_none_given()
         await self._hold_free()
 
     async def _have_all(self) -> tuple[PushConsumer, _Member]:
@@ -157,12 +163,12 @@ class LateLocks:
             raise errors.exceptions[0] from errors
 
     @contextlib.asynccontextmanager
-    async def _late(self) -> AsyncIterator[None]:
+    async def _late(self, shape: LinkShape = LATE) -> AsyncIterator[None]:
         """Have what brokers send to the drill's clients be late."""
         bench = self._bench
         world, slot = bench.kit.context.world, bench.slot.name
         links = [Link(who=place.name, whom=slot) for place in world.layout.brokers]
-        await world.links.slow(links, LATE, bench.name)
+        await world.links.slow(links, shape, bench.name)
         try:
             yield
         finally:
@@ -196,8 +202,9 @@ class LateLocks:
         assert before is not None
         return before
 
-    def _make(self) -> tuple[PushConsumer, _Member]:
-        member = _Member(self._group, held_ms=self._held_ms)
+    def _make(self, held_ms: int | None = None) -> tuple[PushConsumer, _Member]:
+        held_ms = held_ms or self._held_ms
+        member = _Member(self._group, held_ms=held_ms)
         consumer = self._bench.consumer(
             member.listen,
             member,
@@ -206,7 +213,7 @@ class LateLocks:
             answer_slack_ms=1_000,
             commit_interval_ms=COMMIT_MS,
             lock_interval_ms=RENEWED_MS,
-            lock_held_ms=self._held_ms,
+            lock_held_ms=held_ms,
         )
         consumer.subscribe(self._bench.topic)
         return consumer, member
@@ -244,6 +251,26 @@ class LateLocks:
         bench.hold(
             "deliveries to a member without the queue's lock", expected=0, answered=group.not_held
         )
+
+    async def _hold_none_given(self) -> None:
+        """Have a member whose every lock has expired when its answer comes, and a message for it:
+        it is given nothing. Raises ClientError."""
+        async with self._bench.producer() as producer:
+            await producer.send(self._bench.message(), queue=self._queues[0])
+        before = dict(self._group.offsets)
+        self._group.offsets.clear()
+        consumer, _ = self._make(TOO_SHORT_MS)
+        await consumer.start()
+        try:
+            await self._bench.stays(
+                "what an orderly member is given whose locks have expired when they are answered",
+                lambda: sum(map(len, self._group.offsets.values())),
+                expected=0,
+                for_s=TOO_LATE_S,
+            )
+        finally:
+            await consumer.stop()
+            self._group.offsets.update(before)
 
     async def _hold_free(self) -> None:
         """Hold that a stranger gets the locks that all members have given back."""

@@ -43,13 +43,14 @@ RETRY: Final = "%RETRY%"
 
 
 class NamesOfOthers:
-    """A topic in the namespace, and one member for each way to consume."""
+    """A topic in the namespace, one for who pops alone, and one member for each way to consume."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self._space = f"{UNLISTED}{bench.name}"
         self._topic = f"{bench.name}-topic"
         self._wire_topic = wire_name(self._space, self._topic)
+        self._other_topic = f"{bench.name}-other"
         self._push, self._poll, self._pop, self._produce = (
             f"{bench.name}-{way}" for way in ("push", "poll", "pop", "producers")
         )
@@ -62,7 +63,8 @@ class NamesOfOthers:
         async with contextlib.AsyncExitStack() as stack:
             enter = stack.enter_async_context
             inside = await enter(Admin(servers, bench.slot.dial, settings=own))
-            await inside.create_topic(self._topic, queues=QUEUES, broker_names=[bench.broker_group])
+            for topic in (self._topic, self._other_topic):
+                await inside.create_topic(topic, queues=QUEUES, broker_names=[bench.broker_group])
             producer = await enter(
                 bench.transactions(self, group=self._produce, instance=bench.own(self._space))
             )
@@ -86,6 +88,7 @@ class NamesOfOthers:
             popper = await enter(bench.popper(self._pop, instance=bench.own(self._space)))
             await self._hold_polled(polling.poll)
             await self._hold_popped(popper)
+            await popper.pop(self._other_topic)  # nothing is there
             for group in (self._push, self._poll):
                 await self._hold_progress(bench.admin, self._space, group)
                 await self._hold_progress(inside, "", group)
@@ -180,7 +183,9 @@ class NamesOfOthers:
             within_s=KNOWN_S,
         )
         for group in consumers:
-            retries = [] if group == self._pop else [f"{RETRY}{self._wire(group)}"]
+            more = [f"{RETRY}{self._wire(group)}"]
+            if group == self._pop:
+                more = [wire_name(self._space, self._other_topic)]
 
             async def subscribed(group: str = group) -> list[str]:
                 body = await self._query(
@@ -191,7 +196,7 @@ class NamesOfOthers:
             await self._bench.comes(
                 f"topics to which {self._wire(group)} is said to subscribe",
                 subscribed,
-                expected=sorted([self._wire_topic, *retries]),
+                expected=sorted([self._wire_topic, *more]),
                 within_s=KNOWN_S,
             )
 

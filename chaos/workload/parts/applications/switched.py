@@ -26,7 +26,8 @@ from client.consume.pull_consumer import PullConsumer
 from client.errors import BrokerRefusedError
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer
-from remoting.protocol.codes import RequestCode
+from remoting.protocol.codes import RequestCode, ResponseCode
+from remoting.records.message import decode_records
 
 __all__ = ["SwitchedGroups"]
 
@@ -35,8 +36,10 @@ HELD_S: Final = 0.4  # by when a request is held
 GIVEN_S: Final = 4.0
 POLL_MS: Final = 300
 STAYS_MS: Final = 700
+COUNT: Final = 32  # messages of a pull
 READS: Final = 6  # of a topic's permission
 WRITES: Final = 2
+_SUSPEND: Final = 2  # of a pull's sysFlag
 _NONE: Final = "no message"
 _REFUSED: Final = "refused with 16"
 Bodies = list[tuple[bytes, int]]
@@ -52,7 +55,7 @@ class _Reader:
 
 
 class SwitchedGroups:
-    """A group that pops and one that pulls, one queue, and whoever switches both off."""
+    """A group that pops and two that pull, one queue, and whoever switches them off."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -68,7 +71,11 @@ class SwitchedGroups:
             bench.popper(f"{name}-pops") as popper,
             bench.tool(f"{name}-pulls") as puller,
         ):
-            for reader in (self._popping(popper), self._pulling(puller, queue)):
+            for reader in (
+                self._popping(popper),
+                self._pulling(puller, queue),
+                await self._pulling_as_told(queue, f"{name}-pulls-as-told"),
+            ):
                 await self._switch(producer, reader)
 
     def _popping(self, popper: PopConsumer) -> _Reader:
@@ -88,11 +95,49 @@ class SwitchedGroups:
 
         return _Reader(group=puller.group, kind="pull", get=get)
 
+    async def _pulling_as_told(self, queue: MessageQueue, group: str) -> _Reader:
+        """Return a reader whose subscription its heartbeat names, and no pull. Raises
+        ClientError."""
+        consumer = {
+            "groupName": group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [{"topic": queue.topic, "subString": "*"}],
+        }
+        beat = {"clientID": group, "producerDataSet": [], "consumerDataSet": [consumer]}
+        offset = 0
+
+        async def get(poll_ms: int) -> Bodies:
+            nonlocal offset
+            await self._bench.request(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
+            fields = {
+                "consumerGroup": group,
+                "topic": queue.topic,
+                "queueId": str(queue.queue_id),
+                "queueOffset": str(offset),
+                "maxMsgNums": str(COUNT),
+                "sysFlag": str(_SUSPEND if poll_ms else 0),
+                "commitOffset": "0",
+                "suspendTimeoutMillis": str(poll_ms),
+                "subVersion": "0",
+                "bname": queue.broker_name,
+            }
+            answer = await self._bench.request(RequestCode.PULL_MESSAGE, fields, wait_ms=poll_ms)
+            if answer.code == ResponseCode.NO_PERMISSION:
+                raise BrokerRefusedError(answer.code, answer.remark, queue.broker_name)
+            if answer.code != ResponseCode.SUCCESS:
+                return []
+            offset = int(answer.ext_fields["nextBeginOffset"])
+            return [(each.body, each.reconsume_times) for each in decode_records(answer.body)]
+
+        return _Reader(group=group, kind="pull by a heartbeat's subscription", get=get)
+
     async def _switch(self, producer: Producer, reader: _Reader) -> None:
         """Take from one reader what it needs, in each way, and give it back. Raises ClientError."""
         await self._let_group(reader.group, consumes=True)
         while await reader.get(0):
-            pass  # what was sent for the other one
+            pass  # what was sent for the others
         ways: dict[str, Callable[[bool], Awaitable[None]]] = {
             "its group is switched off": lambda on: self._let_group(reader.group, consumes=on),
             "its topic is taken from readers": self._let_read,

@@ -14,16 +14,21 @@ Source: RocketMQ BatchAckMessageRequestBody, ChangeInvisibleTimeProcessor, Extra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from chaos.workload.context import Slot
 from chaos.workload.messages import row_of_delivered
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.common.drill import Drill, EndedError, Unsure
+from chaos.workload.parts.common.leader_requests import request_leader
 from client.connection.retry import RetryPolicy
+from client.consume.batch_ack import batch_ack_body
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings, PoppedMessage
 from client.errors import BrokerRefusedError, ClientError
+from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 
 __all__ = ["BatchAckDrill"]
 
@@ -36,6 +41,17 @@ BACK_MS: Final = 100
 BACK_WITHIN_S: Final = 0.5  # what is given back has mostly come by then
 ALL_SHARE: Final = 0.2  # of the rounds acknowledge all that is held
 CHECKED: Final = 6  # messages of each kind that are queried
+LONG_SHARE: Final = 0.3
+_LONG: Final[Mapping[str, str]] = {
+    "c": "consumerGroup",
+    "t": "topic",
+    "r": "retry",
+    "so": "startOffset",
+    "q": "queueId",
+    "rq": "reviveQueueId",
+    "pt": "popTime",
+    "b": "bitSet",
+}
 _HELD: Final = "0"
 _HELD_NO_MORE: Final = 208
 
@@ -122,7 +138,7 @@ class BatchAckDrill:
         count = self._rng.randint(1, len(values))
         acked = values if self._rng.random() < ALL_SHARE else self._rng.sample(values, count)
         self._rng.shuffle(acked)
-        await self._consumer.ack_all([self._held[value] for value in acked])
+        await self._ack_all([self._held[value] for value in acked])
         now = {value: self._held.pop(value) for value in acked}
         self._acked |= now
         what = f"{len(now)} acknowledged at once by {self._group}: {_places(now.values())}"
@@ -132,6 +148,28 @@ class BatchAckDrill:
         for value in self._rng.sample(left, min(CHECKED, len(left))):
             changed = await self._hold_time(what, self._held[value], expected=_HELD)
             self._held[value] = changed
+
+    async def _ack_all(self, popped: Sequence[PoppedMessage]) -> None:
+        """Acknowledge all in one request, in the client's words or with the long names of fields,
+        which older clients write. Raises ClientError."""
+        if self._rng.random() >= LONG_SHARE:
+            await self._consumer.ack_all(popped)
+            return
+        broker_name = self.drill.queue.broker_name
+        rows = [(each.message.queue.topic, each.handle) for each in popped]
+        body = json.loads(batch_ack_body(broker_name, self._group, rows))
+        body["acks"] = [
+            {_LONG[name]: value for name, value in ack.items() if name in _LONG}
+            for ack in body["acks"]
+        ]
+        await request_leader(
+            self._consumer.instance,
+            broker_name,
+            lambda: RemotingCommand(
+                code=RequestCode.BATCH_ACK_MESSAGE, body=json.dumps(body).encode()
+            ),
+            timeout_ms=TIMEOUT_MS,
+        )
 
     async def _hold_time(self, what: str, popped: PoppedMessage, *, expected: str) -> PoppedMessage:
         """Change the time of a message; return it with its handle. Raises ClientError, Unsure
