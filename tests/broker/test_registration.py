@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -107,6 +108,31 @@ async def test_a_name_server_that_is_down_or_silent_holds_up_nobody_for_long(rig
     registration.when_registered(answered.set)  # TWO says nothing
     async with asyncio.timeout(5):
         await answered.wait()
+
+
+@pytest.mark.parametrize(
+    ("voters", "learners"),
+    [("abc", ""), ("abc", "d"), ("bcd", "a"), ("acd", "b"), ("a", "bc"), ("bc", "ad")],
+)
+def test_no_two_replicas_of_a_group_register_under_one_id(voters, learners):
+    """A name server retains one address for an id: the other replica could not be found."""
+    status = SimpleNamespace(voters=tuple(voters), learners=tuple(learners), term=1)
+    ids = {}
+    for node in (*voters, *learners):
+        config = SimpleNamespace(
+            is_master_slave=False,
+            name_servers=(),
+            node=node,
+            group="g",
+            cluster="c",
+            advertised=f"{node}:1",
+        )
+        replica = cast("Any", SimpleNamespace(config=config, log=Mock(status=lambda: status)))
+        leadership = cast("Any", SimpleNamespace(ready=node == voters[0]))
+        identity = Registration(replica, leadership, cast("Any", None))._identity()
+        ids[identity["brokerId"]] = identity["brokerAddr"]
+    assert len(ids) == len(voters) + len(learners)
+    assert ids["0"] == f"{voters[0]}:1", "the leader is the master"
 
 
 @pytest.mark.parametrize("compressed", [False, True])
