@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from campaigns.mutants import campaign
 from campaigns.mutants.campaign import Row, exit_code, table
 from campaigns.mutants.catalogue import MUTANTS
 from campaigns.mutants.score_table import score_table
@@ -149,6 +150,12 @@ def test_the_score_can_say_no() -> None:
     assert exit_code([_row("survived")], clean_passed=True) == 1
     assert exit_code([_row("not run")], clean_passed=True) == 2
     assert "(!)" in table([_row("no such rule")])
+
+
+def test_a_mutant_that_takes_too_long_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "_WORKER_S_MAX", 0.01)
+    (row,) = campaign.run_campaign([QUICK[0]], "1..2", 1)
+    assert (row.rule, row.detail) == ("not run", "ended after 0 s")
 
 
 def test_the_score_says_who_saw_what() -> None:
