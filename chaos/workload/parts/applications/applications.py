@@ -49,6 +49,7 @@ from chaos.workload.parts.applications.switched import SwitchedGroups
 from chaos.workload.parts.applications.taken import TakenQueues
 from chaos.workload.parts.applications.talks import RecordedTalks
 from chaos.workload.parts.applications.traces import FullTraces
+from chaos.workload.parts.applications.turns import CheckedInTurn
 from chaos.workload.parts.applications.used_again import NamesUsedAgain
 from chaos.workload.parts.applications.waits import WaitingCalls
 from chaos.workload.parts.common.part import PartKit, PartSpec
@@ -62,7 +63,7 @@ DRILLS: Final = (
     *("refusals", "found", "polls", "senders"),
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
-    *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again"),
+    *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again", "turns"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -128,6 +129,7 @@ class ApplicationsPart:
                 drills["sent-back"] = lambda bench: UnansweredSendsBack(bench).run()
                 drills["deleted-groups"] = lambda bench: DeletedGroups(bench).run()
                 drills["popped"] = lambda bench: PoppedOn(bench).run()
+                drills["turns"] = lambda bench: CheckedInTurn(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
                 for name, drill in drills.items():

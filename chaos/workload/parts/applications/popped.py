@@ -32,6 +32,8 @@ INVISIBLE_MS: Final = 1_000
 AGAIN_S: Final = 4.0  # by when it comes again that was left
 GIVEN_S: Final = 10.0
 POLL_MS: Final = 500
+TAGS: Final = ("blue", "red", "blue")
+TAGGED_MS: Final = 3_000  # within which a message comes that was just sent
 _OF_DELIVERY: Final = (PropertyName.POP_CK, PropertyName.FIRST_POP_TIME, PropertyName.MSG_REGION)
 """What brokers have left on a message that was delivered, and no producer sets anew."""
 
@@ -57,6 +59,28 @@ class PoppedOn:
                 "messages that come again which were acknowledged",
                 expected="none",
                 answered=" ".join(_place(each) for each in again) or "none",
+            )
+            async with bench.popper(f"{bench.name}-by-tags") as by_tags:
+                await self._pop_by_tags(producer, by_tags)
+
+    async def _pop_by_tags(self, producer: Producer, popper: PopConsumer) -> None:
+        """Pop by one tag, and by another one: each call has the messages of its own. Raises
+        ClientError."""
+        bench = self._bench
+        while await popper.pop(bench.topic, expression=TAGS[0]):
+            pass  # what was sent before has no tag
+        for tag in TAGS:
+            message = bench.message(tags=tag)
+            await producer.send(message, queue=self._queues[0])
+            popped = await popper.pop(
+                bench.topic, poll_ms=TAGGED_MS * bench.patience, expression=tag
+            )
+            for each in popped:
+                await popper.ack(each)
+            bench.hold(
+                "tags of what is popped behind pops by other tags",
+                expected=[tag],
+                answered=[each.message.tags for each in popped],
             )
 
     async def _send_one(
