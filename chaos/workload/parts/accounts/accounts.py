@@ -40,6 +40,7 @@ from chaos.workload.parts.accounts.model import (
 )
 from chaos.workload.parts.accounts.policies import OverlappingPolicies
 from chaos.workload.parts.accounts.rights import requests_of
+from chaos.workload.parts.accounts.super_users import SuperUsers
 from chaos.workload.parts.common.leader_requests import request_leader
 from chaos.workload.parts.common.part import PartKit, PartSpec
 from chaos.workload.parts.common.part_sender import PartSender
@@ -115,6 +116,16 @@ class _Accounts:
                     rng=random.Random(self._kit.rng.getrandbits(64)),
                 )
                 await policies.work()
+                super_users = SuperUsers(
+                    context,
+                    tool.instance,
+                    self._kit.slots["accounts-users"],
+                    Expectations(
+                        context.history, client=f"{client}.super.{group}", client_group=TOOLS
+                    ),
+                    group=group,
+                )
+                await super_users.work()
             await self._rewrite_file(client)
             self._idle.set()
 

@@ -4,8 +4,9 @@ about is asked behind that, and behind the change back.
 Place in the data path: the part `operator` does so when all others have ended, since clients at
 work would be refused; UPDATE_BROKER_CONFIG at each replica, raw requests to the leader.
 
-Invariants: sends go to topics of its own, which nobody reads, and have no value; none leaves a half
-where the setting is not in force; what is expected is a code of RocketMQ's.
+Invariants: sends go to topics of its own, which nobody reads; the history has each as an operation
+that may have stored it, so that its messages are nobody's surprise; none leaves a half where the
+setting is not in force; what is expected is a code of RocketMQ's.
 
 Source: RocketMQ BrokerConfig, MessageStoreConfig; SendMessageProcessor, PullMessageProcessor,
 RecallMessageProcessor, HookUtils.
@@ -21,6 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from chaos.cluster.layout import BrokerPlace, NameServerPlace
+from chaos.recording.history import MessageRow
+from chaos.workload.actor import Actor
 from chaos.workload.expectations import Expectations
 from chaos.workload.messages import wall_ms
 from chaos.workload.parts.common.leader_requests import (
@@ -51,6 +54,7 @@ _WITH_SUBSCRIPTION: Final = "4"  # of a pull's sysFlag
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 _SENDS: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _PULLED: Final = frozenset({0, 19, 20, 21})
+_REFUSALS: Final = frozenset({13, 16, 17})  # of a send that stored nothing
 _NOT_NOW: Final = frozenset({2, 11, 14, 215})  # of a broker that does not lead, or is busy
 
 
@@ -240,10 +244,12 @@ class SettingEffects:
         places: Sequence[BrokerPlace],
         servers: Sequence[NameServerPlace],
         queue: MessageQueue,
+        sender: Actor,
         rng: random.Random,
     ) -> None:
         self._requests = requests
         self._record = record
+        self._sender = sender
         self._expectations = expectations
         self._places = places
         self._servers = servers
@@ -332,15 +338,8 @@ class SettingEffects:
     async def _probe(
         self, effect: _Effect, value: str, probe: _Probe, expected: str, began_ns: int
     ) -> None:
-        command = self._command(probe)
         try:
-            answer, _ = await request_leader(
-                self._requests.instance,
-                self._queue.broker_name,
-                lambda: command,
-                timeout_ms=TIMEOUT_MS,
-                accept=_Answers(),
-            )
+            answer = await (self._send if probe.code in _SENDS else self._request)(probe)
         except ClientError:
             return  # without an answer nothing is compared
         is_pulled = probe.code in _PULLS and answer.code in _PULLED
@@ -352,10 +351,9 @@ class SettingEffects:
             calm_since=began_ns,
         )
 
-    def _command(self, probe: _Probe) -> RemotingCommand:
+    async def _request(self, probe: _Probe) -> RemotingCommand:
+        """Ask what stores nothing; return the answer. Raises ClientError."""
         queue = self._queue
-        if probe.code in _SENDS:
-            return self._send(probe)
         fields = {"topic": queue.topic, "bname": queue.broker_name}
         if probe.code in _PULLS:
             fields |= {
@@ -370,11 +368,27 @@ class SettingEffects:
                 "subscription": "*",
                 "expressionType": "TAG",
             }
-        return RemotingCommand(code=probe.code, ext_fields={**fields, **probe.fields})
+        return await self._answer(
+            RemotingCommand(code=probe.code, ext_fields={**fields, **probe.fields})
+        )
 
-    def _send(self, probe: _Probe) -> RemotingCommand:
-        key = self._requests.instance.next_uniq_key(wall_ms())  # as of a client, for the short way
-        properties = {PropertyName.UNIQ_KEY: key, **probe.properties}
+    async def _answer(self, command: RemotingCommand) -> RemotingCommand:
+        """Return what the leader answers, whatever that is. Raises ClientError."""
+        answer, _ = await request_leader(
+            self._requests.instance,
+            self._queue.broker_name,
+            lambda: command,
+            timeout_ms=TIMEOUT_MS,
+            accept=_Answers(),
+        )
+        return answer
+
+    async def _send(self, probe: _Probe) -> RemotingCommand:
+        """Send one message, or two in a batch; return the answer. Raises ClientError."""
+        is_batch = probe.code == RequestCode.SEND_BATCH_MESSAGE
+        # A key as of a client is for the short way of plain sends.
+        keys = [self._requests.instance.next_uniq_key(wall_ms()) for _ in range(1 + is_batch)]
+        texts = [f"{PropertyName.UNIQ_KEY}\x01{key}\x02" for key in keys]
         fields = {
             "a": _PRODUCERS,
             "b": self._topic(probe.is_ordered),
@@ -384,13 +398,31 @@ class SettingEffects:
             "f": "0",
             "g": str(wall_ms()),
             "h": "0",
-            "i": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+            "i": "".join(f"{name}\x01{value}\x02" for name, value in probe.properties.items()),
             "j": "0",
             "k": "false",
             "n": self._queue.broker_name,
         }
         body = b"more than ten bytes"
-        if probe.code == RequestCode.SEND_BATCH_MESSAGE:
+        if is_batch:
             fields["m"] = "true"
-            body = encode_batch_body([BatchItem(body=body, properties=b"")] * 2)
-        return RemotingCommand(code=probe.code, ext_fields={**fields, **probe.fields}, body=body)
+            body = encode_batch_body(
+                [BatchItem(body=body, properties=text.encode()) for text in texts]
+            )
+        else:
+            fields["i"] += texts[0]
+        fields |= probe.fields
+        with self._sender.operation(
+            "send",
+            broker_group=self._queue.broker_name,
+            topic=fields["b"],
+            messages=[MessageRow(value=key, uniq_key=key, topic=fields["b"]) for key in keys],
+        ) as operation:
+            answer = await self._answer(
+                RemotingCommand(code=probe.code, ext_fields=fields, body=body)
+            )
+            if answer.code in _REFUSALS:
+                operation.complete("fail", status=str(answer.code), error=answer.remark or "")
+            else:  # the expectation has it whether it was stored, and nobody waits for it
+                operation.complete("info", status=str(answer.code))
+        return answer

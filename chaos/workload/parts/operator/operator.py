@@ -25,6 +25,7 @@ from typing import Final
 
 from chaos.scenario.part_sections import OperatorSection
 from chaos.scenario.scenario import route_expiry_ms
+from chaos.workload.actor import Actor
 from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
@@ -119,6 +120,7 @@ class _Operator:
                     places=layout.groups[group],
                     servers=layout.name_servers,
                     queue=queues[0],
+                    sender=self._sender(f"{client}.sends.{group}", client),
                     rng=self._child(),
                 )
                 room = RoomEffects(
@@ -355,6 +357,9 @@ class _Operator:
 
     def _record(self, root: str, client: str) -> SettingsRecord:
         return SettingsRecord(self._kit.context, root=root, client=client, client_group=TOOLS)
+
+    def _sender(self, root: str, client: str) -> Actor:
+        return Actor(self._kit.context.history, root=root, client=client, client_group=TOOLS)
 
     def _expectations(self, client: str) -> Expectations:
         return Expectations(self._kit.context.history, client=client, client_group=TOOLS)
