@@ -9,6 +9,7 @@ import pytest
 
 from chaos.experiment.experiment import run_experiment
 from chaos.scenario.scenario import parse_scenario
+from chaos.workload.parts.catalogue import PARTS
 from verify.export.run_export import export_run
 from verify.run import verify_run
 
@@ -120,3 +121,12 @@ def test_its_run_is_judged_as_any_other(runs: list[Path]) -> None:
     failed = [check.id for check in verdict.checks if check.verdict.value == "fail"]
     assert not failed
     assert verdict.outcome.value == "pass", [c.id for c in verdict.checks if c.reason]
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_a_part_of_the_workload_alone_gives_no_alarm(name: str, tmp_path: Path) -> None:
+    scenario = parse_scenario(f"{TINY}\n[workload.{name}]\n", name=name)
+    run = run_experiment(scenario, world="sim", seed=1, out=tmp_path / "run")
+    verdict = verify_run(run, engine="duckdb")
+    alarms = {check.id: check.reason for check in verdict.checks if check.verdict.value == "fail"}
+    assert (verdict.outcome.value, alarms) == ("pass", {})
