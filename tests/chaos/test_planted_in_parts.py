@@ -15,10 +15,11 @@ import pytest
 from broker.admin import admin
 from broker.delay import timers
 from broker.delay.timers import checked_waiting
-from broker.entry.payload import DeleteGroupCommand
+from broker.entry.payload import UNIT, DeleteGroupCommand
 from broker.index import message_keys
 from broker.pop.pop import PopProcessor
 from broker.pull.pull import PullProcessor
+from broker.request import long_polling
 from broker.request.commit import commit
 from broker.send import duplicates, send
 from broker.send.plain_send import PlainSends
@@ -33,6 +34,7 @@ from chaos.workload.parts.applications.keys import TWINS, KeyLookups
 from chaos.workload.parts.applications.names import NamesOfOthers
 from chaos.workload.parts.applications.switched import SwitchedGroups
 from chaos.workload.parts.applications.used_again import NamesUsedAgain
+from chaos.workload.parts.applications.woken import WokenByTag
 from chaos.workload.parts.drills import drills
 from chaos.workload.parts.drills.onward import OnwardDrill
 from chaos.workload.parts.drills.queues import PullDrill
@@ -252,6 +254,24 @@ async def test_a_member_that_names_the_last_of_its_topics_is_seen(
     monkeypatch.setattr(PopConsumer, "_subscribe", subscribe_alone)
     wrong = await _apply(tmp_path / "again", monkeypatch, "names", NamesOfOthers)
     assert any("-pop is said to subscribe" in key for key in wrong)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+async def test_a_held_request_that_looks_at_the_first_tag_alone_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await _apply(tmp_path, monkeypatch, "woken", WokenByTag) == set()
+
+    class _Unit:
+        @staticmethod
+        def iter_unpack(units: bytes) -> Any:
+            return [UNIT.unpack_from(units)]
+
+    monkeypatch.setattr(long_polling, "UNIT", _Unit)
+    wrong = await _apply(tmp_path / "again", monkeypatch, "woken", WokenByTag)
+    assert "what a pull is given that waits for blue, when red and blue are stored" in wrong
+    assert "what a pull is given that waits for blue, when blue and red are stored" not in wrong
 
 
 async def _operate(

@@ -32,6 +32,7 @@ from chaos.workload.parts.applications.keys import KeyLookups
 from chaos.workload.parts.applications.locks import LateLocks
 from chaos.workload.parts.applications.lost import LostConnections
 from chaos.workload.parts.applications.names import NamesOfOthers
+from chaos.workload.parts.applications.out_of_time import OutOfTime
 from chaos.workload.parts.applications.overtaken import OvertakenGroups
 from chaos.workload.parts.applications.polls import PollingMember
 from chaos.workload.parts.applications.popped import PoppedOn
@@ -42,6 +43,7 @@ from chaos.workload.parts.applications.senders import BusySenders
 from chaos.workload.parts.applications.sent_back import UnansweredSendsBack
 from chaos.workload.parts.applications.sent_on import SentOn
 from chaos.workload.parts.applications.servers import UpdatedNameServers
+from chaos.workload.parts.applications.slow_listener import SlowListener
 from chaos.workload.parts.applications.starts import StartedGroups
 from chaos.workload.parts.applications.statuses import UnsafeSends
 from chaos.workload.parts.applications.suspended import SuspendedMember
@@ -52,6 +54,7 @@ from chaos.workload.parts.applications.traces import FullTraces
 from chaos.workload.parts.applications.turns import CheckedInTurn
 from chaos.workload.parts.applications.used_again import NamesUsedAgain
 from chaos.workload.parts.applications.waits import WaitingCalls
+from chaos.workload.parts.applications.woken import WokenByTag
 from chaos.workload.parts.common.part import PartKit, PartSpec
 from client.errors import ClientError
 
@@ -64,6 +67,7 @@ DRILLS: Final = (
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
     *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again", "turns"),
+    *("woken", "out-of-time", "slow-listener"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -118,6 +122,9 @@ class ApplicationsPart:
                 "idle": lambda bench: IdleApplication(bench).run(),
                 "servers": lambda bench: UpdatedNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
+                "woken": lambda bench: WokenByTag(bench).run(),
+                "out-of-time": lambda bench: OutOfTime(bench).run(),
+                "slow-listener": lambda bench: SlowListener(bench).run(),
                 "used-again": lambda bench: NamesUsedAgain(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),

@@ -12,7 +12,7 @@ and queryConsumeTimeSpan: write queues; getTopicStatsInfo: whichever are more).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +29,7 @@ from remoting.records.message import BatchItem, encode_batch_body
 __all__ = ["ProgressDrill"]
 
 QUEUES_MAX: Final = 4
+ONE_CLOCK_MS: Final = 50  # for which a broker is at one answer at most
 POPPED_MAX: Final = 12
 INVISIBLE_MS: Final = 6 * 3_600_000
 SENT: Final = (1, 4)  # messages in one batch
@@ -220,14 +221,14 @@ class ProgressDrill:
 
     async def _query_times(self) -> None:
         rows = []
-        waiting = set()
+        waiting: dict[int, int] = {}  # when the next message was stored
         for queue_id in range(self._write):
             times = self._stored.get(queue_id, [])
             offset = self._committed.get(queue_id, 0)
             first, last = (times[0], times[-1]) if times else (-1, -1)
             consumed = times[offset - 1] if offset else first
             if offset < len(times):  # for how long, a broker's clock says
-                waiting.add(queue_id)
+                waiting[queue_id] = times[offset]
             rows.append(
                 f"{queue_id}: {first} {last} {consumed} {'some' if queue_id in waiting else 0}"
             )
@@ -364,13 +365,16 @@ def _of_all(body: Mapping[str, Any], group: str, topic: str) -> dict[int, str]:
     return rows
 
 
-def _spans(body: Mapping[str, Any], waiting: Set[int]) -> dict[int, str]:
-    """Return the times of each queue; the delay only where no message is `waiting`."""
+def _spans(body: Mapping[str, Any], waiting: Mapping[int, int]) -> dict[int, str]:
+    """Return the times of each queue. `waiting`: when the next message of a queue was stored, for
+    which its delay counts. By which clock is not known; it is one for all queues."""
     spans = {span["messageQueue"]["queueId"]: span for span in body.get("consumeTimeSpanSet", ())}
+    clocks_ms = [spans[at]["delayTime"] + stored_ms for at, stored_ms in waiting.items()]
+    is_one = max(clocks_ms, default=0) - min(clocks_ms, default=0) <= ONE_CLOCK_MS
     return {
         queue_id: (
             f"{span['minTimeStamp']} {span['maxTimeStamp']} {span['consumeTimeStamp']}"
-            f" {'some' if queue_id in waiting else span['delayTime']}"
+            f" {'some' if queue_id in waiting and is_one else span['delayTime']}"
         )
         for queue_id, span in spans.items()
     }

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -57,6 +58,7 @@ __all__ = ["SPEC"]
 
 NAME: Final = "operator"
 TOOLS: Final = "operator-tools"
+ENDS_S_MAX: Final = 52.0  # behind the drain, from which on an experiment waits for a minute
 OTHERS_END_S: Final = 3.0
 LONGEST_S: Final = 45  # of the 60 s in which clients have to end
 MEMBERS: Final = 2
@@ -96,6 +98,7 @@ class _Operator:
             for member in members:
                 await member.end()
             await drained.wait()
+            end_s = asyncio.get_running_loop().time() + ENDS_S_MAX
             await asyncio.sleep(OTHERS_END_S)
             if self._section.takes_write:
                 async with asyncio.TaskGroup() as tasks:
@@ -103,7 +106,25 @@ class _Operator:
                     for keeper in registrations:  # in the time that this takes
                         tasks.create_task(keeper.be_silent())
             if self._section.shows_effects:
-                await self._show_effects(tool.instance, client)
+                await self._show_in_time(tool.instance, client, end_s)
+
+    async def _show_in_time(self, instance: ClientInstance, client: str, end_s: float) -> None:
+        """Show the effects of settings, for as long as that takes where requests are answered: a
+        run whose clients do not end is no run."""
+        began_ns = time.monotonic_ns()
+        try:
+            async with asyncio.timeout_at(end_s):
+                await self._show_effects(instance, client)
+            ended = "in time"
+        except TimeoutError:
+            ended = f"not within {ENDS_S_MAX:g} s of the drain"
+        is_simulated = self._kit.context.world.links.name == "simulated"
+        self._expectations(f"{client}.in-time").hold(
+            "how the operator's requests about settings ended",
+            expected="in time" if is_simulated else None,  # a busy machine takes its time
+            answered=ended,
+            calm_since=began_ns,
+        )
 
     async def _show_effects(self, instance: ClientInstance, client: str) -> None:
         """Have settings of all broker groups forbid what they are about, one after the other."""

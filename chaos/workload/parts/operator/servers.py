@@ -5,8 +5,9 @@ Place in the data path: PUT/GET/DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE,
 UPDATE/GET_NAMESRV_CONFIG, WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER at each name
 server.
 
-Invariants: each entry is queried by its name or in the list of its namespace; some are deleted
-for good and asked for on, behind whatever restarts; the right to write is taken only when everybody
+Invariants: each entry is queried by its name or in the list of its namespace; one name server has
+it and has stored what it acknowledged, so that its answers are exact, whatever restarts; some are
+deleted for good and asked for on; the right to write is taken only when everybody
 else has ended, since all topics of the group lose it; an answer about it counts only where the
 group's topics kept their version all the while, for a changed registration gives the right back.
 
@@ -25,7 +26,12 @@ from chaos.cluster.layout import NameServerPlace
 from chaos.scenario.scenario import route_expiry_ms
 from chaos.workload.context import WorkContext
 from chaos.workload.parts.common.leader_requests import request_leader
-from chaos.workload.parts.common.settings_record import ABSENT, NotSureError, SettingsRecord
+from chaos.workload.parts.common.settings_record import (
+    ABSENT,
+    NOW,
+    NotSureError,
+    SettingsRecord,
+)
 from chaos.workload.parts.operator.requests import OperatorRequests, json_of
 from chaos.workload.parts.operator.topics import route_text
 from client.errors import ClientError
@@ -39,6 +45,7 @@ _NAMESPACES: Final = ("operator-a", "operator-b")
 _KEYS: Final = ("one", "two")
 _RETAINED: Final = "operator-kept"
 RETAINED_MAX: Final = 16
+LIVE_MIN: Final = 3  # entries, of which one may go: others are there to be changed
 PUT_LAST_SHARE: Final = 0.6
 CHANGED_SHARE: Final = 0.6
 _CHANGES: Final = 3
@@ -82,7 +89,7 @@ class ServerKeeper:
         a name server has done before it is asked for the next, or killed."""
         rng, live = self._rng, list(self._live)
         is_put_last = rng.random() < PUT_LAST_SHARE
-        gone = rng.choice(live) if live else None
+        gone = rng.choice(live) if len(live) >= LIVE_MIN else None
         if gone is not None:  # another than is put: what is done in one moment is concurrent
             self._live.remove(gone)
         if not is_put_last:
@@ -155,7 +162,7 @@ class ServerKeeper:
             value = None if answer is None else answer.ext_fields.get("value")
             return {} if value is None else {name: value}, self._place.name
 
-        await self._record.query([name], send, how="entry")
+        await self._record.query([name], send, how="entry", when=NOW)
 
     async def _query_list(self, namespace: str, keys: Sequence[str]) -> None:
         names = {self._key(f"entry {namespace} {key}"): key for key in keys}
@@ -169,7 +176,7 @@ class ServerKeeper:
             values = {name: str(table[key]) for name, key in names.items() if key in table}
             return values, self._place.name
 
-        await self._record.query(list(names), send, how="list of a namespace")
+        await self._record.query(list(names), send, how="list of a namespace", when=NOW)
 
     async def _query_setting(self) -> None:
         key = self._key(_SETTING)
