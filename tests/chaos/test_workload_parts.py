@@ -354,7 +354,7 @@ async def test_operator_is_shown_what_it_has_set(tmp_path: Path) -> None:
     assert "send_message_v2 where timerWheelEnable is false" in effects
     assert "send where diskSpaceWarningLevelRatio is 99" in effects
     assert any(key.startswith("route of operator-registrations-") for key in effects)
-    assert all(answered == expected for answered, expected in effects.values())
+    assert all(answered == expected for answered, expected in effects.values() if expected)
     refusals = [row["status"] for row in kinds["get"] if row["key"].startswith("refusal ")]
     assert set(refusals) == {"refused"}
     for key in {row["key"] for row in kinds["get"]}:
