@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.delay.delivery import DelayDelivery
-from broker.entry.levels import delay_level_of, delay_ms
+from broker.entry.levels import DELAY_LEVEL_MAX, delay_level_of, delay_ms
 from broker.entry.payload import UNIT, DeliverCommand, decode_payload
 from broker.entry.topics import SCHEDULE_TOPIC, SYS_FLAG_UNIT_SUB
 from broker.send.send import SendProcessor
@@ -83,6 +83,17 @@ async def test_a_delayed_message_comes_at_its_time_and_never_before(rig, tmp_pat
     assert len(rig.log.entries) == entries + 1, "message and progress are one entry"
     assert decode_payload(rig.log.entries[-1].payload).commands == [DeliverCommand(1, 0, 1)]
     assert rig.replay(tmp_path / "replica").delay_offsets == {1: 1}
+
+
+@pytest.mark.parametrize("level", range(1, DELAY_LEVEL_MAX + 1))
+async def test_a_message_of_every_level_comes_at_its_time(rig, level):
+    assert (await send(rig, DELAY=str(level))).code == ResponseCode.SUCCESS
+    delivery = rig.make(DelayDelivery)
+    for passed_ms, count in ((delay_ms(level - 1) - 1, 0), (delay_ms(level - 1), 1)):
+        rig.now_ms = START_MS + passed_ms
+        delivery.round()
+        await turns(10)
+        assert len(messages(rig, "T")) == count
 
 
 async def test_a_delivery_that_fails_is_done_again_by_the_next_leader(rig):

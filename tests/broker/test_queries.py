@@ -100,6 +100,33 @@ async def test_the_earliest_store_time_and_a_topics_bounds(rig):
     assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
 
 
+@pytest.mark.parametrize(
+    ("offset", "consumed_ms", "delay_ms"), [(0, 10, 90), (1, 10, 70), (2, 30, 40), (3, 60, 0)]
+)
+async def test_for_how_long_the_next_message_waits(rig, offset, consumed_ms, delay_ms):
+    for key, at_ms in (("a", 10), ("b", 30), ("c", 60)):
+        await send_at(rig, key, START_MS + at_ms)
+    offsets = rig.make(OffsetProcessor, rig.tasks)
+    commit = QUEUE | {"consumerGroup": "G", "commitOffset": str(offset)}
+    await rig.ask(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    rig.now_ms = START_MS + 100
+    progress = rig.make(ConsumeStatsProcessor, rig.tasks)
+    code = RequestCode.QUERY_CONSUME_TIME_SPAN
+    answer = await rig.ask(progress.time_span, code, {"topic": "T", "group": "G"})
+    (span,) = [
+        each
+        for each in fastjson.parse(answer.body)["consumeTimeSpanSet"]
+        if each["messageQueue"]["queueId"] == 0
+    ]
+    del span["messageQueue"]
+    assert span == {
+        "minTimeStamp": START_MS + 10,
+        "maxTimeStamp": START_MS + 60,
+        "consumeTimeStamp": START_MS + consumed_ms,
+        "delayTime": delay_ms,
+    }
+
+
 async def test_how_far_a_group_is_behind(rig):
     for key in ("a", "b", "c"):
         await send_at(rig, key, START_MS)

@@ -13,7 +13,7 @@ from broker.admin.maintenance import MaintenanceProcessor
 from broker.entry.payload import UNIT, DeleteTopicCommand, DiscardCommand, OffsetCommand
 from broker.leader.proposer import Proposal
 from broker.pull.offsets import OffsetProcessor
-from broker.request.deleted_topics import first_of_living_topic
+from broker.request.deleted_topics import RetryFilter, first_of_living_topic
 from broker.send.send import SendProcessor
 from broker.state.state import BrokerState
 from broker.transaction.check_back import CheckBack
@@ -25,6 +25,8 @@ from client.errors import ContraryDecisionError
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.records.message import decode_record
+from remoting.records.message_id import offset_msg_id
+from remoting.records.property_names import PropertyName
 from tests.broker.rig import FakeConnection, Rig, send_fields
 from tests.broker.transactions import end, half
 
@@ -290,6 +292,26 @@ async def test_retries_beside_those_of_another_group_are_passed_over(rig: Rig) -
     del rig.state.consumer_offsets["g_T", "%RETRY%g_T", 0]
     await delete(rig)
     assert "%RETRY%g_T" not in rig.state.topics
+
+
+@pytest.mark.parametrize(
+    ("stored_by", "is_wanted"),
+    [("127.0.0.1:10911", False), ("10.0.0.7:10911", False), ("10.0.0.8:10911", True)],
+)
+async def test_a_retry_goes_with_the_topic_of_its_message_whoever_had_stored_that(
+    rig: Rig, stored_by: str, is_wanted: bool
+) -> None:
+    """By this leader or by another one of the group; what another group has is none of ours."""
+    rig.replica.broker_addresses = {"n1": "10.0.0.7:10911"}
+    await send(rig, "a")
+    (position, _, _) = UNIT.unpack(rig.queues.get("T", 0).read(0, 1))
+    await delete(rig)
+    host, _, port = stored_by.rpartition(":")
+    properties = {
+        PropertyName.RETRY_TOPIC: "T",
+        PropertyName.ORIGIN_MESSAGE_ID: offset_msg_id(host, int(port), position),
+    }
+    assert RetryFilter(rig.replica).wants(properties) is is_wanted
 
 
 async def test_deletions_are_noted_of_topics_alone(rig: Rig) -> None:
