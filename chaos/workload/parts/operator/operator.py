@@ -58,8 +58,8 @@ __all__ = ["SPEC"]
 
 NAME: Final = "operator"
 TOOLS: Final = "operator-tools"
-ENDS_S_MAX: Final = 52.0  # behind the drain, from which on an experiment waits for a minute
-EFFECTS_S: Final = 13.0  # that all effects take at most where requests are answered at once
+ENDS_S_MAX: Final = 57.0  # behind the drain, from which on an experiment waits for a minute
+EFFECTS_S: Final = 18.0  # that all effects take at most where requests are answered at once
 DELETES_S: Final = 22.0  # and those of deletion besides
 OTHERS_END_S: Final = 3.0
 LONGEST_S: Final = 45  # of the 60 s in which clients have to end
