@@ -28,6 +28,12 @@ from typing import Final
 
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
+from chaos.workload.parts.accounts.changes import (
+    PASSWORD,
+    TIMEOUT_MS,
+    AnyAnswer,
+    change_at_leader,
+)
 from chaos.workload.parts.accounts.model import (
     CLUSTER,
     READERS,
@@ -47,7 +53,6 @@ from remoting.protocol.command import RemotingCommand
 
 __all__ = ["OverlappingPolicies", "draw_entry", "draw_question"]
 
-TIMEOUT_MS: Final = 2_000
 ROUNDS: Final = 4
 USERS: Final = 2  # of a round, so that one has not what the other has
 STEPS: Final = 6
@@ -59,21 +64,11 @@ NESTED_SHARE: Final = 0.5  # of the grants bring two prefixes of one name, for i
 TWIN_SHARE: Final = 0.5  # and two of both types about one resource
 TEXT_MAX: Final = 400
 FOREVER_MS: Final = (1 << 62) - 1
-_PASSWORD: Final = "the-right-one"  # noqa: S105 - of a user that is gone when its round is over
 _TOPICS: Final = (TOPIC, f"{TOPIC}-a", f"{TOPIC}-ab", f"{TOPIC}-b")
 _GROUPS: Final = (READERS, f"{READERS}-a", f"{READERS}-ab")
 _ACTIONS: Final = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 _REFUSED: Final = ResponseCode.NO_PERMISSION.value
-_NO_ANSWERS: Final = frozenset({2, 11, 14, 215})
 _C: Final = RequestCode
-
-
-class _Answers:
-    """Accepts every code but those of a broker that can not answer now: all but one say that the
-    request was allowed."""
-
-    def __contains__(self, code: object) -> bool:
-        return code not in _NO_ANSWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +207,7 @@ class OverlappingPolicies:
         """Make the users, change their permissions, and have them ask. Raises ClientError."""
         states = {name: UserState(exists=True, enabled=True, signs_right=True) for name in names}
         for name in names:
-            body = {"username": name, "password": _PASSWORD, "userType": "Normal"}
+            body = {"username": name, "password": PASSWORD, "userType": "Normal"}
             await self._change(_C.AUTH_CREATE_USER, body, username=name)
         async with contextlib.AsyncExitStack() as stack:
             clients = {
@@ -285,7 +280,7 @@ class OverlappingPolicies:
             self._group,
             lambda: dataclasses.replace(question.command),
             timeout_ms=TIMEOUT_MS,
-            accept=_Answers(),
+            accept=AnyAnswer(),
         )
         needs = " and ".join(f"{action} on {resource}" for resource, action in question.needs)
         name = RequestCode(question.command.code).name.lower()
@@ -300,7 +295,7 @@ class OverlappingPolicies:
     def _client(self, user: str) -> Producer:
         settings = ProducerSettings(
             timeout_ms=TIMEOUT_MS,
-            instance=self._slot.instance_settings(Signer(user, _PASSWORD)),
+            instance=self._slot.instance_settings(Signer(user, PASSWORD)),
         )
         servers = self._context.name_servers
         return Producer("accounts-producers", servers, self._slot.dial, settings=settings)
@@ -309,9 +304,7 @@ class OverlappingPolicies:
         self, code: RequestCode, body: Mapping[str, object] | None, **fields: str
     ) -> None:
         """Have the leader carry a change out. Raises ClientError."""
-        data = b"" if body is None else json.dumps(body).encode()
-        command = RemotingCommand(code=code, ext_fields=fields, body=data)
-        await request_leader(self._instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS)
+        await change_at_leader(self._instance, self._group, code, body, **fields)
 
 
 def _shown(entry: Entry) -> dict[str, object]:

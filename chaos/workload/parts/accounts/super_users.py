@@ -20,6 +20,12 @@ from typing import Final
 
 from chaos.workload.context import Slot, WorkContext
 from chaos.workload.expectations import Expectations
+from chaos.workload.parts.accounts.changes import (
+    PASSWORD,
+    TIMEOUT_MS,
+    AnyAnswer,
+    change_at_leader,
+)
 from chaos.workload.parts.accounts.model import CLUSTER, TOPIC
 from chaos.workload.parts.common.leader_requests import request_leader
 from client.connection.instance import ClientInstance
@@ -31,19 +37,9 @@ from remoting.protocol.command import RemotingCommand
 
 __all__ = ["SuperUsers"]
 
-TIMEOUT_MS: Final = 2_000
-_PASSWORD: Final = "the-right-one"  # noqa: S105 - of users that are gone when the drill is over
 _OTHER: Final = "another-one"
 _REFUSED: Final = ResponseCode.NO_PERMISSION.value
-_NO_ANSWERS: Final = frozenset({2, 11, 14, 215})
 _C: Final = RequestCode
-
-
-class _Answers:
-    """Accepts every code but those of a broker that can not answer now."""
-
-    def __contains__(self, code: object) -> bool:
-        return code not in _NO_ANSWERS
 
 
 class SuperUsers:
@@ -79,7 +75,7 @@ class SuperUsers:
 
     async def _work(self) -> None:
         for name, kind in ((self._super, "Super"), (self._helper, "Normal")):
-            body = {"username": name, "password": _PASSWORD, "userType": kind}
+            body = {"username": name, "password": PASSWORD, "userType": kind}
             await self._change(_C.AUTH_CREATE_USER, body, username=name)
         entry = {
             "resource": f"Cluster:{CLUSTER}",
@@ -91,7 +87,7 @@ class SuperUsers:
         await self._change(_C.AUTH_CREATE_ACL, policies, subject=f"User:{self._helper}")
         settings = ProducerSettings(
             timeout_ms=TIMEOUT_MS,
-            instance=self._slot.instance_settings(Signer(self._helper, _PASSWORD)),
+            instance=self._slot.instance_settings(Signer(self._helper, PASSWORD)),
         )
         async with Producer(
             "accounts-producers", self._context.name_servers, self._slot.dial, settings=settings
@@ -106,7 +102,7 @@ class SuperUsers:
         """Return codes with the user that each is about, what it says of the user, and whether it
         is allowed."""
         create, update, delete = _C.AUTH_CREATE_USER, _C.AUTH_UPDATE_USER, _C.AUTH_DELETE_USER
-        known = {"password": _PASSWORD}
+        known = {"password": PASSWORD}
         return (
             (create, self._plain, {**known, "userType": "Normal"}, True),
             (create, self._new, {**known, "userType": "Super"}, False),
@@ -133,7 +129,7 @@ class SuperUsers:
         data = json.dumps({"username": name, **body}).encode() if body else b""
         command = RemotingCommand(code=code, ext_fields={"username": name}, body=data)
         answer, _ = await request_leader(
-            instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=_Answers()
+            instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS, accept=AnyAnswer()
         )
         said = " ".join(f"{key}={value}" for key, value in body.items())
         self._expectations.hold(
@@ -163,6 +159,4 @@ class SuperUsers:
         self, code: RequestCode, body: Mapping[str, object] | None, **fields: str
     ) -> None:
         """Have the leader carry a change out. Raises ClientError."""
-        data = b"" if body is None else json.dumps(body).encode()
-        command = RemotingCommand(code=code, ext_fields=fields, body=data)
-        await request_leader(self._instance, self._group, lambda: command, timeout_ms=TIMEOUT_MS)
+        await change_at_leader(self._instance, self._group, code, body, **fields)
