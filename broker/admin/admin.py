@@ -115,14 +115,14 @@ class AdminProcessor:
             leadership,
             request,
             [topic.command() for topic in changed or topics.values()],
-            answer=lambda: self._desk.when_routes_registered(
-                partial(request.reply, ResponseCode.SUCCESS)
-            ),
+            answer=partial(self._reply_when_registered, request),
         )
 
     def delete_topic(self, header: DeleteTopicRequestHeader, request: Request) -> None:
         """Delete a topic and its consumer offsets (DELETE_TOPIC_IN_BROKER); a new topic of that
-        name never reuses offsets of its queues. Raises RefusedError; else the answer follows."""
+        name never reuses offsets of its queues. Raises RefusedError; else the answer follows once
+        that is committed and name servers know it: a tool deletes the topic there next, and a
+        registration that was on its way, with the topic, would bring it back."""
         replica, name = self._replica, header.topic
         if not name.strip():
             raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -139,7 +139,16 @@ class AdminProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, f"{FLOORS_MAX} queues of deleted topics are kept already"
             )
-        commit(self._leadership, request, [DeleteTopicCommand(name)], ends_batch=True)
+        commit(
+            self._leadership,
+            request,
+            [DeleteTopicCommand(name)],
+            answer=partial(self._reply_when_registered, request),
+            ends_batch=True,
+        )
+
+    def _reply_when_registered(self, request: Request) -> None:
+        self._desk.when_routes_registered(partial(request.reply, ResponseCode.SUCCESS))
 
     def clean_unused_topics(self, request: Request) -> None:
         """Answer CLEAN_UNUSED_TOPIC without doing anything: a topic's deletion has deleted the

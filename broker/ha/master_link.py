@@ -49,9 +49,9 @@ class _LinkError(Exception):
 
 class MasterLink:
     """Link of one slave. `on_received` gets the entries that have come whole; `on_connected` is
-    called with True when the master has begun to answer, though its log may still have to come, and
-    with False when an attempt to follow it has ended; `before_cut` is awaited before the log is
-    cut."""
+    called with True when some of the master's log was found equal to this one, or none of this one
+    is left to compare, though more may still have to come, and with False when an attempt to follow
+    it has ended; `before_cut` is awaited before the log is cut."""
 
     def __init__(
         self,
@@ -122,7 +122,8 @@ class MasterLink:
         try:
             while True:
                 await self._pushed(*await self._frame(reader))
-                self._on_connected(True)
+                if self._compared > self._begin.position or self._compared >= log.raw_end:
+                    self._on_connected(True)  # a heartbeat alone has shown nothing of its log
                 if self._compared >= log.raw_end:
                     self._report(writer, log.raw_end)
         finally:

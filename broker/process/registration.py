@@ -5,8 +5,8 @@ a follower as 1 + its place among the members' sorted names, a slave as that amo
 DataVersion's state version carries the Raft term, so that a stale leader never overwrites a newer
 one (docs/DESIGN.md section 6). The broker registers with every name server every
 `registration_interval_ms`, and at once when the role, the term or the topics change; name servers
-don't know of each other. The creation of a topic is answered when all of them have been notified,
-or after a second: clients request the route at once.
+don't know of each other. The creation or deletion of a topic is answered when all of them have been
+notified, or after a second: clients request the route at once.
 
 Source: RocketMQ BrokerController.registerBrokerAll, facts section 6.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -493,6 +493,33 @@ async def test_topics_are_deleted_by_request(admin: Admin) -> None:
     assert (await admin.pull(0)).code == ResponseCode.TOPIC_NOT_EXIST
     listed = await admin.body_of(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     assert "SELF_TEST_TOPIC" in listed["topicList"]
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            {"topic": "New", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"},
+        ),
+        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}),
+    ],
+)
+async def test_a_topic_is_made_or_gone_for_its_asker_once_name_servers_know(
+    admin: Admin, code: int, fields: dict[str, str]
+) -> None:
+    """Who deletes a topic there next would find it brought back by a registration under way."""
+    await admin.send("K")
+    told: list[Callable[[], None]] = []
+    admin.rig.desk.when_routes_registered = told.append
+    connection = FakeConnection()
+    admin.rig.give(admin.handlers[code], code, fields, b"", connection)
+    await until(lambda: bool(told), "it is committed")
+    topics = admin.rig.state.topics
+    assert ("New" in topics) if "New" in fields.values() else ("T" not in topics)
+    assert not connection.sent
+    told.pop()()
+    assert connection.sent[-1].code == ResponseCode.SUCCESS
 
 
 async def test_groups_in_a_list_and_their_deletion(admin: Admin) -> None:

@@ -19,8 +19,9 @@ import uvloop
 from broker.ha.config import HaConfig
 from broker.ha.engine import HaLog
 from broker.ha.frames import PUSH, REPORT
+from broker.ha.master_link import MasterLink
 from campaigns.rig.ports import free_ports
-from campaigns.rig.waiting import until
+from campaigns.rig.waiting import turns, until
 from raft.messages import NodeId
 from raft.replicated_log import NotLeaderError, Phase, ProposalStatus, StateDivergedError
 from tests.broker.ha.payloads import payload_at
@@ -323,6 +324,52 @@ async def test_a_slave_that_has_not_its_masters_log_yet_answers_no_reads(tmp_pat
         await until(lambda: slave.status().phase is Phase.SERVING, "nobody is there")
         assert await slave.read_index() == 0
     finally:
+        await nodes.stop("n1")
+
+
+async def test_a_heartbeat_alone_shows_no_slave_what_its_master_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master that lost its disk may stand where the slave's comparison begins."""
+    nodes = Pair(tmp_path, heartbeat_ms=20_000)
+    async with pair(tmp_path) as before:
+        await write(before.logs["n0"], 3)
+        await before.alike("n1")
+        store = before.logs["n0"]._store
+        assert store is not None
+        begin, end = store.log.last_before().position, store.log.end.position
+        last_entry = store.log.read(begin, end - begin)
+    may_send = asyncio.Event()
+    host, _, port = nodes.peers[NODES[0]].rpartition(":")
+
+    async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert REPORT.unpack(await reader.readexactly(REPORT.size)) == (begin,)
+        writer.write(PUSH.pack(begin, 0))
+        await may_send.wait()
+        writer.write(PUSH.pack(begin, len(last_entry)) + last_entry)
+        with contextlib.suppress(EOFError, ConnectionError):
+            await reader.readexactly(REPORT.size)
+            await reader.read()
+        writer.close()
+
+    heartbeat_came = asyncio.Event()
+    heartbeat = MasterLink._heartbeat
+
+    async def watched(link: MasterLink) -> None:
+        await heartbeat(link)
+        heartbeat_came.set()
+
+    monkeypatch.setattr(MasterLink, "_heartbeat", watched)
+    server = await asyncio.start_server(attend, host, int(port))
+    slave = await nodes.start("n1")
+    try:
+        await heartbeat_came.wait()
+        await turns(5)
+        assert slave.status().leader_id is None
+        may_send.set()
+        await until(lambda: slave.status().leader_id == "n0", "its last entry is its master's")
+    finally:
+        server.close()
         await nodes.stop("n1")
 
 
