@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from broker.entry.topics import (
     check_topic_name,
     is_system_topic,
 )
-from broker.request.commit import commit
+from broker.request.commit import commit, commit_each
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
@@ -44,6 +44,7 @@ __all__ = ["AdminProcessor"]
 _QUEUE_COUNT_MAX = 1_024
 _LIST_SIZE_MAX = 1 << 20
 _NAME_SIZE_MAX = 255  # of a retry topic
+_T = TypeVar("_T")
 _FILTER_TYPES = (None, "", "SINGLE_TAG", "MULTI_TAG")
 
 
@@ -64,6 +65,10 @@ class _TopicConfigs(msgspec.Struct):
     topicConfigList: list[_TopicConfig]
 
 
+class _TopicNames(msgspec.Struct):
+    topicList: list[str] = []
+
+
 class AdminProcessor:
     """Requests about topics, and about the state of this replica."""
 
@@ -81,17 +86,7 @@ class AdminProcessor:
     def update_topics(self, request: Request) -> None:
         """Create or change all of some topics, or none of them (UPDATE_AND_CREATE_TOPIC_LIST);
         the answer follows. Raises RefusedError."""
-        body = request.command.body
-        if len(body) > _LIST_SIZE_MAX:
-            raise RefusedError(
-                ResponseCode.INVALID_PARAMETER,
-                f"{len(body)} bytes of topics; at most {_LIST_SIZE_MAX} are allowed",
-            )
-        try:
-            wanted = fastjson.decode(body, _TopicConfigs).topicConfigList
-        except BodyError as error:
-            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-        self._update(request, wanted)
+        self._update(request, _decoded(request.command.body, _TopicConfigs).topicConfigList)
 
     def _update(self, request: Request, wanted: list[_TopicConfig]) -> None:
         replica, leadership = self._replica, self._leadership
@@ -123,28 +118,42 @@ class AdminProcessor:
         name never reuses offsets of its queues. Raises RefusedError; else the answer follows once
         that is committed and name servers know it: a tool deletes the topic there next, and a
         registration that was on its way, with the topic, would bring it back."""
-        replica, name = self._replica, header.topic
-        if not name.strip():
-            raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        if len(name) > _NAME_SIZE_MAX:
-            raise RefusedError(
-                ResponseCode.INVALID_PARAMETER,
-                f"a topic of {len(name)} characters; at most {_NAME_SIZE_MAX} are allowed",
-            )
-        _check_not_system(replica, name)
+        self._delete(request, [header.topic])
+
+    def delete_topics(self, request: Request) -> None:
+        """Delete some topics, each as `delete_topic` does (DELETE_TOPIC_IN_BROKER_LIST); none where
+        one of them may not be. Raises RefusedError; else the answer follows."""
+        names = _decoded(request.command.body, _TopicNames).topicList
+        if not names:
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic list is blank.")
+        self._delete(request, list(dict.fromkeys(names)))
+
+    def _delete(self, request: Request, names: list[str]) -> None:
+        replica = self._replica
+        for name in names:
+            if not name.strip():
+                raise RefusedError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+            if len(name) > _NAME_SIZE_MAX:
+                raise RefusedError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"a topic of {len(name)} characters; at most {_NAME_SIZE_MAX} are allowed",
+                )
+            _check_not_system(replica, name)
         # Propose it for a topic that seems to be gone, too: a deletion in flight may fail, and a
         # leader deposed without knowing it has not seen the topic created anew. Only a committed
         # entry proves that the topic is gone.
-        if max(len(replica.state.floors), len(replica.state.deletions)) >= FLOORS_MAX:
+        state = replica.state
+        kept = max(len(state.floors), len(state.deletions))
+        kept += sum([_queue_count(state.topics.get(name)) for name in names[1:]])
+        if kept >= FLOORS_MAX:
             raise RefusedError(
                 ResponseCode.SYSTEM_BUSY, f"{FLOORS_MAX} queues of deleted topics are kept already"
             )
-        commit(
+        commit_each(
             self._leadership,
             request,
-            [DeleteTopicCommand(name)],
+            [DeleteTopicCommand(name) for name in names],
             answer=partial(self._reply_when_registered, request),
-            ends_batch=True,
         )
 
     def _reply_when_registered(self, request: Request) -> None:
@@ -230,11 +239,28 @@ class AdminProcessor:
         request.reply(ResponseCode.SUCCESS, body=msgspec.json.encode(body))
 
 
+def _queue_count(topic: Topic | None) -> int:
+    return 0 if topic is None else max(topic.read_queue_count, topic.write_queue_count)
+
+
 def _longest_stalls(desk: Desk) -> dict[str, int]:
     """Return the longest time that each kind of work blocked the loop; "loop" is any of them."""
     if desk.stalls is None:
         return {}
     return {name: round(ms) for name, ms in desk.stalls.longest_ms.items()}
+
+
+def _decoded(body: bytes, kind: type[_T]) -> _T:
+    """Raises RefusedError where the body is too long, or no list of that kind."""
+    if len(body) > _LIST_SIZE_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"{len(body)} bytes of topics; at most {_LIST_SIZE_MAX} are allowed",
+        )
+    try:
+        return fastjson.decode(body, kind)
+    except BodyError as error:
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
 
 
 def _shown(topic: Topic) -> dict[str, Any]:

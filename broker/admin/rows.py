@@ -176,6 +176,14 @@ ROWS: Final[tuple[Row, ...]] = (
         needs=administer(Action.DELETE),
         forwarded=Forwarded.ALWAYS,
     ),
+    Row(
+        _C.DELETE_TOPIC_IN_BROKER_LIST,
+        "admin.delete_topics",
+        leader=True,
+        body="topicList",
+        needs=ADMINISTRATOR,
+        forwarded=Forwarded.ALWAYS,
+    ),
     Row(_C.CLEAN_UNUSED_TOPIC, "admin.clean_unused_topics", needs=ADMINISTRATOR),
     Row(
         _C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,

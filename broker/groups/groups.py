@@ -15,7 +15,7 @@ import msgspec
 from broker.entry.payload import DeleteGroupCommand, GroupCommand
 from broker.entry.topic_attributes import GROUP_ATTRIBUTES, BadAttributeError, altered
 from broker.entry.topics import TopicNameError, check_group_name
-from broker.request.commit import commit
+from broker.request.commit import commit, commit_each
 from broker.request.desk import Desk
 from broker.request.known_groups import known_groups
 from broker.request.leadership import Leadership
@@ -62,6 +62,11 @@ class _GroupConfigs(msgspec.Struct):
     groupConfigList: list[_GroupConfig]
 
 
+class _GroupNames(msgspec.Struct):
+    groupNameList: list[str] = []
+    cleanOffset: bool = False
+
+
 class GroupProcessor:
     """Handler of the configuration of subscription groups."""
 
@@ -98,12 +103,24 @@ class GroupProcessor:
     def delete(self, header: DeleteSubscriptionGroupRequestHeader, request: Request) -> None:
         """Delete a group, with cleanOffset its consumer offsets too (DELETE_SUBSCRIPTIONGROUP).
         Raises RefusedError."""
-        try:
-            check_group_name(header.group_name)
-        except TopicNameError as error:
-            raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
-        command = DeleteGroupCommand(header.group_name, header.clean_offset)
-        commit(self._leadership, request, [command])
+        self._delete(request, [header.group_name], clean_offset=header.clean_offset)
+
+    def delete_list(self, request: Request) -> None:
+        """Delete the groups of a list, each as `delete` does (DELETE_SUBSCRIPTION_GROUP_LIST); none
+        where one of the names is none. Raises RefusedError; else the answer follows."""
+        gone = _decoded(request.command.body, _GroupNames)
+        if not gone.groupNameList:
+            raise RefusedError(
+                ResponseCode.INVALID_PARAMETER, "The specified group name list is blank."
+            )
+        names = list(dict.fromkeys(gone.groupNameList))
+        self._delete(request, names, clean_offset=gone.cleanOffset)
+
+    def _delete(self, request: Request, names: list[str], *, clean_offset: bool) -> None:
+        for name in names:
+            _check_name(name)
+        commands = [DeleteGroupCommand(name, clean_offset) for name in names]
+        commit_each(self._leadership, request, commands)
 
     def all_groups(self, request: Request) -> None:
         """Answer with all groups that are configured, are connected or have offsets
@@ -145,11 +162,15 @@ def _decoded(body: bytes, kind: type[_T]) -> _T:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
 
 
-def _check(config: _GroupConfig) -> None:
+def _check_name(name: str) -> None:
     try:
-        check_group_name(config.groupName)
+        check_group_name(name)
     except TopicNameError as error:
         raise RefusedError(ResponseCode.INVALID_PARAMETER, f"{error}.") from error
+
+
+def _check(config: _GroupConfig) -> None:
+    _check_name(config.groupName)
     numbers = (
         config.retryQueueNums,
         config.retryMaxTimes,

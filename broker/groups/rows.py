@@ -99,4 +99,10 @@ ROWS: Final[tuple[Row, ...]] = (
         header=DeleteSubscriptionGroupRequestHeader,
         needs=ADMINISTRATOR,
     ),
+    _by_leader(
+        _C.DELETE_SUBSCRIPTION_GROUP_LIST,
+        "groups.delete_list",
+        body="groupNameList, cleanOffset",
+        needs=ADMINISTRATOR,
+    ),
 )

@@ -9,6 +9,8 @@ what is committed, and never "not stored" for what may be.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
 
 from broker.entry.payload import Command
 from broker.entry.record import PendingRecord
@@ -19,7 +21,9 @@ from broker.request.request import RefusedError, Request
 from raft.replicated_log import ProposalStatus
 from remoting.protocol.codes import ResponseCode
 
-__all__ = ["Ended", "answer_done", "commit", "propose"]
+__all__ = ["Ended", "answer_done", "commit", "commit_each", "propose"]
+
+_EACH_MAX: Final = 1_000
 
 Ended = Callable[[ProposalStatus | None], None]
 """Called with what became of a proposal; None: surely not stored."""
@@ -93,6 +97,64 @@ def commit(
         if ended is not None:
             ended(None)
         raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+
+
+def commit_each(
+    leadership: Leadership,
+    request: Request,
+    commands: Sequence[Command],
+    *,
+    answer: Callable[[], None] | None = None,
+) -> None:
+    """Propose commands that are no unit, each for an entry of its own, and answer the request once
+    the outcome of all is known: in one entry those that take long to apply would hold up all else.
+
+    Raises RefusedError where there are too many, or too many proposals wait for the first of them.
+    Caller's duty: `require_leader`.
+    """
+    if len(commands) > _EACH_MAX:
+        raise RefusedError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a list of {len(commands)}; at most {_EACH_MAX} are done by one request",
+        )
+    statuses: list[ProposalStatus | None] = []
+
+    def done(status: ProposalStatus | None) -> None:
+        statuses.append(status)
+        if len(statuses) == len(commands):
+            refused = _refused_of_all(statuses, leadership.not_leader)
+            if refused is not None:
+                request.refuse(refused)
+            elif answer is not None:
+                answer()
+            else:
+                request.reply(ResponseCode.SUCCESS)
+
+    for number, command in enumerate(commands):
+        try:
+            leadership.proposer.submit(Proposal(commands=[command], on_done=done, ends_batch=True))
+        except BusyError as error:
+            if not number:
+                raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
+            for _ in commands[number:]:
+                done(ProposalStatus.TRUNCATED)
+            return
+
+
+def _refused_of_all(
+    statuses: Sequence[ProposalStatus | None], not_leader: Callable[[], RefusedError]
+) -> RefusedError | None:
+    """Return the refusal of a list that is not certainly done as a whole; None if it is."""
+    refused = [one for one in map(partial(refused_of, not_leader=not_leader), statuses) if one]
+    if not refused:
+        return None
+    if all(status is None or status is ProposalStatus.TRUNCATED for status in statuses):
+        return refused[0]  # nothing of it is done
+    return RefusedError(
+        ResponseCode.SYSTEM_ERROR,
+        f"outcome unknown: {len(statuses) - len(refused)} of {len(statuses)} are done; "
+        f"of another: {refused[0]}",
+    )
 
 
 def answer_done(leadership: Leadership, request: Request, remark: str) -> None:

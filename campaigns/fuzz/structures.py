@@ -306,6 +306,10 @@ class Structures:
                 return {"groupConfigList": [{"groupName": group}]}
             case RequestCode.UPDATE_AND_CREATE_TOPIC_LIST:
                 return {"topicConfigList": [{"topicName": topic, "readQueueNums": 2}]}
+            case RequestCode.DELETE_TOPIC_IN_BROKER_LIST:
+                return {"topicList": [f"{topic}-gone", rng.choice(("", "x" * 300, "other"))]}
+            case RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST:
+                return {"groupNameList": [f"{group}-gone"], "cleanOffset": rng.random() < 0.5}
             case RequestCode.CHECK_CLIENT_CONFIG:
                 expression = rng.choice(("a = 1", "(" * 5_000, "a IN (" + "'x'," * 900 + "'x')"))
                 data = {"topic": topic, "subString": expression, "expressionType": "SQL92"}

@@ -175,6 +175,8 @@ class RequestCode(enum.IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001  # of 5.5, as all of the lite topics'
+    DELETE_TOPIC_IN_BROKER_LIST = 5002  # of 5.5.1, as the next
+    DELETE_SUBSCRIPTION_GROUP_LIST = 5003
     # POP. Beyond 32767: they fit JSON headers only.
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051

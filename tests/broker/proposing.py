@@ -227,6 +227,8 @@ PROPOSING: Final[dict[int, Callable[[Situation], Example]]] = {
         _json({"groupConfigList": [{"groupName": "G"}]}),
     ),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: lambda _: ({"groupName": "G"}, b""),
+    RequestCode.DELETE_TOPIC_IN_BROKER_LIST: lambda _: ({}, _json({"topicList": ["T"]})),
+    RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: lambda _: ({}, _json({"groupNameList": ["G"]})),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: lambda _: (
         {"topic": "T", "group": "ResetG", "timestamp": "0", "queueId": "0", "offset": "0"},
         b"",

@@ -15,12 +15,13 @@ from broker.admin.consumer_relay import _RELAYS_MAX
 from broker.config.config import ConfigError
 from broker.config.settings import SETTINGS, document, load_settings
 from broker.entry.topics import TRANS_CHECK_MAX_TOPIC
+from broker.leader.proposer import BusyError, Proposal
 from broker.process.processors import Processors
 from broker.process.request_table import dispatch_of
 from broker.transaction.check_back import CheckBack
 from campaigns.rig.waiting import turns, until
 from raft.messages import NodeId
-from raft.replicated_log import NotLeaderError
+from raft.replicated_log import NotLeaderError, ProposalStatus
 from remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode, ResponseCode
@@ -534,6 +535,80 @@ async def test_groups_in_a_list_and_their_deletion(admin: Admin) -> None:
     assert (await admin.ask(delete, {"groupName": "G", "cleanOffset": "true"})).code == 0
     assert not admin.rig.state.groups
     assert not admin.rig.state.consumer_offsets
+
+
+async def test_topics_of_a_list_are_deleted_or_none(admin: Admin) -> None:
+    """Each by an entry of its own, and the answer when all are."""
+    make, code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.DELETE_TOPIC_IN_BROKER_LIST
+    body = json.dumps({"topicConfigList": [{"topicName": name} for name in "ABC"]}).encode()
+    assert (await admin.ask(make, {}, body)).code == ResponseCode.SUCCESS
+    topics, entries = admin.rig.state.topics, admin.rig.log.entries
+    for names in ([], ["A", " "], ["A", "SELF_TEST_TOPIC"], ["A", "x" * 256]):
+        refused = await admin.ask(code, {}, json.dumps({"topicList": names}).encode())
+        assert refused.code == ResponseCode.INVALID_PARAMETER, refused.remark
+    many = json.dumps({"topicList": [f"T{number}" for number in range(1_001)]}).encode()
+    assert (await admin.ask(code, {}, many)).code == ResponseCode.INVALID_PARAMETER
+    assert (await admin.ask(code, {}, b'{"topicList":7}')).code == ResponseCode.INVALID_PARAMETER
+    assert {"A", "B", "C"} <= topics.keys()
+    before = len(entries)
+    body = json.dumps({"topicList": ["A", "never", "B", "A"]}).encode()
+    assert (await admin.ask(code, {}, body)).code == ResponseCode.SUCCESS
+    assert not {"A", "B"} & topics.keys()
+    assert "C" in topics
+    assert len(entries) == before + 3
+
+
+async def test_groups_of_a_list_are_deleted_or_none(admin: Admin) -> None:
+    await admin.send("K")
+    for name in ("G", "H", "I"):
+        await admin.commit_offset(name, 1)
+    body = b'{"groupConfigList":[{"groupName":"G"},{"groupName":"H"},{"groupName":"I"}]}'
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    assert (await admin.ask(code, {}, body)).code == ResponseCode.SUCCESS
+    delete, state = RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST, admin.rig.state
+    for illegal in (b'{"groupNameList":["G","no name"]}', b'{"groupNameList":[]}', b"{}"):
+        assert (await admin.ask(delete, {}, illegal)).code == ResponseCode.INVALID_PARAMETER
+    assert state.groups.keys() == {"G", "H", "I"}
+    assert (await admin.ask(delete, {}, b'{"groupNameList":["G","G"]}')).code == 0
+    assert state.groups.keys() == {"H", "I"}
+    assert len(state.consumer_offsets) == 3, "offsets stay"
+    body = b'{"groupNameList":["H","nobody"],"cleanOffset":true}'
+    assert (await admin.ask(delete, {}, body)).code == 0
+    assert state.groups.keys() == {"I"}
+    assert {group for group, _, _ in state.consumer_offsets} == {"G", "I"}
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        (ProposalStatus.TRUNCATED, ResponseCode.SYSTEM_ERROR),
+        (ProposalStatus.LOST_LEADERSHIP, ResponseCode.SYSTEM_ERROR),
+        (None, ResponseCode.SYSTEM_ERROR),
+        ("busy", ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_a_list_that_is_done_in_part_is_no_failure(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, second: Any, code: int
+) -> None:
+    """Whoever reads "surely not" would take the first topic for one that is there (promise G7)."""
+    proposer = admin.rig.leadership.proposer
+    submit = proposer.submit
+    proposals: list[Proposal] = []
+
+    def counted(proposal: Proposal) -> None:
+        proposals.append(proposal)
+        if len(proposals) == 1:
+            submit(proposal)
+        elif second == "busy":
+            raise BusyError("full")
+        else:
+            proposal.on_done(second)
+
+    monkeypatch.setattr(proposer, "submit", counted)
+    body = b'{"topicList":["A","B"]}'
+    told = await admin.ask(RequestCode.DELETE_TOPIC_IN_BROKER_LIST, {}, body)
+    assert told.code == code
+    assert told.remark.startswith("outcome unknown: 1 of 2"), told.remark
 
 
 async def test_what_others_read_of_a_group_is_shown_as_it_came(admin: Admin) -> None:

@@ -1,7 +1,7 @@
 """Subscription groups of the part `operator`: configured with all their settings, shown, obeyed.
 
-Place in the data path: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, its form for lists and
-DELETE_SUBSCRIPTIONGROUP at a group's leader; GET_SUBSCRIPTIONGROUP_CONFIG and
+Place in the data path: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP and DELETE_SUBSCRIPTIONGROUP, and
+their forms for lists, at a group's leader; GET_SUBSCRIPTIONGROUP_CONFIG and
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG at any replica; and a pull, which a group may only where it is
 enabled. The part `groups` has members' offsets beside them.
 
@@ -159,6 +159,13 @@ class GroupKeeper:
         command = RemotingCommand(
             code=RequestCode.DELETE_SUBSCRIPTIONGROUP, ext_fields={"groupName": self._group}
         )
+        if self._rng.random() < 0.3:
+            names = [self._group, f"{self._group}-unknown"]
+            self._rng.shuffle(names)
+            command = RemotingCommand(
+                code=RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST,
+                body=json.dumps({"groupNameList": names}).encode(),
+            )
         # What nobody has configured is shown, alone, with what every group begins with.
         outcome = await self._change(command, dict(_DEFAULTS), listed=ABSENT)
         if outcome == "ok":

@@ -67,10 +67,10 @@ def _topic(name: str, **fields: str) -> _Illegal:
 
 def illegal_at_brokers(topic: str, cluster: str) -> list[_Illegal]:
     """Return the requests for a broker group's leader. `topic`: one that is there."""
-    return [*_illegal_topics(cluster), *_illegal_offsets(topic), *_illegal_settings()]
+    return [*_illegal_topics(topic, cluster), *_illegal_offsets(topic), *_illegal_settings()]
 
 
-def _illegal_topics(cluster: str) -> list[_Illegal]:
+def _illegal_topics(topic: str, cluster: str) -> list[_Illegal]:
     two = [
         {"topicName": _HALF, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6},
         {"topicName": "with a blank", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6},
@@ -91,6 +91,18 @@ def _illegal_topics(cluster: str) -> list[_Illegal]:
             code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
             fields={},
             body=json.dumps({"topicConfigList": two}),
+        ),
+        _Illegal(
+            name="list of deletions with a topic of the system",
+            code=RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
+            fields={},
+            body=json.dumps({"topicList": [topic, "RMQ_SYS_TRANS_HALF_TOPIC"]}),
+        ),
+        _Illegal(
+            name="list of no deletions",
+            code=RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
+            fields={},
+            body=json.dumps({"topicList": []}),
         ),
         _Illegal(
             name="deletion of a topic of the system",
@@ -133,6 +145,12 @@ def _illegal_settings() -> list[_Illegal]:
             code=code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
             fields={},
             body=json.dumps({"groupConfigList": groups}),
+        ),
+        _Illegal(
+            name="list of deletions with an illegal group",
+            code=code.DELETE_SUBSCRIPTION_GROUP_LIST,
+            fields={},
+            body=json.dumps({"groupNameList": ["operator-nobody", "with a blank"]}),
         ),
         _Illegal(
             name="setting that is not there, beside one that is",

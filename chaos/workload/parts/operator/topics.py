@@ -157,10 +157,19 @@ class TopicKeeper:
 
     async def _delete(self) -> bool:
         """Delete the topic at the leader, then at name servers; return whether that is known."""
+        command, how = delete_topic_command(self._topic), "deletion"
+        if self._rng.random() < 0.3:
+            names = [self._topic, f"{self._topic}-unknown"]
+            self._rng.shuffle(names)
+            command = RemotingCommand(
+                code=RequestCode.DELETE_TOPIC_IN_BROKER_LIST,
+                body=json.dumps({"topicList": names}).encode(),
+            )
+            how = "deletion of a list"
         outcome = await self._record.change(
             {self._key("topic"): ABSENT, self._key("offset"): ABSENT},
-            lambda: self._at_leader(delete_topic_command(self._topic)),
-            how="deletion",
+            partial(self._at_leader, command),
+            how=how,
             broker_group=self._group,
         )
         if outcome != "ok":
