@@ -195,7 +195,7 @@ outside: $(STAMP)
 # RocketMQ's own clients. TARGET: ledgermq, rocketmq, or one of what campaigns/interop/targets.py lists;
 # ONLY: cases, with * and ?; CLIENT: java-5.5.0 java-5.3.3 java-4.9.8 grpc-5.2.0 go-2.1.2 python,
 # suite-5.5.0 (RocketMQ's integration tests); ENGINE: raft, async or sync, the last two with FLUSH
-# async, sync or both.
+# async or sync, or both where it is not given.
 TARGET ?= ledgermq
 ONLY ?=
 CLIENT ?=
