@@ -20,6 +20,7 @@ from chaos.links.base import LinksError
 from chaos.scenario.part_sections import ApplicationsSection
 from chaos.workload.parts.applications.answers import LostAnswers
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.applications.crashed import CrashedOwner
 from chaos.workload.parts.applications.cut_off import CutOffMember
 from chaos.workload.parts.applications.deleted_groups import DeletedGroups
 from chaos.workload.parts.applications.files import OffsetFiles
@@ -54,7 +55,7 @@ from chaos.workload.parts.applications.traces import FullTraces
 from chaos.workload.parts.applications.turns import CheckedInTurn
 from chaos.workload.parts.applications.used_again import NamesUsedAgain
 from chaos.workload.parts.applications.waits import WaitingCalls
-from chaos.workload.parts.applications.woken import WokenByTag
+from chaos.workload.parts.applications.woken import HeldRequests
 from chaos.workload.parts.common.part import PartKit, PartSpec
 from client.errors import ClientError
 
@@ -67,7 +68,7 @@ DRILLS: Final = (
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
     *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again", "turns"),
-    *("woken", "out-of-time", "slow-listener"),
+    *("woken", "out-of-time", "slow-listener", "crashed"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -122,10 +123,11 @@ class ApplicationsPart:
                 "idle": lambda bench: IdleApplication(bench).run(),
                 "servers": lambda bench: UpdatedNameServers(bench).run(),
                 "statuses": lambda bench: UnsafeSends(bench).run(),
-                "woken": lambda bench: WokenByTag(bench).run(),
+                "woken": lambda bench: HeldRequests(bench).run(),
                 "out-of-time": lambda bench: OutOfTime(bench).run(),
                 "slow-listener": lambda bench: SlowListener(bench).run(),
                 "used-again": lambda bench: NamesUsedAgain(bench).run(),
+                "crashed": lambda bench: CrashedOwner(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from chaos.workload.namespaces import wire_name
@@ -23,11 +24,14 @@ from chaos.workload.parts.applications.bench import SENT_ONCE, Bench
 from chaos.workload.parts.common.drill import UNLISTED
 from client.administer.admin import Admin, AdminSettings
 from client.consume.listener import ConsumeStatus
+from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
+from client.errors import NoRouteError
 from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.transaction_producer import Decision, HalfMessage
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.group_topics import DLQ_PREFIX
 from remoting.protocol.queue_table import parse_queue_name
 
 __all__ = ["NamesOfOthers"]
@@ -35,6 +39,7 @@ __all__ = ["NamesOfOthers"]
 QUEUES: Final = 2
 MESSAGES: Final = 3  # of each queue
 FAILING: Final = "fails"
+DEAD: Final = "dead"
 KNOWN_S: Final = 3.0
 GIVEN_S: Final = 4.0
 COMMIT_MS: Final = 200
@@ -95,6 +100,7 @@ class NamesOfOthers:
             await self._hold_known(producer.client_id)
             await self._hold_running(pushed.client_id)
             await self._fail_one(producer.send)
+            await self._hold_dead(producer.send)
             await self._reset()
 
     # Members -------------------------------------------------------------------------------------
@@ -255,6 +261,37 @@ class NamesOfOthers:
             within_s=GIVEN_S,
         )
 
+    async def _hold_dead(self, send: Any) -> None:
+        """Have a group give one message up: it is among the dead letters that clients in the
+        namespace and clients without one read, each by its own name. Raises ClientError."""
+        bench, servers = self._bench, self._bench.kit.context.name_servers
+        group, body = f"{bench.name}-gives-up", b"is given up"
+        refusing = bench.consumer(
+            self._refuse,
+            group=group,
+            instance=bench.own(self._space),
+            retry_delay_level=-1,
+            suspend_ms=500,
+            **SENT_ONCE,
+        )
+        refusing.subscribe(self._topic, DEAD)
+        own = PullConsumerSettings(
+            timeout_ms=bench.timeout_ms, register=False, instance=bench.own(self._space)
+        )
+        inside = PullConsumer(f"{group}-readers", servers, bench.slot.dial, settings=own)
+        await send(Message(topic=self._topic, body=body, tags=DEAD))
+        async with refusing, inside:
+            for reader, name in ((bench.reader, self._wire(group)), (inside, group)):
+                await bench.comes(
+                    f"dead letters of {self._wire(group)} under the name {DLQ_PREFIX}{name}",
+                    partial(_read, reader, f"{DLQ_PREFIX}{name}"),
+                    expected=[body],
+                    within_s=GIVEN_S,
+                )
+
+    async def _refuse(self, _: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        return ConsumeStatus.RECONSUME_LATER
+
     async def _reset(self) -> None:
         """Have an administrator without a namespace reset the group: its member hears of it."""
         self._given.clear()
@@ -266,3 +303,12 @@ class NamesOfOthers:
             expected=True,
             within_s=GIVEN_S,
         )
+
+
+async def _read(reader: PullConsumer, topic: str) -> list[bytes]:
+    """Return the bodies of a topic, none where it is not there. Raises ClientError."""
+    try:
+        queues = await reader.queues(topic)
+    except NoRouteError:
+        return []
+    return [each.body for queue in queues for each in (await reader.pull(queue, 0)).messages]

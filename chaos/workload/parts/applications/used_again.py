@@ -1,12 +1,13 @@
-"""Names that are used again: of a topic that is deleted while a message is on its way to it, and of
-a group that is deleted before it has followed a reset.
+"""Names that are used again: of a topic that is deleted while a message is on its way to it, or
+waits for it, and of a group that is deleted before it has followed a reset.
 
 Place in the data path: `broker.admin` and `broker.state`, in a topic of the drill's own. A message
 is sent right behind the deletion of its topic, over one connection; a group whose offsets were
 reset is deleted, and commits and pulls under its name again.
 
-Invariants: what was answered as stored is there, in the topic that has the name then; a group that
-is made anew has what it commits, and is sent back to no reset of the one before.
+Invariants: what was answered as stored is there, in the topic that has the name then; what waited
+for a topic goes with it, whichever life of its name that was; a group that is made anew has what it
+commits, and is sent back to no reset of the one before.
 
 Source: RocketMQ AdminBrokerProcessor.deleteTopic and deleteSubscriptionGroup,
 ConsumerOffsetManager.resetOffsetTable; decision 15.
@@ -15,6 +16,7 @@ ConsumerOffsetManager.resetOffsetTable; decision 15.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from chaos.workload.messages import wall_ms
@@ -29,11 +31,15 @@ from client.errors import ClientError
 from client.message import MessageQueue
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import RemotingCommand
+from remoting.records.properties import properties_text
+from remoting.records.property_names import PropertyName
 
 __all__ = ["NamesUsedAgain"]
 
 ROUNDS: Final = 3
 MESSAGES: Final = 6
+DELAY_S: Final = 1.0  # of RocketMQ's first level
+COMES_S: Final = 1.5  # by when what has waited comes
 AGAIN_S: Final = 30.0
 """Within which a leader is there that makes a topic: a run's topics are there at its end."""
 
@@ -53,6 +59,8 @@ class NamesUsedAgain:
             for _ in range(ROUNDS):
                 await self._make_topic()
                 await self._send_behind_deletion()
+            for life in range(ROUNDS):
+                await self._delete_what_waits(life)
         finally:
             await self._make_topic()
         async with bench.producer() as producer:
@@ -105,7 +113,31 @@ class NamesUsedAgain:
             answered=[each.body for each in pulled.messages],
         )
 
-    def _send_command(self, body: bytes) -> RemotingCommand:
+    async def _delete_what_waits(self, life: int) -> None:
+        """Delete the topic while a delayed message waits for it; hold that it does not come into
+        the next topic of that name. Raises ClientError."""
+        bench = self._bench
+        await self._make_topic()
+        message = bench.message()
+        command = self._send_command(message.body, {PropertyName.DELAY: "1"})
+        sent = await bench.request_verbatim(command)
+        gone = await bench.request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": self._gone.topic})
+        if sent.code != ResponseCode.SUCCESS or gone.code != ResponseCode.SUCCESS:
+            return
+        await self._make_topic()
+        offset = await bench.reader.min_offset(self._gone)
+        await asyncio.sleep(DELAY_S + COMES_S)
+        pulled = await bench.reader.pull(self._gone, offset)
+        bench.hold(
+            f"what comes into a topic of what waited for life {life} of its name",
+            expected=[],
+            answered=[each.body for each in pulled.messages if each.body == message.body],
+            is_calm=False,
+        )
+
+    def _send_command(
+        self, body: bytes, properties: Mapping[str, str] | None = None
+    ) -> RemotingCommand:
         queue = self._gone
         fields = {
             "a": f"{self._bench.name}-producers",
@@ -116,7 +148,7 @@ class NamesUsedAgain:
             "f": "0",
             "g": str(wall_ms()),
             "h": "0",
-            "i": "",
+            "i": properties_text(properties or {}),
             "j": "0",
             "k": "false",
             "n": queue.broker_name,

@@ -1,14 +1,16 @@
-"""Requests that wait for messages of one tag, while messages of several are stored at once.
+"""Requests that wait, and what wakes them: a message of their tag among others, an offset that is
+reset, a message that comes again; or nothing, until their time is over.
 
 Place in the data path: `broker.request.long_polling` and `pop_polling`, in a topic of the drill's
 own. A pull and a pop are held that want one tag; a batch is stored whose first message has another
-one.
+one. Then a pull is held whose group is reset, one for which nothing comes, and a pop while the time
+of what another one has got runs out.
 
-Invariant: the batch is the last that is sent before the answer, so that nothing else wakes the
-request; it waits for much longer than an answer takes.
+Invariant: nothing but what is tried wakes the request; it waits for much longer than an answer
+takes.
 
 Source: RocketMQ NotifyMessageArrivingListener, which tells of each message; PullRequestHoldService,
-PopLongPollingService.
+PopLongPollingService, PopReviveService; docs/CLIENT.md (pulls that wait).
 """
 
 from __future__ import annotations
@@ -18,20 +20,27 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from chaos.workload.parts.applications.bench import Bench
+from client.consume.pop_consumer import PopConsumer
+from client.consume.pull_consumer import PullConsumer, PullStatus
+from client.errors import ClientError
 from client.message import DeliveredMessage, MessageQueue
+from client.produce.producer import Producer
 
-__all__ = ["WokenByTag"]
+__all__ = ["HeldRequests"]
 
 HELD_MS: Final = 8_000
 HELD_S: Final = 0.5  # by when a request is held
 WOKEN_S: Final = 2.0
 WANTED: Final = "blue"
+INVISIBLE_MS: Final = 1_000
+REVIVED_S: Final = 3.0
+"""Within which a message comes again whose time is over: brokers look once a second."""
 BATCHES: Final = (("red", WANTED), ("red", "green", WANTED), (WANTED, "red"))
 
 _Wait = Callable[[], Coroutine[Any, Any, list[DeliveredMessage]]]
 
 
-class WokenByTag:
+class HeldRequests:
     """One queue, a group that pulls and one that pops."""
 
     def __init__(self, bench: Bench) -> None:
@@ -76,6 +85,9 @@ class WokenByTag:
                         task.cancel()
                     await asyncio.wait(waiting.values())
                 self._offset = await self._end(queue)
+            await self._reset_while_held(queue, puller, held_ms)
+            await self._hold_nothing(queue, puller)
+            await self._pop_again(popper, producer, held_ms)
 
     async def _hold_woken(
         self,
@@ -92,6 +104,64 @@ class WokenByTag:
             f"what a {name} is given that waits for {WANTED}, when {' and '.join(tags)} are stored",
             expected=wanted,
             answered=answered,
+        )
+
+    async def _reset_while_held(
+        self, queue: MessageQueue, puller: PullConsumer, held_ms: int
+    ) -> None:
+        """Reset the group while its pull waits at the queue's end. Raises ClientError."""
+        bench = self._bench
+        pulling = asyncio.create_task(puller.pull(queue, self._offset, suspend_ms=held_ms))
+        try:
+            await asyncio.sleep(HELD_S)
+            await bench.admin.reset_queue(f"{bench.name}-pulls", queue, offset=0)
+            await asyncio.wait([pulling], timeout=WOKEN_S * bench.patience)
+            bench.hold(
+                "whether a pull that waits is answered when its group is reset",
+                expected=True,
+                answered=pulling.done(),
+            )
+        finally:
+            pulling.cancel()
+            await asyncio.wait([pulling])
+
+    async def _hold_nothing(self, queue: MessageQueue, puller: PullConsumer) -> None:
+        """Pull at the queue's end for longer than a request may take that waits for nothing. Raises
+        ClientError."""
+        bench = self._bench
+        await puller.pull(queue, 0)  # the group goes on behind its reset
+        try:
+            pulled = await puller.pull(queue, self._offset, suspend_ms=bench.timeout_ms + 1_000)
+            answered = f"{pulled.status.name} {len(pulled.messages)}"
+        except ClientError as error:
+            answered = type(error).__name__
+        bench.hold(
+            "what a pull is given that waits for longer than other requests may take",
+            expected=f"{PullStatus.NO_NEW_MSG.name} 0",
+            answered=answered,
+        )
+
+    async def _pop_again(self, popper: PopConsumer, producer: Producer, held_ms: int) -> None:
+        """Pop a message and do not acknowledge it while another pop waits. Raises ClientError."""
+        bench, loop = self._bench, asyncio.get_running_loop()
+        message = bench.message(tags="again")
+        await producer.send(message)
+        first = await popper.pop(
+            bench.topic, invisible_ms=INVISIBLE_MS, poll_ms=held_ms, expression="again"
+        )
+        popped_s = loop.time()
+        again = await popper.pop(bench.topic, poll_ms=held_ms, expression="again")
+        took_s = loop.time() - popped_s
+        for each in again:
+            await popper.ack(each)
+        bench.hold(
+            "what two pops are given of a message that the first one leaves, and whether in time",
+            expected=[[message.body], [message.body], True],
+            answered=[
+                [each.message.body for each in first],
+                [each.message.body for each in again],
+                took_s < INVISIBLE_MS / 1000 + REVIVED_S * bench.patience,
+            ],
         )
 
     async def _end(self, queue: MessageQueue) -> int:

@@ -43,6 +43,7 @@ PERMS: Final = (6, 6, 6, 4, 2)
 PULLED_MAX: Final = 32
 INVISIBLE_MS: Final = 6 * 3_600_000
 RETRIED_SHARE: Final = 0.6  # of what is sent under one key
+OTHER_BODY_SHARE: Final = 0.5  # of the rest: nothing but its body is another, of the same length
 KEY_BITS: Final = 128  # of a UNIQ_KEY as clients write them: letters and digits
 _READ: Final = 4  # bit of a permission
 _REFUSED: Final = "16"
@@ -188,6 +189,8 @@ class TopicDrill:
         is_retry = self._rng.random() < RETRIED_SHARE
         again = first if is_retry else self._make(first.uniq_key)
         if self._is_listed and not is_retry:
+            if self._rng.random() < OTHER_BODY_SHARE:
+                again = dataclasses.replace(first, body=_changed(first.body))
             command = self._command(again, queue_id)
             await self.drill.request(
                 f"send of another message under the key {first.uniq_key} to {self._topic}",
@@ -400,6 +403,11 @@ class TopicDrill:
             show=lambda answer: _shown_list(answer, "topicList"),
             is_calm=True,
         )
+
+
+def _changed(body: bytes) -> bytes:
+    """Return another body of the same length."""
+    return body[:-1] + bytes([body[-1] ^ 1])
 
 
 def _list(names: set[str]) -> str:
