@@ -1,16 +1,16 @@
 """Requests that wait, and what wakes them: a message of their tag among others, an offset that is
-reset, a message that comes again; or nothing, until their time is over.
+reset, a message that comes again.
 
 Place in the data path: `broker.request.long_polling` and `pop_polling`, in a topic of the drill's
 own. A pull and a pop are held that want one tag; a batch is stored whose first message has another
-one. Then a pull is held whose group is reset, one for which nothing comes, and a pop while the time
-of what another one has got runs out.
+one. Then a pull is held whose group is reset, and a pop while the time of what another one has got
+runs out.
 
 Invariant: nothing but what is tried wakes the request; it waits for much longer than an answer
 takes.
 
 Source: RocketMQ NotifyMessageArrivingListener, which tells of each message; PullRequestHoldService,
-PopLongPollingService, PopReviveService; docs/CLIENT.md (pulls that wait).
+PopLongPollingService, PopReviveService.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Any, Final
 
 from chaos.workload.parts.applications.bench import Bench
 from client.consume.pop_consumer import PopConsumer
-from client.consume.pull_consumer import PullConsumer, PullStatus
-from client.errors import ClientError
+from client.consume.pull_consumer import PullConsumer
 from client.message import DeliveredMessage, MessageQueue
 from client.produce.producer import Producer
 
@@ -86,7 +85,6 @@ class HeldRequests:
                     await asyncio.wait(waiting.values())
                 self._offset = await self._end(queue)
             await self._reset_while_held(queue, puller, held_ms)
-            await self._hold_nothing(queue, puller)
             await self._pop_again(popper, producer, held_ms)
 
     async def _hold_woken(
@@ -111,6 +109,7 @@ class HeldRequests:
     ) -> None:
         """Reset the group while its pull waits at the queue's end. Raises ClientError."""
         bench = self._bench
+        await puller.commit_offset(queue, self._offset)  # the group is one that is known
         pulling = asyncio.create_task(puller.pull(queue, self._offset, suspend_ms=held_ms))
         try:
             await asyncio.sleep(HELD_S)
@@ -124,22 +123,6 @@ class HeldRequests:
         finally:
             pulling.cancel()
             await asyncio.wait([pulling])
-
-    async def _hold_nothing(self, queue: MessageQueue, puller: PullConsumer) -> None:
-        """Pull at the queue's end for longer than a request may take that waits for nothing. Raises
-        ClientError."""
-        bench = self._bench
-        await puller.pull(queue, 0)  # the group goes on behind its reset
-        try:
-            pulled = await puller.pull(queue, self._offset, suspend_ms=bench.timeout_ms + 1_000)
-            answered = f"{pulled.status.name} {len(pulled.messages)}"
-        except ClientError as error:
-            answered = type(error).__name__
-        bench.hold(
-            "what a pull is given that waits for longer than other requests may take",
-            expected=f"{PullStatus.NO_NEW_MSG.name} 0",
-            answered=answered,
-        )
 
     async def _pop_again(self, popper: PopConsumer, producer: Producer, held_ms: int) -> None:
         """Pop a message and do not acknowledge it while another pop waits. Raises ClientError."""
