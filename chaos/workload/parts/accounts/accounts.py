@@ -27,6 +27,7 @@ from chaos.workload.context import WorkContext
 from chaos.workload.expectations import Expectations
 from chaos.workload.offset_reader import make_tool
 from chaos.workload.pace import Pace, sleep_until_set
+from chaos.workload.parts.accounts.checks import PrivateChecks
 from chaos.workload.parts.accounts.file import PULL_ANSWERS, AccountFile, pull_command
 from chaos.workload.parts.accounts.model import (
     READERS,
@@ -116,16 +117,12 @@ class _Accounts:
                     rng=random.Random(self._kit.rng.getrandbits(64)),
                 )
                 await policies.work()
-                super_users = SuperUsers(
-                    context,
-                    tool.instance,
-                    self._kit.slots["accounts-users"],
-                    Expectations(
-                        context.history, client=f"{client}.super.{group}", client_group=TOOLS
-                    ),
-                    group=group,
-                )
-                await super_users.work()
+                for name, drill in (("super", SuperUsers), ("checks", PrivateChecks)):
+                    own = Expectations(
+                        context.history, client=f"{client}.{name}.{group}", client_group=TOOLS
+                    )
+                    users = self._kit.slots["accounts-users"]
+                    await drill(context, tool.instance, users, own, group=group).work()
             await self._rewrite_file(client)
             self._idle.set()
 

@@ -105,6 +105,7 @@ class SuperUsers:
         known = {"password": PASSWORD}
         return (
             (create, self._plain, {**known, "userType": "Normal"}, True),
+            (create, self._plain, {"password": _OTHER, "userType": "Normal"}, False),  # it is there
             (create, self._new, {**known, "userType": "Super"}, False),
             (update, self._super, {"userType": "Normal"}, False),
             (update, self._super, {"password": _OTHER}, False),
