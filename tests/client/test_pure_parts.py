@@ -228,6 +228,12 @@ def test_a_leader_is_learnt_from_routes_hints_and_failures() -> None:
     assert leader.address == "n0"
     leader.fail("n0")
     assert leader.address == "n1"
+    leader.hint("n9")
+    assert leader.address == "n9"  # a member that no route has named yet
+    leader.update({2: "n1", 3: "n2"})
+    assert leader.address == "n9"
+    leader.fail("n9")
+    assert leader.address == "n1"
 
 
 def test_a_leader_that_only_routes_name_is_not_sought_among_slaves() -> None:

@@ -60,8 +60,6 @@ class OffsetFiles:
             await self._send_and_await(members)
             await asyncio.sleep(WRITTEN_S)
             for member in members:
-                await member.hold_alone()
-            for member in members:
                 member.take_folder_away()
             await self._send_and_await(members)
             await asyncio.gather(*(member.end() for member in members))
@@ -117,22 +115,6 @@ class _FileMember:
     async def start(self) -> None:
         self._folder.mkdir()
         await self._consumer.start()
-
-    async def hold_alone(self) -> None:
-        """Hold that no second member starts with the file of one that is there."""
-        second, answered = self._member(), "started"
-        try:
-            await second.start()
-        except OffsetFileError as error:
-            answered = type(error).__name__
-        else:
-            await second.stop()
-        self._bench.hold(
-            "start of a member with the file of offsets of one that is there",
-            expected=OffsetFileError.__name__,
-            answered=answered,
-            is_calm=False,
-        )
 
     def take_folder_away(self) -> None:
         self._folder.rename(self._elsewhere)

@@ -60,10 +60,12 @@ _ONCE: Final = RetryPolicy(attempts_max=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Round:
-    """One node's answers for all members of a group: the queues of each."""
+    """One node's answers for all members of a group: the queues of each, and of two of them as if
+    they consumed all there is."""
 
     node: str
     queues: Sequence[Sequence[QueueRow]]
+    broadcast: Sequence[Sequence[QueueRow]]
 
 
 class _Members:
@@ -190,7 +192,8 @@ class AssignmentsPart:
         if copies > 1 and not copies < members <= len(self._kit.context.part_queues[NAME]):
             return  # fewer pop the whole topic, and more than queues get one each
         ended, name = time.monotonic_ns(), f"{client}/{next(self._rounds)}"
-        self._hold_any(found, began, name, group)
+        if began - CALM_NS >= self._began_ns:
+            self._hold_queues(found, began, name, group)
         for number, queues in enumerate(found.queues):
             self._kit.context.history.record(
                 "assignment",
@@ -209,18 +212,35 @@ class AssignmentsPart:
                 node=self._kit.context.node(found.node),
             )
 
-    def _hold_any(self, found: _Round, began: int, name: str, group: str) -> None:
+    def _hold_queues(self, found: _Round, began: int, name: str, group: str) -> None:
         """Expect that a round has queues, which C17 leaves to others: whom no name server knows,
-        nobody is given."""
-        if began - CALM_NS < self._began_ns:
-            return
-        Expectations(self._kit.context.history, client=name, client_group=group).hold(
-            "whether queues of a topic that may be read are assigned at all",
-            expected=True,
-            answered=any(found.queues),
-            topic=NAME,
-            calm_since=began - CALM_NS,
-        )
+        nobody is given. And that a member which consumes by broadcast is given what all are given
+        together."""
+        expectations = Expectations(self._kit.context.history, client=name, client_group=group)
+        everything = sorted({_text(queue) for queues in found.queues for queue in queues})
+        for asked, expected, answered in (
+            (
+                "whether queues of a topic that may be read are assigned at all",
+                True,
+                bool(everything),
+            ),
+            (
+                "queues of members that consume by broadcast",
+                [everything] * len(found.broadcast),
+                [sorted(map(_text, queues)) for queues in found.broadcast],
+            ),
+        ):
+            expectations.hold(
+                asked,
+                expected=expected,
+                answered=answered,
+                topic=NAME,
+                calm_since=began - CALM_NS,
+            )
+
+
+def _text(queue: QueueRow) -> str:
+    return f"{queue.broker_group}/{queue.queue}"
 
 
 async def _round(instance: ClientInstance, group: str, broker: str, strategy: str) -> _Round | None:
@@ -230,15 +250,17 @@ async def _round(instance: ClientInstance, group: str, broker: str, strategy: st
     Raises ClientError.
     """
     before, node = await _members_of(instance, group, broker)
-    answers = [
-        await _assignments(instance, group, broker, strategy, members=before, node=node)
-        for _ in range(2)
-    ]
-    found = answers[0]
-    if found is None or found != answers[1]:
+    found = await _assignments(instance, group, broker, strategy, members=before, node=node)
+    broadcast = await _assignments(
+        instance, group, broker, strategy, members=before[:2], node=node, model="BROADCASTING"
+    )
+    again = await _assignments(instance, group, broker, strategy, members=before, node=node)
+    if found is None or found != again:
         return None
     behind, address = await _members_of(instance, group, broker)
-    return _Round(node=node, queues=found) if (behind, address) == (before, node) else None
+    if broadcast is None or (behind, address) != (before, node):
+        return None
+    return _Round(node=node, queues=found, broadcast=broadcast)
 
 
 async def _members_of(instance: ClientInstance, group: str, broker: str) -> tuple[list[str], str]:
@@ -295,9 +317,10 @@ async def _assignments(
     *,
     members: Sequence[str],
     node: str,
+    model: str = "CLUSTERING",
 ) -> list[list[QueueRow]] | None:
-    """Return the queues of each member; None where another node answers, or says nothing. Raises
-    ClientError."""
+    """Return the queues of each member that consumes by this model; None where another node
+    answers, or says nothing. Raises ClientError."""
     found = []
     for member in members:
         body = {
@@ -305,7 +328,7 @@ async def _assignments(
             "consumerGroup": group,
             "clientId": member,
             "strategyName": strategy,
-            "messageModel": "CLUSTERING",
+            "messageModel": model,
         }
         rows, address = await _request(instance, broker, RequestCode.QUERY_ASSIGNMENT, body=body)
         if address != node or rows.get("messageQueueAssignments") is None:
