@@ -54,6 +54,7 @@ SHARE: Final = 1  # of a queue that is popped: how many members get it besides i
 PAUSE_S: Final = 0.5
 PERM_READ: Final = 4
 CALM_NS: Final = 3_000_000_000  # within which name servers know all brokers
+BEHIND_S: Final = 6.0
 CHANGED_SHARE: Final = 0.2  # of the rounds before which the topic's permission changes
 _ONCE: Final = RetryPolicy(attempts_max=2)
 
@@ -124,11 +125,16 @@ class AssignmentsPart:
         return {}
 
     async def run(self, stop: asyncio.Event, drained: asyncio.Event) -> None:
+        over = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             for group in (PULLS, POPS):
                 rng = random.Random(self._kit.rng.getrandbits(64))
-                tasks.create_task(_Members(self._kit, group, rng).run(stop))
-            tasks.create_task(self._query(stop))
+                tasks.create_task(_Members(self._kit, group, rng).run(over))
+            tasks.create_task(self._query(over))
+            await stop.wait()
+            # Faults are healed then: whatever is held of calm alone is asked once more.
+            await asyncio.sleep(BEHIND_S)
+            over.set()
 
     async def idle(self) -> None:
         await self._idle.wait()
