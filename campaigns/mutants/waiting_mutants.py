@@ -301,13 +301,13 @@ _DELETION_MUTANTS = (
         patches=(
             SourcePatch(
                 module="broker.admin.admin",
-                within="AdminProcessor.delete_topic",
-                before="if max(len(replica.state.floors), len(replica.state.deletions)) >= FLOORS_MAX:",
+                within="AdminProcessor._delete",
+                before="if kept >= FLOORS_MAX:",
                 after="""
-                if self._leadership.proposer.topic(name) is None:
+                if all(self._leadership.proposer.topic(name) is None for name in names):
                     request.reply(ResponseCode.SUCCESS)
                     return
-                if len(self._replica.state.floors) >= FLOORS_MAX:
+                if kept >= FLOORS_MAX:
                 """,
             ),
         ),
