@@ -12,15 +12,14 @@ from unittest.mock import ANY
 
 import pytest
 
-from broker.admin import admin
 from broker.delay import timers
 from broker.delay.timers import checked_waiting
 from broker.entry.payload import UNIT, DeleteGroupCommand
 from broker.index import message_keys
+from broker.leader.proposer import Proposal
 from broker.pop.pop import PopProcessor
 from broker.pull.pull import PullProcessor
 from broker.request import long_polling
-from broker.request.commit import commit
 from broker.send import duplicates, send
 from broker.send.plain_send import PlainSends
 from broker.state.offset_resets import OffsetResets
@@ -34,7 +33,7 @@ from chaos.workload.parts.applications.keys import TWINS, KeyLookups
 from chaos.workload.parts.applications.names import NamesOfOthers
 from chaos.workload.parts.applications.switched import SwitchedGroups
 from chaos.workload.parts.applications.used_again import NamesUsedAgain
-from chaos.workload.parts.applications.woken import WokenByTag
+from chaos.workload.parts.applications.woken import HeldRequests
 from chaos.workload.parts.drills import drills
 from chaos.workload.parts.drills.onward import OnwardDrill
 from chaos.workload.parts.drills.queues import PullDrill
@@ -226,10 +225,10 @@ async def test_resets_that_outlive_their_group_and_sends_that_go_with_a_topic_ar
 ) -> None:
     monkeypatch.setattr(OffsetResets, "drop_group", lambda *_: None)
 
-    def commit_together(*about: Any, ends_batch: bool = False, **how: Any) -> None:
-        commit(*about, **how)
+    def together(**about: Any) -> Proposal:
+        return Proposal(**{**about, "ends_batch": False})
 
-    monkeypatch.setattr(admin, "commit", commit_together)
+    monkeypatch.setattr("broker.request.commit.Proposal", together)
     wrong = await _apply(tmp_path, monkeypatch, "used-again", NamesUsedAgain)
     assert "what stands where a send was stored right behind the deletion of its topic" in wrong
     for how in ("with", "without"):
@@ -261,7 +260,7 @@ async def test_a_member_that_names_the_last_of_its_topics_is_seen(
 async def test_a_held_request_that_looks_at_the_first_tag_alone_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "woken", WokenByTag) == set()
+    assert await _apply(tmp_path, monkeypatch, "woken", HeldRequests) == set()
 
     class _Unit:
         @staticmethod
@@ -269,7 +268,7 @@ async def test_a_held_request_that_looks_at_the_first_tag_alone_is_seen(
             return [UNIT.unpack_from(units)]
 
     monkeypatch.setattr(long_polling, "UNIT", _Unit)
-    wrong = await _apply(tmp_path / "again", monkeypatch, "woken", WokenByTag)
+    wrong = await _apply(tmp_path / "again", monkeypatch, "woken", HeldRequests)
     assert "what a pull is given that waits for blue, when red and blue are stored" in wrong
     assert "what a pull is given that waits for blue, when blue and red are stored" not in wrong
 
