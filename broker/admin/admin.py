@@ -142,6 +142,7 @@ class AdminProcessor:
         # Propose it for a topic that seems to be gone, too: a deletion in flight may fail, and a
         # leader deposed without knowing it has not seen the topic created anew. Only a committed
         # entry proves that the topic is gone.
+        # The last of them may go beyond the bound, by as many queues as a topic has.
         state = replica.state
         kept = max(len(state.floors), len(state.deletions))
         kept += sum([_queue_count(state.topics.get(name)) for name in names[1:]])

@@ -75,13 +75,7 @@ def commit(
     def done(status: ProposalStatus | None) -> None:
         if ended is not None:
             ended(status)
-        refused = refused_of(status, leadership.not_leader)
-        if refused is not None:
-            request.refuse(refused)
-        elif answer is not None:
-            answer()
-        else:
-            request.reply(ResponseCode.SUCCESS)
+        _answer(request, refused_of(status, leadership.not_leader), answer)
 
     try:
         leadership.proposer.submit(
@@ -122,13 +116,7 @@ def commit_each(
     def done(status: ProposalStatus | None) -> None:
         statuses.append(status)
         if len(statuses) == len(commands):
-            refused = _refused_of_all(statuses, leadership.not_leader)
-            if refused is not None:
-                request.refuse(refused)
-            elif answer is not None:
-                answer()
-            else:
-                request.reply(ResponseCode.SUCCESS)
+            _answer(request, _refused_of_all(statuses, leadership.not_leader), answer)
 
     for number, command in enumerate(commands):
         try:
@@ -139,6 +127,17 @@ def commit_each(
             for _ in commands[number:]:
                 done(ProposalStatus.TRUNCATED)
             return
+
+
+def _answer(
+    request: Request, refused: RefusedError | None, answer: Callable[[], None] | None
+) -> None:
+    if refused is not None:
+        request.refuse(refused)
+    elif answer is not None:
+        answer()
+    else:
+        request.reply(ResponseCode.SUCCESS)
 
 
 def _refused_of_all(
