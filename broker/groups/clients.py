@@ -1,12 +1,15 @@
 """HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG.
 
 Place in the data path: feeds `broker.request.clients`, which rebalancing and check-backs read. A
-heartbeat of a consumer also creates its `%RETRY%group` topic, through the log, on the leader.
+heartbeat of a consumer also creates its `%RETRY%group` topic, through the log, on the leader; it is
+answered once name servers know that topic, whose route the client queries next.
 Rules: RocketMQ ClientManageProcessor, HeartbeatData.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,9 +26,11 @@ from broker.request.clients import ClientsFullError, Subscription
 from broker.request.commit import propose
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
+from broker.request.proposal_answers import store_code_of
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.send.send_back import retry_queue_count
+from raft.replicated_log import ProposalStatus
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
@@ -45,6 +50,7 @@ _GROUPS_MAX = 1_024
 _BODY_SIZE_MAX = 4 << 20
 _TOPIC_SIZE_MAX = 1_024
 _COMPILED_SIZE_MAX = 131_072  # characters in one heartbeat: a quarter of a second to compile
+_ANSWER_FIELDS: Final = {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"}
 
 
 class _Subscription(msgspec.Struct):
@@ -108,8 +114,9 @@ class ClientProcessor:
         self._desk = desk
 
     def heartbeat(self, request: Request) -> None:
-        """Note the client as a member of its groups (HEART_BEAT). Raises RefusedError, for a single
-        group once the others are noted."""
+        """Note the client as a member of its groups (HEART_BEAT), and create the topics for their
+        retries; the answer follows. Raises RefusedError, for a single group once the others are
+        noted."""
         _check("bytes of a heartbeat", len(request.command.body), _BODY_SIZE_MAX)
         heartbeat = _decoded(request.command.body)
         _check_names(heartbeat)
@@ -162,16 +169,13 @@ class ClientProcessor:
                 if model == "CLUSTERING":
                     self._want_retry_topic(consumer, retry_topics)
         except ClientsFullError as error:
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
-        finally:
             self._make_topics(retry_topics)
+            raise RefusedError(ResponseCode.SYSTEM_BUSY, str(error)) from error
         if refused is not None:
+            self._make_topics(retry_topics)
             raise refused
-        request.reply(
-            ResponseCode.SUCCESS,
-            None,
-            {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "false"},
-        )
+        answer = partial(request.reply, ResponseCode.SUCCESS, None, _ANSWER_FIELDS)
+        self._make_topics(retry_topics, then=answer)
 
     def unregister(self, header: UnregisterClientRequestHeader, request: Request) -> None:
         """Remove the client from its groups (UNREGISTER_CLIENT)."""
@@ -237,10 +241,24 @@ class ClientProcessor:
             sys_flag=SYS_FLAG_UNIT_SUB if consumer.unitMode else 0,
         )
 
-    def _make_topics(self, topics: dict[str, Topic]) -> None:
-        """Create the topics, in one proposal: how many may wait is limited."""
-        if topics:  # where too many proposals wait, the next heartbeat creates them
-            propose(self._leadership, [topic.command() for topic in topics.values()])
+    def _make_topics(
+        self, topics: dict[str, Topic], then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Create the topics, in one proposal: how many may wait is limited. `then` is called once
+        name servers know them, or as soon as it is sure that they won't be told of them."""
+
+        def ended(status: ProposalStatus | None) -> None:
+            # Where too many proposals wait, or this one failed, the next heartbeat creates them.
+            if store_code_of(status) is not None:
+                self._desk.when_routes_registered(then)
+            else:
+                then()
+
+        if topics:
+            commands = [topic.command() for topic in topics.values()]
+            propose(self._leadership, commands, ended=ended)
+        else:
+            then()
 
 
 def _decoded(body: bytes) -> _Heartbeat:

@@ -54,7 +54,8 @@ class QueryProcessor:
         self._tasks.answer(request, lambda: answer_at_read_point(self._leadership, request, answer))
 
     def view_message(self, header: ViewMessageRequestHeader, request: Request) -> None:
-        """Answer with the record at a log position (VIEW_MESSAGE_BY_ID). Raises RefusedError."""
+        """Answer with the record at a log position (VIEW_MESSAGE_BY_ID). Raises RefusedError, also
+        where the request names another topic than the message was sent to."""
         position = header.offset
         try:
             record = self._replica.committed_record(position)
@@ -62,7 +63,10 @@ class QueryProcessor:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset {position}: {error}"
             ) from error
-        request.require(topic_of(decode_record(record, check_crc=False)))
+        topic = topic_of(decode_record(record, check_crc=False))
+        request.require(topic)
+        if header.topic and header.topic.strip() and header.topic != topic:
+            raise RefusedError(ResponseCode.NO_PERMISSION, "The topic does not match the message")
         request.reply(ResponseCode.SUCCESS, body=record)
 
     # Answers -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from broker.admin.client_listing import ClientListingProcessor
 from broker.admin.consume_stats import ConsumeStatsProcessor
 from broker.admin.runtime_info import RuntimeInfoProcessor
+from broker.entry.topics import SCHEDULE_TOPIC
 from broker.groups.groups import GroupProcessor
 from broker.pull.offsets import OffsetProcessor
 from broker.pull.pull import PullProcessor
@@ -170,6 +171,38 @@ async def test_a_message_is_viewed_by_its_position_and_only_there(rig):
     for wrong in (inside, position + 1, position - 8, -1, 1 << 60):
         refused = await rig.ask(queries.view_message, code, {"offset": str(wrong)})
         assert refused.code == ResponseCode.SYSTEM_ERROR, wrong
+
+
+async def test_a_message_is_viewed_under_the_topic_that_it_was_sent_to(rig):
+    """As RocketMQ 5.5.1, whose rule for messages that wait elsewhere is the same."""
+    view, code = rig.make(QueryProcessor, rig.tasks).view_message, RequestCode.VIEW_MESSAGE_BY_ID
+    position = await send_at(rig, "a", START_MS, b"a")
+    send = rig.make(SendProcessor)
+    waiting = rig.log.next_slot().position
+    later = await rig.ask(
+        send.handle, RequestCode.SEND_MESSAGE_V2, send_fields(key="w", DELAY="3"), b"w"
+    )
+    assert later.code == ResponseCode.SUCCESS
+    (held,) = [
+        place
+        for place in range(waiting, len(rig.log.data))
+        if await _viewed(rig, place) is not None
+    ]
+    for place in (position, held):
+        for topic in ("T", "", " "):
+            fields = {"offset": str(place), "topic": topic}
+            assert (await rig.ask(view, code, fields)).code == ResponseCode.SUCCESS, topic
+        for topic in ("other", "t", SCHEDULE_TOPIC):
+            refused = await rig.ask(view, code, {"offset": str(place), "topic": topic})
+            assert refused.code == ResponseCode.NO_PERMISSION, topic
+            assert refused.remark == "The topic does not match the message"
+            assert not refused.body
+
+
+async def _viewed(rig: Rig, position: int) -> bytes | None:
+    view = rig.make(QueryProcessor, rig.tasks).view_message
+    answer = await rig.ask(view, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(position)})
+    return answer.body if answer.code == ResponseCode.SUCCESS else None
 
 
 async def _forged(rig: Rig) -> bytes:
