@@ -5,7 +5,9 @@ Place in the data path: the drills of clients (`app_*`), each with a slot, a top
 own. They begin once the load is over and faults are healed, since what they expect to come at once
 is not to be expected in a fault; what has to last for long begins with the load.
 
-Invariant: a drill that a client's error ends holds that there was none.
+Invariants: a drill that a client's error ends holds that there was none; one that does not end in
+ENDS_S, several times what the longest takes, is ended, and holds that it should have: clients that
+never end would leave the whole run without a verdict.
 
 Source: docs/CLIENT.md; rule M12.
 """
@@ -19,9 +21,11 @@ from typing import Final
 from chaos.links.base import LinksError
 from chaos.scenario.part_sections import ApplicationsSection
 from chaos.workload.parts.applications.answers import LostAnswers
+from chaos.workload.parts.applications.asked_again import AskedAgain
 from chaos.workload.parts.applications.bench import Bench
 from chaos.workload.parts.applications.crashed import CrashedOwner
 from chaos.workload.parts.applications.cut_off import CutOffMember
+from chaos.workload.parts.applications.decided import EndedTransactions
 from chaos.workload.parts.applications.deleted_groups import DeletedGroups
 from chaos.workload.parts.applications.files import OffsetFiles
 from chaos.workload.parts.applications.first_sends import FirstSends
@@ -45,6 +49,7 @@ from chaos.workload.parts.applications.sent_back import UnansweredSendsBack
 from chaos.workload.parts.applications.sent_on import SentOn
 from chaos.workload.parts.applications.servers import UpdatedNameServers
 from chaos.workload.parts.applications.slow_listener import SlowListener
+from chaos.workload.parts.applications.sought import SoughtPlaces
 from chaos.workload.parts.applications.starts import StartedGroups
 from chaos.workload.parts.applications.statuses import UnsafeSends
 from chaos.workload.parts.applications.suspended import SuspendedMember
@@ -68,11 +73,13 @@ DRILLS: Final = (
     *("answers", "files", "keys", "names", "progress", "room", "taken"),
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
     *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again", "turns"),
-    *("woken", "out-of-time", "slow-listener", "crashed"),
+    *("woken", "out-of-time", "slow-listener", "crashed", "asked-again", "decided", "sought"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
 alone, since elsewhere a busy machine makes it late."""
+
+ENDS_S: Final = 45.0
 
 Drill = Callable[[Bench], Awaitable[None]]
 
@@ -128,6 +135,8 @@ class ApplicationsPart:
                 "slow-listener": lambda bench: SlowListener(bench).run(),
                 "used-again": lambda bench: NamesUsedAgain(bench).run(),
                 "crashed": lambda bench: CrashedOwner(bench).run(),
+                "sought": lambda bench: SoughtPlaces(bench).run(),
+                "asked-again": lambda bench: AskedAgain(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),
@@ -139,11 +148,12 @@ class ApplicationsPart:
                 drills["deleted-groups"] = lambda bench: DeletedGroups(bench).run()
                 drills["popped"] = lambda bench: PoppedOn(bench).run()
                 drills["turns"] = lambda bench: CheckedInTurn(bench).run()
+                drills["decided"] = lambda bench: EndedTransactions(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
                 for name, drill in drills.items():
                     if name not in TIMED or self._kit.context.world.links.name == "simulated":
-                        tasks.create_task(self._have(benches[name], drill))
+                        tasks.create_task(self._have(benches[name], drill, ends_s=ENDS_S))
         finally:
             self._idle.set()
 
@@ -156,15 +166,21 @@ class ApplicationsPart:
         async with others.admin, others.reader:
             await drill.run()
 
-    async def _have(self, bench: Bench, drill: Drill) -> None:
+    async def _have(self, bench: Bench, drill: Drill, *, ends_s: float | None = None) -> None:
+        """Carry a drill out; `ends_s`: how long it may take."""
         bench.begin()
+        limit_s = None if ends_s is None else ends_s * bench.patience
         try:
-            async with bench.admin, bench.reader:
+            async with asyncio.timeout(limit_s) as limit, bench.admin, bench.reader:
                 await drill(bench)
         except LinksError:
             return  # a world whose links can't be cut
         except ClientError as error:
-            bench.failed(error)
+            bench.failed(f"{type(error).__name__}: {error}")
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            bench.failed(f"not done in {limit_s:g} s")
 
     async def idle(self) -> None:
         await self._idle.wait()

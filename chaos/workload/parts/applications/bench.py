@@ -39,7 +39,6 @@ from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.consume.push_consumer import PushConsumer
-from client.errors import ClientError
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 from client.produce.transaction_producer import (
@@ -290,13 +289,15 @@ class Bench:
         *,
         expected: object,
         within_s: float,
-    ) -> None:
-        """Poll until the answer is what is expected, and hold what it is at last."""
+    ) -> bool:
+        """Poll until the answer is what is expected, and hold what it is at last; return whether
+        it is that."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s * self.patience
         while (shown := await probe()) != expected and loop.time() < end_s:
             await self.pause()
         self.hold(f"{question}, within {within_s:g} s", expected=expected, answered=shown)
+        return bool(shown == expected)
 
     def hold(
         self, question: str, *, expected: object, answered: object, is_calm: bool = True
@@ -328,10 +329,10 @@ class Bench:
         await asyncio.sleep(for_s)
         self.hold(question, expected=expected, answered=probe(), is_calm=False)
 
-    def failed(self, error: ClientError) -> None:
+    def failed(self, why: str) -> None:
         """Hold that the drill could be carried out, which takes a cluster without faults."""
         self.hold(
             f"what the clients of {self.name} did",
             expected="done",
-            answered=f"{type(error).__name__}: {error}",
+            answered=why,
         )

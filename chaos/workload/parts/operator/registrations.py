@@ -340,19 +340,20 @@ class _Turn:
         )
 
     async def _set_write(self) -> None:
-        writable = self._rng.random() < 0.5
-        code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        count = "wipeTopicCount"
-        if writable:
-            code, count = RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount"
-        answer = await self._request(
-            self._some_connection(), code, {"brokerName": self._group.name}
-        )
-        self._hold(
-            f"right to write of {self._group.name}, given: {writable}",
-            self._group.model.set_write(writable=writable),
-            str(answer.ext_fields.get(count)),
-        )
+        """Take the right to write, and give it, in either order."""
+        for writable in self._rng.sample((False, True), 2):
+            code, count = RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount"
+            if writable:
+                code, count = RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount"
+            answer = await self._request(
+                self._some_connection(), code, {"brokerName": self._group.name}
+            )
+            self._hold(
+                f"right to write of {self._group.name}, given: {writable}",
+                self._group.model.set_write(writable=writable),
+                str(answer.ext_fields.get(count)),
+            )
+            await self._query()
 
     async def _delete_topic(self) -> None:
         """Delete a topic: everywhere, or in one cluster."""
