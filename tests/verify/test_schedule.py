@@ -27,7 +27,7 @@ def reads(text: str, there: set[str]) -> set[str]:
     found = set(tables_of(text, name="text") & set(STAGES))
     for name in list(found):
         assert name in there, name
-        if not STAGES[name].is_stored:
+        if not STAGES[name].is_stored_large:
             found |= reads(STAGES[name].text, there)
     return found
 

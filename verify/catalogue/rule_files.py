@@ -2,7 +2,8 @@
 
 Place in the data path: `verify.judge` reads them once per verification; engines get their text.
 A *rule* yields one row per finding. A *stage* is a table that rules share, computed once per run;
-one with a line `-- kept: no` need not be stored.
+one with a line `-- kept: no` need not be stored, one with `-- kept: of small runs` not on a large
+run, one with `-- parts: COLUMN` may be made part by part.
 
     -- A4: lost write
     -- promise: G1
@@ -52,6 +53,8 @@ _MORE: Final = "--   "
 _REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "holds", "rule", "source"})
 _OPTIONAL: Final = frozenset({"wants", "applies", "engines", "listed", "reaches"})
 _NOT_STORED: Final = "-- kept: no"
+_STORED_IF_SMALL: Final = "-- kept: of small runs"
+_PARTED_BY: Final = re.compile(r"-- parts: ([a-z_]+)")
 _TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
 
@@ -63,10 +66,17 @@ class RuleFileError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """A table that rules share. `text` is one query in Spark's SQL. If it is not stored, its
-    rows are not worth the memory: an engine may run the query again for each reader."""
+    rows are not worth the memory: an engine may run the query again for each reader.
+    `is_stored_large`: likewise, of a run whose stages may not fit together.
+
+    `parted_by`: a column of the result by which its query groups. The rows of some of its values
+    come of no others, so that an engine may make a large stage in parts.
+    """
 
     name: str
     is_stored: bool = True
+    is_stored_large: bool = True
+    parted_by: str | None = None
     about: str
     text: str
     path: Path
@@ -133,11 +143,22 @@ def read_stages(*folders: Path) -> Mapping[str, Stage]:
             raise RuleFileError(f"{path} has the name of {stages[path.stem].path}")
         header, text = _split(path)
         is_stored = _NOT_STORED not in header
-        about = " ".join(line.removeprefix("--").strip() for line in header if line != _NOT_STORED)
+        parted_by = [match[1] for line in header if (match := _PARTED_BY.fullmatch(line))]
+        about = " ".join(
+            line.removeprefix("--").strip()
+            for line in header
+            if line not in {_NOT_STORED, _STORED_IF_SMALL} and not _PARTED_BY.fullmatch(line)
+        )
         if not about:
             raise RuleFileError(f"{path} does not say what it holds")
         stages[path.stem] = Stage(
-            name=path.stem, about=about, text=text, path=path, is_stored=is_stored
+            name=path.stem,
+            about=about,
+            text=text,
+            path=path,
+            is_stored=is_stored,
+            is_stored_large=is_stored and _STORED_IF_SMALL not in header,
+            parted_by=parted_by[0] if parted_by else None,
         )
     return stages
 

@@ -65,7 +65,7 @@ def scheduled(
         } - there
         needed = {*retain, *_read_by(waiting), *_read_by(stages[name] for name in to_be_made)}
         for name in reversed(held):  # a stage that is not stored reads others each time
-            if name in needed and not stages[name].is_stored:
+            if name in needed and not stages[name].is_stored_large:
                 needed.update(_read_by([stages[name]]))
         drop = [name for name in held if name not in needed]
         held = [name for name in held if name in needed]

@@ -13,6 +13,7 @@ file must not change meanwhile: its digest was compared before.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,8 @@ _FOUND: Final = "found"
 _VIEWED_ROWS_MIN: Final = 1_000_000
 _SMALL_ROWS_MAX: Final = 1_500_000  # of all tables together
 _AT_A_TIME: Final = 2
+_ROWS_PER_PART: Final = 40_000_000  # of all tables together
+_HASHES: Final = 1 << 64
 _MEMORY_SHARE: Final = 4  # a quarter of the machine's memory
 _MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters of it, where that is less
 
@@ -55,7 +58,9 @@ _MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters of it, where that is
 class DuckDBEngine:
     """A DuckDB database in memory. `spill` is a folder; `memory_limit_bytes` bounds the memory, by
     default to a quarter of the machine's; a table of `viewed_rows_min` rows or more is not copied.
-    Of a run of at most `small_rows_max` rows all stages are held, and queries run side by side.
+    Of a run of at most `small_rows_max` rows all stages are held, and queries run side by side; of
+    one of more than `rows_per_part` rows large stages are made in parts, one behind the other, each
+    in memory: groups that don't fit are spilled and read again, many times over.
     `forgets`: whether stages are to be dropped, since those of the loaded run may not fit together.
     """
 
@@ -70,6 +75,7 @@ class DuckDBEngine:
         threads: int | None = None,
         viewed_rows_min: int = _VIEWED_ROWS_MIN,
         small_rows_max: int = _SMALL_ROWS_MAX,
+        rows_per_part: int = _ROWS_PER_PART,
     ) -> None:
         settings: dict[str, str | bool | int | float | list[str]] = {
             **_SETTINGS,
@@ -78,6 +84,8 @@ class DuckDBEngine:
         }
         self._viewed_rows_min = viewed_rows_min
         self._small_rows_max = small_rows_max
+        self._rows_per_part = rows_per_part
+        self._parts = 1
         self._kinds: dict[str, str] = {}  # view or table, by stage
         if threads is not None:
             settings["threads"] = threads
@@ -97,7 +105,9 @@ class DuckDBEngine:
         self._database.close()
 
     def load(self, tables: Mapping[str, TableFiles], relations: Mapping[str, pa.Table]) -> None:
-        self.forgets = sum(map(_rows, tables.values())) > self._small_rows_max
+        rows = sum(map(_rows, tables.values()))
+        self.forgets = rows > self._small_rows_max
+        self._parts = max(1, -(-rows // self._rows_per_part))
         viewed = [
             name for name, table in tables.items() if _is_viewable(table, self._viewed_rows_min)
         ]
@@ -121,9 +131,26 @@ class DuckDBEngine:
 
     def _make(self, stage: Stage) -> None:
         text = duckdb_text(stage.text, name=stage.name)
-        kind = "table" if stage.is_stored else "view"
-        self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
+        is_stored = stage.is_stored_large if self.forgets else stage.is_stored
+        kind = "table" if is_stored else "view"
+        if stage.parted_by is None or self._parts == 1:
+            self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
+        else:
+            self._make_parted(stage.name, text, stage.parted_by)
         self._kinds[stage.name] = kind
+
+    def _make_parted(self, name: str, text: str, column: str) -> None:
+        """Store the rows of `text`, those of one range of hashes of `column` at a time."""
+        self._run(f'create table "{name}" as from ({text}) limit 0', name)
+        bounds = [number * _HASHES // self._parts for number in range(self._parts + 1)]
+        try:
+            for first, end in itertools.pairwise(bounds):
+                # A comparison passes through a GROUP BY that has the column; a remainder does not.
+                part = f'from ({text}) where hash("{column}") between {first} and {end - 1}'
+                self._run(f'insert into "{name}" {part}', name)
+        except EngineError:
+            self._run(f'drop table "{name}"', name)
+            raise
 
     def make_each(self, stages: Sequence[Stage]) -> Mapping[str, EngineError]:
         """Make the stages of a large run one after the other: each uses all threads by itself."""

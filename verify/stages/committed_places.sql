@@ -1,5 +1,6 @@
 -- The places of queues that committed records stand at, and when an entry with such a record was
 -- first told committed (null: never). `is_message`: it is one that consumers can be given.
+-- parts: offset
 select
   r.broker_group, r.topic, r.queue, r.offset, min(c.t_committed) as t_committed,
   min(r.index) as index, bool_or(r.kind in ('message', 'final')) as is_message,

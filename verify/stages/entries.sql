@@ -1,6 +1,7 @@
 -- One row per entry, which is what stands at an index with a term and a chain: whether any trace or
 -- log tells it as committed, any trace as applied, any log has it; and when a trace first told its
 -- append, and first a commit or install at its index.
+-- parts: index
 with told as (
   select
     broker_group, index, entry_term, chain, event in ('commit', 'apply', 'install') as is_committed,

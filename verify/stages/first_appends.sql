@@ -1,6 +1,7 @@
 -- When an entry, by index and term, was first appended anywhere in its group: from then on its
 -- records may be seen. Where several had that index and term, as behind a change of a master that
 -- nobody elected, and some log has one of them, the others do not count.
+-- parts: index
 with reused as (
   select broker_group, index, entry_term
   from entries

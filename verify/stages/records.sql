@@ -1,6 +1,7 @@
 -- Committed records of all replicas (messages, halves, op records, finals), `offset` being that in
 -- their queue. `named` is the value, or the uniq_key of a message that has none. `is_visible`:
 -- consumers of user topics can be given it.
+-- kept: of small runs
 with told as (
   select
     broker_group, node, index, term, slot, chain, position, size, tag_hash, kind, topic, queue,

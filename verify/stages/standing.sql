@@ -1,6 +1,7 @@
 -- Every place and the values that stand there, once, however many tell it: `op` is the first
 -- operation that did, `node` the first replica whose log has it. A value stands there twice where
 -- its tellers disagree about its uniq_key.
+-- parts: value
 select
   broker_group, topic, queue, offset, value, uniq_key,
   min(op) as op,

@@ -2,6 +2,7 @@
 -- with the keys that the first replica's record can be asked for by (there is no least of lists: one
 -- engine puts a null within before everything, the other behind). `is_message`: consumers can be
 -- given it.
+-- parts: value
 select
   broker_group, topic, queue, offset, named as value,
   min(uniq_key) as uniq_key,

@@ -1,6 +1,7 @@
 -- Per replica, every offset of a queue at which a record or a ConsumeQueue unit stands: how many of
 -- each, how many of the records are committed, how many of those owe a unit, and whose unit was not
 -- found right by the exporter; where the committed record and the unit say that the record lies.
+-- parts: offset
 with told as (
   select
     broker_group, node, topic, queue, queue_offset as offset, true as is_record,

@@ -1,5 +1,6 @@
 -- One row per value that was read: by which operation first, an ok one if there is one, and how
 -- many at-least-once groups read it ok.
+-- parts: value
 select
   r.value,
   coalesce(min(r.ok_op), min(r.op)) as op,

@@ -1,6 +1,7 @@
 -- One row per value that was attempted: how often, when first (`t_sent`; `t_open`: of the attempts
 -- that did not end fail), and with which keys. `must`: it must have committed. `digest`: the least of
 -- its attempts' digests, null where one of them tells none.
+-- parts: value
 select
   a.value,
   count(a.type) as attempts,

@@ -6,6 +6,7 @@
 -- record on a user topic. Of the keys that it was sent and seen with stand the least and the greatest
 -- here: where all four are one there is no other, and lists per value do not spill. Nor do many
 -- joins at once: what each stage before knows of a value is put in rows of one shape, and grouped once.
+-- parts: value
 with told as (
   select
     value, attempts, open_attempts, attempts_without_key, sent_op, must,
