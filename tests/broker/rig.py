@@ -363,12 +363,17 @@ class Rig:
         body: bytes = b"",
         connection: FakeConnection | None = None,
     ) -> RemotingCommand:
-        """Hand a request to a processor and wait for its answer."""
+        """Hand a request to a processor and wait for its answer, behind whatever the client hears
+        meanwhile."""
         connection = connection or FakeConnection()
-        before = len(connection.sent)
+
+        def answers() -> list[RemotingCommand]:
+            return [command for command in connection.sent if command.is_response]
+
+        before = len(answers())
         self.give(handler, code, fields, body, connection)
-        await until(lambda: len(connection.sent) != before)
-        return connection.sent[-1]
+        await until(lambda: len(answers()) != before)
+        return answers()[-1]
 
     def give(
         self,
