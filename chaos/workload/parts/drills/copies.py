@@ -3,7 +3,8 @@ rolled back at their new places; and of the maintenance that changes nothing of 
 
 Place in the data path: `drills` has one run in turn with the others. The half is sent into the
 queue by a producer group without members, so that nobody is asked about it, and rolled back in the
-end, so that the queue stays as it is.
+end, so that the queue stays as it is. A run that ends before leaves its half undecided: each half
+has a producer group of its own, so that lists show no other.
 
 Invariants: a copy is resumed once; the half that comes of it has a new place, the same message and
 no checks; ids that name no half are refused.
@@ -37,13 +38,14 @@ class CopyDrill:
 
     def __init__(self, drill: Drill, group: str) -> None:
         self.drill = drill
-        self._group = f"{group}-copied"
+        self._name = f"{group}-copied"
+        self._group = self._name  # of the half at hand
         self._maker = MessageMaker(prefix=f"{group}.copied", body_bytes=100, rng=drill.rng)
         self._numbers = itertools.count()
 
     async def run(self) -> None:
         """Discard a half, resume it, and roll it back. Raises Unsure, EndedError."""
-        key = f"{self._group}-{next(self._numbers)}"
+        key = self._group = f"{self._name}-{next(self._numbers)}"
         half = await self._send(key)
         if half is None:
             return
