@@ -329,12 +329,12 @@ class _Runner:
         await self._go_on(name, one)
 
     async def _go_on(self, name: str, one: DrillKind) -> None:
+        """Run a drill; one that ends in the midst of its requests is not run again, since what it
+        would have put back, as a half that is to be rolled back, is still there."""
         try:
             await one.run()
-        except Unsure:
+        except (Unsure, EndedError):
             self._retained[name].remove(one)
-        except EndedError:
-            return
 
     async def _finish(self, drill: Drill) -> None:
         """Have every drill go on that is left, and some questions asked of what is stored."""
