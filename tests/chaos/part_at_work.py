@@ -6,10 +6,12 @@ import asyncio
 import collections
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from campaigns.rig.waiting import until
 from chaos.cluster.layout import NameServerPlace
@@ -18,6 +20,8 @@ from chaos.links.none import NoLinks
 from chaos.recording.history import HistoryWriter
 from chaos.scenario.scenario import parse_scenario
 from chaos.workload.context import WorkContext
+from chaos.workload.parts.applications.applications import ApplicationsPart
+from chaos.workload.parts.applications.bench import Bench
 from chaos.workload.parts.catalogue import PARTS
 from chaos.workload.parts.common.part import PartKit, WorkloadPart
 from chaos.worlds.world import World
@@ -25,7 +29,7 @@ from client.message import MessageQueue
 from tests.chaos.histories import ops_of
 from tests.client.real_broker import make_topic, real_broker
 
-__all__ = ["Row", "asked_of", "by_kind", "otherwise", "part_at_work"]
+__all__ = ["Row", "asked_of", "by_kind", "drill_alone", "otherwise", "part_at_work"]
 
 Row = dict[str, Any]
 
@@ -92,6 +96,26 @@ async def part_at_work(
                 await until(part.is_settled)
                 await until(part.has_read)
                 drained.set()
+
+
+async def drill_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    drill: Callable[[Bench], Any],
+    *,
+    ends_s: float | None = None,
+) -> set[str]:
+    """Have one drill of `applications` alone; return what was otherwise than it expects."""
+
+    async def run(part: ApplicationsPart, *_: asyncio.Event) -> None:
+        await part._have(part._benches[name], lambda bench: drill(bench).run(), ends_s=ends_s)
+        part._idle.set()
+
+    monkeypatch.setattr(ApplicationsPart, "run", run)
+    async with part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
+        pass
+    return otherwise(tmp_path)
 
 
 def by_kind(path: Path) -> dict[str, list[Row]]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chaos.workload.parts.applications.applications import ApplicationsPart
 from chaos.workload.parts.applications.asked_again import AskedAgain
 from chaos.workload.parts.applications.bench import Bench
 from chaos.workload.parts.applications.decided import EndedTransactions
@@ -21,35 +19,15 @@ from client.consume.lite_pull_consumer import LitePullConsumer
 from client.errors import OffsetOutOfRangeError
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer
-from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
+from tests.chaos.part_at_work import asked_of, drill_alone
 
 pytestmark = pytest.mark.timeout(180)
-
-
-async def _apply(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    drill: Callable[[Bench], Any],
-    *,
-    ends_s: float | None = None,
-) -> set[str]:
-    """Have one drill alone; return what was otherwise than it expects."""
-
-    async def run(part: ApplicationsPart, *_: asyncio.Event) -> None:
-        await part._have(part._benches[name], lambda bench: drill(bench).run(), ends_s=ends_s)
-        part._idle.set()
-
-    monkeypatch.setattr(ApplicationsPart, "run", run)
-    async with part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
-        pass
-    return otherwise(tmp_path)
 
 
 async def test_a_decision_behind_another_is_a_definite_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "decided", EndedTransactions) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "decided", EndedTransactions) == set()
     for winner in ("discard", "commit", "rollback"):
         assert f"commit of a half behind its {winner}" in asked_of(tmp_path)
 
@@ -58,14 +36,14 @@ async def test_a_decision_that_lost_and_passes_for_unknown_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "_DECIDED", re.compile("transaction already (committed|rolled)"))
-    wrong = await _apply(tmp_path, monkeypatch, "decided", EndedTransactions)
+    wrong = await drill_alone(tmp_path, monkeypatch, "decided", EndedTransactions)
     assert wrong == {f"{each} of a half behind its discard" for each in ("commit", "rollback")}
 
 
 async def test_a_message_is_answered_each_time_that_it_is_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "asked-again", AskedAgain) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "asked-again", AskedAgain) == set()
     assert "replies to one message that is requested 3 times" in asked_of(tmp_path)
 
 
@@ -79,14 +57,14 @@ async def test_requests_that_share_a_key_are_seen(
         return await request(producer, message, *how, **more)
 
     monkeypatch.setattr(Producer, "request", keep_the_key)
-    wrong = await _apply(tmp_path, monkeypatch, "asked-again", AskedAgain)
+    wrong = await drill_alone(tmp_path, monkeypatch, "asked-again", AskedAgain)
     assert wrong == {"different keys under which it is consumed"}
 
 
 async def test_a_member_seeks_to_both_ends_of_its_queue_and_no_further(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "sought", SoughtPlaces) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "sought", SoughtPlaces) == set()
     for offset in (0, 5, 6, -1):
         assert f"seek to {offset} in a queue of 0 to 5" in asked_of(tmp_path)
 
@@ -102,7 +80,7 @@ async def test_an_end_that_is_refused_is_seen(
         await seek(member, queue, offset)
 
     monkeypatch.setattr(LitePullConsumer, "seek", seek_to_messages)
-    wrong = await _apply(tmp_path, monkeypatch, "sought", SoughtPlaces)
+    wrong = await drill_alone(tmp_path, monkeypatch, "sought", SoughtPlaces)
     assert {"seek to 0 in a queue of 0 to 0", "seek to 5 in a queue of 0 to 5"} <= wrong
 
 
@@ -119,5 +97,5 @@ class _Endless:
 async def test_a_drill_that_does_not_end_is_ended_and_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = await _apply(tmp_path, monkeypatch, "idle", _Endless, ends_s=0.05)
+    wrong = await drill_alone(tmp_path, monkeypatch, "idle", _Endless, ends_s=0.05)
     assert wrong == {"what the clients of applications-idle did"}

@@ -3,9 +3,8 @@ workload expect holds without them, and not with them."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -26,7 +25,6 @@ from broker.state.offset_resets import OffsetResets
 from broker.state.state import BrokerState
 from broker.transaction import records
 from campaigns.rig.waiting import until
-from chaos.workload.parts.applications.applications import ApplicationsPart
 from chaos.workload.parts.applications.deleted_groups import DeletedGroups
 from chaos.workload.parts.applications.idle import IdleApplication
 from chaos.workload.parts.applications.keys import TWINS, KeyLookups
@@ -46,7 +44,7 @@ from client.consume import lite_pull_consumer
 from client.consume.consume_trace import ConsumeTrace
 from client.consume.pop_consumer import PopConsumer
 from client.message import DeliveredMessage
-from tests.chaos.part_at_work import asked_of, otherwise, part_at_work
+from tests.chaos.part_at_work import asked_of, drill_alone, otherwise, part_at_work
 
 DRILLS = "runners = 1\npause_ms = 1\nstretches = 0\n"
 
@@ -79,26 +77,11 @@ async def test_a_key_of_another_topic_that_passes_for_a_retry_is_seen(
     assert any("of what was stored there, by itself" in key for key in otherwise(tmp_path))
 
 
-async def _apply(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, drill: Callable[..., Any]
-) -> set[str]:
-    """Have one drill of applications alone; return what was otherwise than it expects."""
-
-    async def run(part: ApplicationsPart, *_: asyncio.Event) -> None:
-        await part._have(part._benches[name], lambda bench: drill(bench).run())
-        part._idle.set()
-
-    monkeypatch.setattr(ApplicationsPart, "run", run)
-    async with part_at_work(tmp_path, "applications", "calm_s = 0", load_s=0.1):
-        pass
-    return otherwise(tmp_path)
-
-
 @pytest.mark.timeout(180)
 async def test_what_a_deleted_group_has_popped_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "deleted-groups", DeletedGroups) == set()
     for how in ("made again", "made by a pop"):
         assert f"that a deleted group has popped, {how}" in asked_of(tmp_path)
 
@@ -116,7 +99,7 @@ async def test_a_deletion_that_drops_what_was_popped_is_seen(
     monkeypatch.setattr(BrokerState, "_delete_group", drop)
     # Nothing comes.
     monkeypatch.setattr("chaos.workload.parts.applications.deleted_groups.AGAIN_S", 2.0)
-    wrong = await _apply(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
+    wrong = await drill_alone(tmp_path, monkeypatch, "deleted-groups", DeletedGroups)
     assert any("that a deleted group has popped, made again" in key for key in wrong)
 
 
@@ -125,7 +108,7 @@ async def test_keys_in_every_writing_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.workload.parts.applications.keys.TWINS", TWINS[2:3])
-    assert await _apply(tmp_path, monkeypatch, "keys", KeyLookups) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "keys", KeyLookups) == set()
     assert "\u4e2d\u6587" in asked_of(tmp_path)
 
 
@@ -142,7 +125,7 @@ async def test_keys_that_are_hashed_as_latin_are_seen(
 
     monkeypatch.setattr(message_keys, "hash_keys", as_latin)
     monkeypatch.setattr("chaos.workload.parts.applications.keys.TWINS", TWINS[2:3])
-    wrong = await _apply(tmp_path, monkeypatch, "keys", KeyLookups)
+    wrong = await drill_alone(tmp_path, monkeypatch, "keys", KeyLookups)
     assert any("\u4e2d\u6587" in key for key in wrong)
 
 
@@ -150,7 +133,7 @@ async def test_keys_that_are_hashed_as_latin_are_seen(
 async def test_what_waits_to_be_polled_is_not_sent_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "idle", IdleApplication) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "idle", IdleApplication) == set()
     assert "polls that takes its time" in asked_of(tmp_path)
 
 
@@ -165,7 +148,7 @@ async def test_a_limit_of_what_waits_to_be_polled_is_seen(
         return replace(settings, **changes)
 
     monkeypatch.setattr(lite_pull_consumer.dataclasses, "replace", limited)
-    wrong = await _apply(tmp_path, monkeypatch, "idle", IdleApplication)
+    wrong = await drill_alone(tmp_path, monkeypatch, "idle", IdleApplication)
     assert "what an application polls that takes its time" in wrong
 
 
@@ -173,7 +156,7 @@ async def test_a_limit_of_what_waits_to_be_polled_is_seen(
 async def test_a_held_request_gets_nothing_that_its_group_may_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "switched", SwitchedGroups) == set()
     for kind in ("pop", "pull", "pull by a heartbeat's subscription"):
         assert f"what a {kind} is given that is held" in asked_of(tmp_path)
 
@@ -183,7 +166,7 @@ async def test_a_held_pop_that_is_answered_by_what_it_might_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PopProcessor, "_run_again", PopProcessor._run)
-    wrong = await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups)
+    wrong = await drill_alone(tmp_path, monkeypatch, "switched", SwitchedGroups)
     for how in ("its group is switched off", "its topic is taken from readers"):
         assert f"what a pop is given that is held while {how}" in wrong
 
@@ -204,7 +187,7 @@ async def test_a_pull_whose_right_is_asked_for_once_is_seen(
     monkeypatch.setattr(PullProcessor, "_again", run_again)
     # What is not given again is waited for in vain.
     monkeypatch.setattr("chaos.workload.parts.applications.switched.GIVEN_S", 0.5)
-    wrong = await _apply(tmp_path, monkeypatch, "switched", SwitchedGroups)
+    wrong = await drill_alone(tmp_path, monkeypatch, "switched", SwitchedGroups)
     kind = "pull by a heartbeat's subscription"
     assert f"what a {kind} is given that is held while its group is switched off" in wrong
     assert "what a pull is given that is held while its group is switched off" not in wrong
@@ -214,7 +197,7 @@ async def test_a_pull_whose_right_is_asked_for_once_is_seen(
 async def test_names_that_are_used_again_have_nothing_of_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "used-again", NamesUsedAgain) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "used-again", NamesUsedAgain) == set()
     for what in ("stored right behind the deletion", "deleted with its offsets after a reset"):
         assert what in asked_of(tmp_path)
 
@@ -229,7 +212,7 @@ async def test_resets_that_outlive_their_group_and_sends_that_go_with_a_topic_ar
         return Proposal(**{**about, "ends_batch": False})
 
     monkeypatch.setattr("broker.request.commit.Proposal", together)
-    wrong = await _apply(tmp_path, monkeypatch, "used-again", NamesUsedAgain)
+    wrong = await drill_alone(tmp_path, monkeypatch, "used-again", NamesUsedAgain)
     assert "what stands where a send was stored right behind the deletion of its topic" in wrong
     for how in ("with", "without"):
         assert (
@@ -243,7 +226,7 @@ async def test_resets_that_outlive_their_group_and_sends_that_go_with_a_topic_ar
 async def test_a_member_that_names_the_last_of_its_topics_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "names", NamesOfOthers) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "names", NamesOfOthers) == set()
     subscribe = PopConsumer._subscribe
 
     def subscribe_alone(popper: PopConsumer, *about: Any) -> Any:
@@ -251,7 +234,7 @@ async def test_a_member_that_names_the_last_of_its_topics_is_seen(
         return subscribe(popper, *about)
 
     monkeypatch.setattr(PopConsumer, "_subscribe", subscribe_alone)
-    wrong = await _apply(tmp_path / "again", monkeypatch, "names", NamesOfOthers)
+    wrong = await drill_alone(tmp_path / "again", monkeypatch, "names", NamesOfOthers)
     assert any("-pop is said to subscribe" in key for key in wrong)
 
 
@@ -260,7 +243,7 @@ async def test_a_member_that_names_the_last_of_its_topics_is_seen(
 async def test_a_held_request_that_looks_at_the_first_tag_alone_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await _apply(tmp_path, monkeypatch, "woken", HeldRequests) == set()
+    assert await drill_alone(tmp_path, monkeypatch, "woken", HeldRequests) == set()
 
     class _Unit:
         @staticmethod
@@ -268,7 +251,7 @@ async def test_a_held_request_that_looks_at_the_first_tag_alone_is_seen(
             return [UNIT.unpack_from(units)]
 
     monkeypatch.setattr(long_polling, "UNIT", _Unit)
-    wrong = await _apply(tmp_path / "again", monkeypatch, "woken", HeldRequests)
+    wrong = await drill_alone(tmp_path / "again", monkeypatch, "woken", HeldRequests)
     assert "what a pull is given that waits for blue, when red and blue are stored" in wrong
     assert "what a pull is given that waits for blue, when blue and red are stored" not in wrong
 
@@ -385,5 +368,5 @@ async def test_messages_of_a_topic_that_is_only_read_are_looked_for(
 
     monkeypatch.setattr("chaos.workload.parts.applications.keys.TWINS", TWINS[2:3])
     monkeypatch.setattr(Admin, "query_messages", ask_who_takes_sends)
-    wrong = await _apply(tmp_path, monkeypatch, "keys", KeyLookups)
+    wrong = await drill_alone(tmp_path, monkeypatch, "keys", KeyLookups)
     assert any("times of storing of the newest" in key for key in wrong)
