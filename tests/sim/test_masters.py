@@ -169,7 +169,7 @@ def fastest_slave_counts() -> Iterator[None]:
         (slave_that_has_gone_counts, 2, "H4"),
         (strange_log_taken, 37, "H1"),
         (retention_as_asked, 7, "H1"),
-        (page_cache_believed, 10, "H1"),
+        (page_cache_believed, 156, "H3"),
         (repeated_send_believed, 2, "H3"),
         (silent_cut, 1, "liveness"),
         (one_slave_is_enough, 3, "H3"),
