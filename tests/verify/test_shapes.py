@@ -14,14 +14,32 @@ from verify.sources.format_tables import ADDED, TABLES
 from verify.sources.run_files import LocalFiles
 
 
+def _of_other_writers(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([(field.name, _otherwise(field.type)) for field in schema])
+
+
+def _otherwise(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _otherwise(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([(m.name, _otherwise(m.type)) for m in kind if m.name not in ADDED])
+    return kind
+
+
 @pytest.mark.parametrize(
     ("change", "is_viewed"),
     [
         (lambda table: table, True),
         (lambda table: table.drop_columns(sorted(ADDED & set(table.column_names))), True),
+        (lambda table: table.cast(_of_other_writers(table.schema)), True),
         (lambda table: table.set_column(0, table.schema.names[0], pa.nulls(1)), False),
     ],
-    ids=["as the format says", "before columns were added", "without a type"],
+    ids=[
+        "as the format says",
+        "before columns were added",
+        "before members were added, lists' elements called otherwise",
+        "without a type",
+    ],
 )
 @pytest.mark.parametrize("name", ["ops", "log"])
 def test_a_large_table_is_read_where_it_lies(name, change, is_viewed, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 Place in the data path: `verify.judge` reads them once per verification; engines get their text.
 A *rule* yields one row per finding. A *stage* is a table that rules share, computed once per run;
 one with a line `-- kept: no` need not be stored, one with `-- kept: of small runs` not on a large
-run, one with `-- parts: COLUMN` may be made part by part.
+run, one with `-- parts: COLUMN` or `-- small parts: COLUMN` may be made part by part.
 
     -- A4: lost write
     -- promise: G1
@@ -54,7 +54,7 @@ _REQUIRED: Final = frozenset({"promise", "needs", "examined", "nothing", "holds"
 _OPTIONAL: Final = frozenset({"wants", "applies", "engines", "listed", "reaches"})
 _NOT_STORED: Final = "-- kept: no"
 _STORED_IF_SMALL: Final = "-- kept: of small runs"
-_PARTED_BY: Final = re.compile(r"-- parts: ([a-z_]+)")
+_PARTED_BY: Final = re.compile(r"-- (small )?parts: ([a-z_]+)")
 _TRUTHS: Final = {"yes": True, "no": False}
 _ALWAYS: Final = "select true"
 
@@ -70,13 +70,15 @@ class Stage:
     `is_stored_large`: likewise, of a run whose stages may not fit together.
 
     `parted_by`: a column of the result by which its query groups. The rows of some of its values
-    come of no others, so that an engine may make a large stage in parts.
+    come of no others, so that an engine may make a large stage in parts. `has_small_parts`: its
+    query holds rows, as windows do, and not one row a group, so that a part should be smaller.
     """
 
     name: str
     is_stored: bool = True
     is_stored_large: bool = True
     parted_by: str | None = None
+    has_small_parts: bool = False
     about: str
     text: str
     path: Path
@@ -143,7 +145,7 @@ def read_stages(*folders: Path) -> Mapping[str, Stage]:
             raise RuleFileError(f"{path} has the name of {stages[path.stem].path}")
         header, text = _split(path)
         is_stored = _NOT_STORED not in header
-        parted_by = [match[1] for line in header if (match := _PARTED_BY.fullmatch(line))]
+        parts = next(filter(None, map(_PARTED_BY.fullmatch, header)), None)
         about = " ".join(
             line.removeprefix("--").strip()
             for line in header
@@ -158,7 +160,8 @@ def read_stages(*folders: Path) -> Mapping[str, Stage]:
             path=path,
             is_stored=is_stored,
             is_stored_large=is_stored and _STORED_IF_SMALL not in header,
-            parted_by=parted_by[0] if parted_by else None,
+            parted_by=parts and parts[2],
+            has_small_parts=bool(parts and parts[1]),
         )
     return stages
 

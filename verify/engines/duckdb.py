@@ -49,7 +49,8 @@ _FOUND: Final = "found"
 _VIEWED_ROWS_MIN: Final = 1_000_000
 _SMALL_ROWS_MAX: Final = 1_500_000  # of all tables together
 _AT_A_TIME: Final = 2
-_ROWS_PER_PART: Final = 40_000_000  # of all tables together
+_ROWS_PER_PART: Final = 60_000_000  # of all tables together
+_SMALL_PARTS: Final = 4  # of a part
 _HASHES: Final = 1 << 64
 _MEMORY_SHARE: Final = 4  # a quarter of the machine's memory
 _MEMORY_BYTES_MIN: Final = 2 * 1024**3  # or three quarters of it, where that is less
@@ -136,13 +137,14 @@ class DuckDBEngine:
         if stage.parted_by is None or self._parts == 1:
             self._run(f'create {kind} "{stage.name}" as {text}', stage.name)
         else:
-            self._make_parted(stage.name, text, stage.parted_by)
+            parts = self._parts * (_SMALL_PARTS if stage.has_small_parts else 1)
+            self._make_parted(stage.name, text, stage.parted_by, parts=parts)
         self._kinds[stage.name] = kind
 
-    def _make_parted(self, name: str, text: str, column: str) -> None:
+    def _make_parted(self, name: str, text: str, column: str, *, parts: int) -> None:
         """Store the rows of `text`, those of one range of hashes of `column` at a time."""
         self._run(f'create table "{name}" as from ({text}) limit 0', name)
-        bounds = [number * _HASHES // self._parts for number in range(self._parts + 1)]
+        bounds = [number * _HASHES // parts for number in range(parts + 1)]
         try:
             for first, end in itertools.pairwise(bounds):
                 # A comparison passes through a GROUP BY that has the column; a remainder does not.

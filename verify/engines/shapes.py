@@ -59,14 +59,22 @@ def select_list(path: Path | None, schema: pa.Schema) -> str:
 def has_declared_types(path: Path, schema: pa.Schema) -> bool:
     """Return whether each column of `path` has exactly its type in `schema`: no cast can fail.
 
-    A column that the format added later may be missing: it is read as null.
+    A column or member that the format added later may be missing: it is read as null.
     """
-    found = pq.read_schema(path)
-    return all(
-        found.field(field.name).type == field.type
-        if field.name in found.names
+    return _is_declared(pa.struct(pq.read_schema(path)), pa.struct(schema))
+
+
+def _is_declared(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Compare types but for how a list's element is called, which each writer decides."""
+    if pa.types.is_list(declared):
+        return pa.types.is_list(found) and _is_declared(found.value_type, declared.value_type)
+    if not pa.types.is_struct(declared):
+        return bool(found == declared)
+    return pa.types.is_struct(found) and all(
+        _is_declared(found.field(place).type, field.type)
+        if (place := found.get_field_index(field.name)) >= 0
         else field.name in ADDED
-        for field in schema
+        for field in declared
     )
 
 

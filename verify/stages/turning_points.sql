@@ -1,6 +1,7 @@
 -- The rows of `trace` that are worth a look: elections, votes, configurations, starts, installs and
 -- truncations; a leader's commits; and appends, commits and applies that do not simply go on from
 -- where their node was. The others are nearly all of a trace.
+-- small parts: incarnation
 select *
 from trace
 where event not in ('append', 'commit', 'apply')
