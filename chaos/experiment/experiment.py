@@ -45,10 +45,11 @@ from chaos.experiment.phases import Phases
 from chaos.experiment.progress import Progress
 from chaos.experiment.quiesce import (
     await_caught_up,
+    await_ended,
+    await_idle,
     await_settled,
     drain_all,
     read_system_queues,
-    within,
 )
 from chaos.experiment.scenario_layout import ACL_FILE
 from chaos.experiment.world_catalogue import WORLDS, WorldSettingsError
@@ -291,7 +292,7 @@ class _Experiment:
                 await self._heal(parts)
                 await self._drain(parts)
                 parts.workload.end_readers()
-                await within(working, CLIENTS_END_SECONDS_MAX, parts.workload)
+                await await_ended(working, parts.workload, history, seconds=CLIENTS_END_SECONDS_MAX)
             except SystemFailedError as error:
                 self._leave_behind(world, error)
                 working.cancel()
@@ -365,7 +366,8 @@ class _Experiment:
         loop = asyncio.get_running_loop()
         with self._phases.measured("heal"):
             parts.workload.stop_sending()
-            await within(parts.workload.senders_done(), CLIENTS_END_SECONDS_MAX, parts.workload)
+            await await_idle(parts.workload, parts.history, seconds=CLIENTS_END_SECONDS_MAX)
+            self._consumer_groups = parts.workload.consumer_groups()
             deadline_s = loop.time() + self._scenario.load.heal_seconds_max
             behind = await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)
             self._left_behind = _places(behind)

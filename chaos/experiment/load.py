@@ -16,7 +16,7 @@ import asyncio
 import dataclasses
 import math
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Final
 
 from chaos.scenario.scenario import Scenario, WorkloadSection
@@ -51,6 +51,8 @@ PLAIN_GROUP: Final = "plain-producers"
 TRANSACTION_GROUP: Final = "transaction-producers"
 PUSH_GROUP: Final = "push-consumers"
 TOOL_SLOT: Final = "tool"
+PLAIN_SLOT: Final = "plain-"
+TRANSACTION_SLOT: Final = "tx-"
 OFFSET_SLOT: Final = "offsets"
 KEY_SLOT: Final = "keys"
 DRAIN_SLOT: Final = "drain"
@@ -64,8 +66,8 @@ def slot_names(scenario: Scenario) -> tuple[str, ...]:
         slot for name, section in scenario.parts.items() for slot in PARTS[name].slots(section)
     ]
     return (
-        *(f"plain-{i}" for i in range(settings.plain_clients)),
-        *(f"tx-{i}" for i in range(settings.transaction_clients)),
+        *(f"{PLAIN_SLOT}{i}" for i in range(settings.plain_clients)),
+        *(f"{TRANSACTION_SLOT}{i}" for i in range(settings.transaction_clients)),
         *(f"push-{i}" for i in range(settings.push_clients)),
         *(f"pull-{i}" for i in range(settings.pull_clients)),
         OFFSET_SLOT,
@@ -125,15 +127,14 @@ class Workload:
         self._transactions_end = asyncio.Event()
         self._drained = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._senders_left = 0
-        self._senders_done = asyncio.Event()
+        self._dropped: set[str] = set()
         database = LocalDatabase()
         self._known = KnownKeys()
         settings = context.scenario.workload
         self._plain = [
             PlainClient(
                 context,
-                self._slot(f"plain-{i}"),
+                self._slot(f"{PLAIN_SLOT}{i}"),
                 group=PLAIN_GROUP,
                 shards=_deal_shards(settings, i),
                 known=self._known,
@@ -144,7 +145,7 @@ class Workload:
         self._transactional = [
             TransactionalClient(
                 context,
-                self._slot(f"tx-{i}"),
+                self._slot(f"{TRANSACTION_SLOT}{i}"),
                 group=TRANSACTION_GROUP,
                 database=database,
                 rng=self._child(),
@@ -186,6 +187,8 @@ class Workload:
             wire_name(space, group): dict(row) for group, row in part.consumer_groups().items()
         }
         for row in groups.values():
+            if name in self._dropped:
+                row["at_least_once"] = False
             if isinstance(topics := row.get("topics"), list):
                 row["topics"] = [wire_name(space, topic) for topic in topics]
         return groups
@@ -193,9 +196,11 @@ class Workload:
     async def run(self) -> None:
         work: dict[str, Coroutine[None, None, None]] = {}
         for i, client in enumerate(self._plain):
-            work[f"plain-{i}"] = self._counted(client.run(self._senders_stop))
+            work[f"{PLAIN_SLOT}{i}"] = client.run(self._senders_stop)
         for i, producer in enumerate(self._transactional):
-            work[f"tx-{i}"] = producer.run(self._senders_stop, self._transactions_end)
+            work[f"{TRANSACTION_SLOT}{i}"] = producer.run(
+                self._senders_stop, self._transactions_end
+            )
         for i, push in enumerate(self._push):
             work[f"push-{i}"] = push.run(self._senders_stop, self._drained)
         for i, pull in enumerate(self._pull):
@@ -228,18 +233,36 @@ class Workload:
     def stop_sending(self) -> None:
         self._senders_stop.set()
 
-    async def senders_done(self) -> None:
-        """Wait until plain senders have completed their sends, and no transaction is open."""
-        if self._senders_left:
-            await self._senders_done.wait()
-        for client in self._transactional:
-            await client.idle()
-        for part in self._parts.values():
-            await part.idle()
+    async def idle(self, seconds: float) -> list[str]:
+        """Wait until senders have completed what they have begun, and no transaction is open;
+        return the clients that have not within `seconds`."""
+        plain = [task for task in self._tasks if task.get_name().startswith(PLAIN_SLOT)]
+        waits = {
+            **{task.get_name(): _ended(task) for task in plain},
+            **{f"{TRANSACTION_SLOT}{i}": tx.idle() for i, tx in enumerate(self._transactional)},
+            **{name: part.idle() for name, part in self._parts.items()},
+        }
+        tasks = [asyncio.create_task(wait, name=name) for name, wait in waits.items()]
+        done, left = await asyncio.wait(tasks, timeout=seconds) if tasks else ((), ())
+        for task in left:
+            task.cancel()
+        for task in done:
+            task.result()
+        return sorted(task.get_name() for task in left)
+
+    def drop(self, names: Collection[str]) -> None:
+        """Cancel clients, so that the others go on.
+
+        The part of such a client is waited for no more, and its groups are not to read all.
+        """
+        self._dropped.update(names)
+        for task in self._tasks:
+            if task.get_name() in names:
+                task.cancel()
 
     def unsettled_parts(self) -> list[str]:
         """Return the parts by whose doing more may be stored."""
-        return [name for name, part in self._parts.items() if not part.is_settled()]
+        return [name for name, part in self._waited_for() if not part.is_settled()]
 
     def last_check_ns(self) -> int:
         """Return when a check last came or was answered, in nanoseconds of the run; 0: never."""
@@ -254,7 +277,7 @@ class Workload:
     def readers_reached(self, ends: dict[MessageQueue, int]) -> bool:
         """Return whether every consumer group has read up to these offsets of its topics."""
         # Each is asked, done or not: some begin their last round when they are first asked.
-        have_read = [part.has_read() for part in self._parts.values()]
+        have_read = [part.has_read() for _, part in self._waited_for()]
         if not all(have_read):
             return False
         own = set(self._context.queues)
@@ -265,14 +288,8 @@ class Workload:
     def end_readers(self) -> None:
         self._drained.set()
 
-    async def _counted(self, work: Coroutine[None, None, None]) -> None:
-        self._senders_left += 1
-        try:
-            await work
-        finally:
-            self._senders_left -= 1
-            if not self._senders_left:
-                self._senders_done.set()
+    def _waited_for(self) -> list[tuple[str, WorkloadPart]]:
+        return [(name, part) for name, part in self._parts.items() if name not in self._dropped]
 
     def _make_part(self, name: str) -> WorkloadPart:
         section = self._context.scenario.parts[name]
@@ -291,6 +308,10 @@ class Workload:
 
     def _child(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])  # whose error is its task group's
 
 
 def _in_namespace(context: WorkContext, name: str, namespace: str) -> WorkContext:

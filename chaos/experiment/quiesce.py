@@ -16,7 +16,8 @@ Source: the run format (phases, queues); RocketMQ's check of half messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,14 @@ from chaos.worlds.world import World
 from client.errors import ClientError
 from client.message import MessageQueue
 
-__all__ = ["await_caught_up", "await_settled", "drain_all", "read_system_queues", "within"]
+__all__ = [
+    "await_caught_up",
+    "await_ended",
+    "await_idle",
+    "await_settled",
+    "drain_all",
+    "read_system_queues",
+]
 
 POLL_S: Final = 0.1
 CHECK_MARGIN_MS: Final = 1_000
@@ -159,15 +167,41 @@ async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> lis
     return result
 
 
-async def within(ending: Awaitable[None], seconds: float, workload: Workload) -> None:
-    """Wait for clients to end, and name those that do not.
+async def await_idle(workload: Workload, history: HistoryWriter, *, seconds: float) -> None:
+    """Wait until clients have completed what they have begun to send, as `await_ended` does."""
+    began_ns = time.monotonic_ns()
+    _drop(workload, await workload.idle(seconds), history, began_ns)
 
-    A client that does not end is a bug of the client or of the laboratory.
+
+async def await_ended(
+    working: asyncio.Task[None], workload: Workload, history: HistoryWriter, *, seconds: float
+) -> None:
+    """Wait for all clients to end. Of those that do not, it is recorded that they should have
+    (rule M12), and they are cancelled.
+
+    A client that does not end is a bug of the client, of what it waits for or of the laboratory.
     """
-    task = asyncio.ensure_future(ending)
-    done, _ = await asyncio.wait([task], timeout=seconds)
+    began_ns = time.monotonic_ns()
+    done, _ = await asyncio.wait([working], timeout=seconds)
     if not done:
-        left = ", ".join(workload.working())
-        task.cancel()
-        raise SystemFailedError(f"clients did not end within {seconds:.0f} s: {left}")
-    await task
+        _drop(workload, workload.working(), history, began_ns)
+    await working
+
+
+def _drop(workload: Workload, names: Sequence[str], history: HistoryWriter, began_ns: int) -> None:
+    if not names:
+        return
+    now = time.monotonic_ns()
+    answered = f"not within {(now - began_ns) / 1e9:.0f} s: {', '.join(names)}"
+    history.record(
+        "ask",
+        "ok",
+        t_invoke=began_ns,
+        t_complete=now,
+        process=f"laboratory.ask-{began_ns}",
+        client="laboratory",
+        key="whether clients end",
+        ref="all",
+        status=answered,
+    )
+    workload.drop(names)
