@@ -4,18 +4,27 @@ the client that is planted in this process; a drill that does not end is ended."
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.admin.consume_stats import ConsumeStatsProcessor
+from chaos.workload.parts.applications import levels, renewals
 from chaos.workload.parts.applications.asked_again import AskedAgain
 from chaos.workload.parts.applications.bench import Bench
 from chaos.workload.parts.applications.decided import EndedTransactions
+from chaos.workload.parts.applications.levels import LevelProgress
+from chaos.workload.parts.applications.popped import PoppedOn
+from chaos.workload.parts.applications.renewals import UnansweredRenewals
 from chaos.workload.parts.applications.sought import SoughtPlaces
+from chaos.workload.parts.applications.stopped import StoppedClients
 from client.connection import answers
 from client.consume.lite_pull_consumer import LitePullConsumer
+from client.consume.queue_locks import QueueLocks
 from client.errors import OffsetOutOfRangeError
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer
@@ -99,3 +108,86 @@ async def test_a_drill_that_does_not_end_is_ended_and_has_failed(
 ) -> None:
     wrong = await drill_alone(tmp_path, monkeypatch, "idle", _Endless, ends_s=0.05)
     assert wrong == {"what the clients of applications-idle did"}
+
+
+async def test_stopped_clients_end_what_they_have_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await drill_alone(tmp_path, monkeypatch, "stopped", StoppedClients) == set()
+    assert "sends under way at a stop that are in no trace, within 5 s" in asked_of(tmp_path)
+    assert "offset of a group whose member was stopped at work, within 3 s" in asked_of(tmp_path)
+
+
+async def test_a_tracer_that_stops_first_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Producer.stop
+
+    async def stop_tracer_first(producer: Producer) -> None:
+        if producer._tracer is not None:
+            await producer._tracer.stop()
+        await stop(producer)
+
+    monkeypatch.setattr(Producer, "stop", stop_tracer_first)
+    wrong = await drill_alone(tmp_path, monkeypatch, "stopped", StoppedClients)
+    assert wrong == {"sends under way at a stop that are in no trace, within 5 s"}
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["unanswered", "taken for refused"])
+async def test_a_queue_without_renewals_is_kept(
+    is_lost: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = QueueLocks._request_quietly
+    unheard = False
+
+    @contextlib.asynccontextmanager
+    async def lose_answers(_: Bench) -> AsyncIterator[None]:
+        nonlocal unheard
+        unheard = True
+        yield
+        unheard = False
+
+    async def answer(locks: QueueLocks, *asked: Any) -> set[MessageQueue] | None:
+        if not unheard:
+            return await request(locks, *asked)
+        return set() if is_lost else None
+
+    monkeypatch.setattr(Bench, "unheard", lose_answers)
+    monkeypatch.setattr(QueueLocks, "_request_quietly", answer)
+    monkeypatch.setattr(renewals, "UNHEARD_S", 1.0)
+    monkeypatch.setattr(renewals, "GIVEN_S", 3.0)
+    wrong = await drill_alone(tmp_path, monkeypatch, "renewals", UnansweredRenewals)
+    question = "offsets that an ordered member was given whose renewals went unanswered"
+    assert question in asked_of(tmp_path)
+    assert [question in each for each in wrong] == [True] * is_lost
+
+
+async def test_progress_is_by_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await drill_alone(tmp_path, monkeypatch, "levels", LevelProgress) == set()
+    assert "whether 3 deliveries are in the progress of their level" in asked_of(tmp_path)
+
+
+async def test_progress_under_another_level_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "LEVEL", 1)
+    table = ConsumeStatsProcessor._all_delay_offsets
+
+    def one_less(stats: ConsumeStatsProcessor, request: Any) -> None:
+        offsets = stats._replica.state.delay_offsets
+        stats._replica.state.delay_offsets = {level - 1: at for level, at in offsets.items()}
+        try:
+            table(stats, request)
+        finally:
+            stats._replica.state.delay_offsets = offsets
+
+    monkeypatch.setattr(ConsumeStatsProcessor, "_all_delay_offsets", one_less)
+    wrong = await drill_alone(tmp_path, monkeypatch, "levels", LevelProgress)
+    assert wrong == {"whether 3 deliveries are in the progress of their level"}
+
+
+async def test_what_a_pop_would_find_again_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await drill_alone(tmp_path, monkeypatch, "popped", PoppedOn) == set()
+    assert "whether a pop would find what was popped and left, within 4 s" in asked_of(tmp_path)

@@ -34,6 +34,7 @@ from chaos.workload.parts.applications.gone import GoneProducers
 from chaos.workload.parts.applications.idle import IdleApplication
 from chaos.workload.parts.applications.ids import hold_ids
 from chaos.workload.parts.applications.keys import KeyLookups
+from chaos.workload.parts.applications.levels import LevelProgress
 from chaos.workload.parts.applications.locks import LateLocks
 from chaos.workload.parts.applications.lost import LostConnections
 from chaos.workload.parts.applications.names import NamesOfOthers
@@ -43,6 +44,7 @@ from chaos.workload.parts.applications.polls import PollingMember
 from chaos.workload.parts.applications.popped import PoppedOn
 from chaos.workload.parts.applications.progress import FailedCommits
 from chaos.workload.parts.applications.refusals import RefusedMessages
+from chaos.workload.parts.applications.renewals import UnansweredRenewals
 from chaos.workload.parts.applications.room import HeldMessages
 from chaos.workload.parts.applications.senders import BusySenders
 from chaos.workload.parts.applications.sent_back import UnansweredSendsBack
@@ -52,6 +54,7 @@ from chaos.workload.parts.applications.slow_listener import SlowListener
 from chaos.workload.parts.applications.sought import SoughtPlaces
 from chaos.workload.parts.applications.starts import StartedGroups
 from chaos.workload.parts.applications.statuses import UnsafeSends
+from chaos.workload.parts.applications.stopped import StoppedClients
 from chaos.workload.parts.applications.suspended import SuspendedMember
 from chaos.workload.parts.applications.switched import SwitchedGroups
 from chaos.workload.parts.applications.taken import TakenQueues
@@ -74,6 +77,7 @@ DRILLS: Final = (
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
     *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again", "turns"),
     *("woken", "out-of-time", "slow-listener", "crashed", "asked-again", "decided", "sought"),
+    *("stopped", "renewals", "levels"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -137,6 +141,8 @@ class ApplicationsPart:
                 "crashed": lambda bench: CrashedOwner(bench).run(),
                 "sought": lambda bench: SoughtPlaces(bench).run(),
                 "asked-again": lambda bench: AskedAgain(bench).run(),
+                "stopped": lambda bench: StoppedClients(bench).run(),
+                "renewals": lambda bench: UnansweredRenewals(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),
@@ -149,6 +155,7 @@ class ApplicationsPart:
                 drills["popped"] = lambda bench: PoppedOn(bench).run()
                 drills["turns"] = lambda bench: CheckedInTurn(bench).run()
                 drills["decided"] = lambda bench: EndedTransactions(bench).run()
+                drills["levels"] = lambda bench: LevelProgress(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()
             async with asyncio.TaskGroup() as tasks:
                 for name, drill in drills.items():

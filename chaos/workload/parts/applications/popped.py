@@ -22,6 +22,7 @@ from chaos.workload.parts.applications.bench import Bench
 from client.consume.pop_consumer import PopConsumer, PoppedMessage
 from client.message import Message, MessageQueue, SendResult
 from client.produce.producer import Producer
+from remoting.protocol.codes import RequestCode
 from remoting.records.property_names import PropertyName
 
 __all__ = ["PoppedOn"]
@@ -60,8 +61,38 @@ class PoppedOn:
                 expected="none",
                 answered=" ".join(_place(each) for each in again) or "none",
             )
+            await self._leave_one(producer, popper)
             async with bench.popper(f"{bench.name}-by-tags") as by_tags:
                 await self._pop_by_tags(producer, by_tags)
+
+    async def _leave_one(self, producer: Producer, popper: PopConsumer) -> None:
+        """Leave a popped message until it is visible again: then a pop would find one, and finds
+        it. Raises ClientError."""
+        bench = self._bench
+        message = bench.message()
+        await producer.send(message, queue=self._queues[0])
+        if await self._pop(popper, message.body) is None:
+            return
+        fields = {"consumerGroup": popper.group, "topic": bench.topic, "queueId": "-1"}
+
+        async def would_find() -> str | None:
+            answer = await bench.request(
+                RequestCode.NOTIFICATION, {**fields, "pollTime": "0", "bornTime": "0"}
+            )
+            return answer.ext_fields.get("hasMsg")
+
+        await bench.comes(
+            "whether a pop would find what was popped and left",
+            would_find,
+            expected="true",
+            within_s=AGAIN_S,
+        )
+        again = await self._pop(popper, message.body)
+        bench.hold(
+            "whether a message comes again that was left", expected=True, answered=again is not None
+        )
+        if again is not None:
+            await popper.ack(again)
 
     async def _pop_by_tags(self, producer: Producer, popper: PopConsumer) -> None:
         """Pop by one tag, and by another one: each call has the messages of its own. Raises
