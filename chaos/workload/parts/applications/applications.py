@@ -50,6 +50,7 @@ from chaos.workload.parts.applications.senders import BusySenders
 from chaos.workload.parts.applications.sent_back import UnansweredSendsBack
 from chaos.workload.parts.applications.sent_on import SentOn
 from chaos.workload.parts.applications.servers import UpdatedNameServers
+from chaos.workload.parts.applications.several import SeveralGroups
 from chaos.workload.parts.applications.slow_listener import SlowListener
 from chaos.workload.parts.applications.sought import SoughtPlaces
 from chaos.workload.parts.applications.starts import StartedGroups
@@ -77,7 +78,7 @@ DRILLS: Final = (
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
     *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again", "turns"),
     *("woken", "out-of-time", "slow-listener", "crashed", "asked-again", "decided", "sought"),
-    *("stopped", "renewals", "levels"),
+    *("stopped", "renewals", "levels", "several"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -143,6 +144,7 @@ class ApplicationsPart:
                 "asked-again": lambda bench: AskedAgain(bench).run(),
                 "stopped": lambda bench: StoppedClients(bench).run(),
                 "renewals": lambda bench: UnansweredRenewals(bench).run(),
+                "several": lambda bench: SeveralGroups(bench).run(),
                 "waits": lambda bench: WaitingCalls(bench).run(),
                 "traces": lambda bench: FullTraces(bench).run(),
                 "gone": lambda _: gone.come_back(),

@@ -257,15 +257,23 @@ class Bench:
         return dropped
 
     @contextlib.asynccontextmanager
-    async def unheard(self, *, both: bool = False) -> AsyncIterator[None]:
+    async def unheard(
+        self, *, both: bool = False, groups: Sequence[str] | None = None
+    ) -> AsyncIterator[None]:
         """Lose what brokers send to the drill's clients; with `both` these are cut off from all.
+        With `groups`, of brokers those alone, and no name server.
 
         It is no fault of the run, since it is of this slot alone. Raises LinksError where links
         can't be cut.
         """
         world, slot = self.kit.context.world, self.slot.name
-        brokers = [place.name for place in world.layout.brokers]
-        servers = [server.name for server in world.layout.name_servers]
+        brokers = [
+            place.name
+            for group, places in world.layout.groups.items()
+            if groups is None or group in groups
+            for place in places
+        ]
+        servers = [server.name for server in world.layout.name_servers if groups is None]
         links = [Link(who=broker, whom=slot) for broker in brokers]
         if both:
             links = both_ways([slot], [*brokers, *servers])
