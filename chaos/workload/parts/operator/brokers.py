@@ -177,7 +177,10 @@ class BrokerKeeper:
             command = RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
             body = await self._requests.json_at(address, command)
             shown = body.get("brokerAddrTable", {}).get(self._group, {})
-            return self._nodes(key, shown.get("brokerAddrs")), name
+            listed = body.get("clusterAddrTable", {}).get(self._context.world.layout.cluster, ())
+            # Tools that work by cluster see no group but those of its list.
+            addresses = shown.get("brokerAddrs") if self._group in listed else None
+            return self._nodes(key, addresses), name
 
         return query
 
