@@ -34,6 +34,7 @@ from client.message import DeliveredMessage, MessageQueue
 from remoting.protocol.leader_hint import leader_of, not_leader_remark
 
 QUEUE = MessageQueue("T", "broker-a", 0)
+BODY_BYTES = 10
 
 
 # Rebalance.
@@ -81,7 +82,7 @@ def delivered(offset: int) -> DeliveredMessage:
         topic="T",
         queue=QUEUE,
         queue_offset=offset,
-        body=b"x" * 10,
+        body=b"x" * BODY_BYTES,
         properties={},
         uniq_key=str(offset),
         offset_msg_id="",
@@ -177,6 +178,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         assert self.process.commit_offset >= self.committed
         self.committed = expected
         assert self.process.held == len(self.unconsumed)
+        assert self.process.held_bytes == BODY_BYTES * len(self.unconsumed)
         assert self.process.has_room == (len(self.unconsumed) < 50)
         assert self.process.next_offset == self.position
         next_due_ms = self.process.next_due_ms()

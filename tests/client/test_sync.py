@@ -167,6 +167,24 @@ def test_listeners_may_send_in_transactions(broker: RealBroker) -> None:
         wait_for(30, sent)
 
 
+def test_a_session_stops_the_last_client_first(broker: RealBroker) -> None:
+    at_work, outcomes = threading.Event(), list[str]()
+
+    with Session(broker.name_servers) as session:
+        producer = session.producer("PG")
+        producer.send(Message(topic="T", body=b"order"))
+
+        def forward(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            at_work.set()
+            time.sleep(0.5)  # the session ends meanwhile
+            outcomes.append(producer.send(Message(topic="T2", body=b"bill")).status.name)
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        session.push_consumer("CG", forward, {"T": "*"}, settings=SETTINGS)
+        wait_for(30, at_work)
+    assert outcomes == ["SEND_OK"]
+
+
 def test_calls_of_other_threads_end_with_their_session(broker: RealBroker) -> None:
     begun, ended = threading.Event(), threading.Event()
     raised: list[BaseException] = []

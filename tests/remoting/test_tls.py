@@ -242,6 +242,31 @@ def test_a_new_certificate_is_taken_up_and_a_broken_one_is_not(run, authority, t
     run(work())
 
 
+def test_new_authorities_of_clients_are_taken_up(run, authority, tmp_path):
+    others = Authority(tmp_path, "others")
+    server, first, second = (made.issue("x") for made in (authority, authority, others))
+    authorities = tmp_path / "authorities.pem"
+
+    async def work() -> None:
+        authorities.write_bytes(authority.own.cert.read_bytes())
+        made = tls(server, ca_file=authorities, client_auth=ClientAuth.REQUIRED)
+        async with serving(Greeting(tls=made)) as (port, _):
+            old, new = (
+                client_context(ca_file=authority.own.cert, cert_file=c.cert, key_file=c.key)
+                for c in (first, second)
+            )
+            assert body_of(await ask(port, old)) == b"hello"
+            assert isinstance(await ask(port, new), ConnectError | ConnectionLostError)
+            renewed = tmp_path / "authorities.new"
+            renewed.write_bytes(others.own.cert.read_bytes())
+            renewed.replace(authorities)
+            made.poll()
+            assert body_of(await ask(port, new)) == b"hello"
+            assert isinstance(await ask(port, old), ConnectError | ConnectionLostError)
+
+    run(work())
+
+
 def test_files_that_can_not_be_used_are_named(tmp_path, server_certificate):
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("nothing")
