@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import struct
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -395,6 +396,30 @@ async def test_a_restart_goes_on_where_the_index_was(indexed, killed):
     behind = indexed.indexer.behind
     assert bool(behind) == killed
     assert await indexed.bodies("k") == [b"%d" % number for number in range(30)]
+
+
+async def test_a_checkpoint_holds_nothing_that_came_while_it_was_flushed(indexed, monkeypatch):
+    flush, flushed, may_end = IndexFile.flush, threading.Event(), threading.Event()
+
+    def slow(file: IndexFile) -> None:
+        flush(file)
+        flushed.set()
+        assert may_end.wait(30)
+
+    monkeypatch.setattr(IndexFile, "flush", slow)
+    for number in range(5):
+        await indexed.send(b"%d" % number, key=f"K{number}", KEYS="k")
+    assert len(await indexed.bodies("k")) == 5
+    indexed.indexer._housekeep(1e9)
+    await until(flushed.is_set)
+    for number in range(5, 10):
+        await indexed.send(b"%d" % number, key=f"K{number}", KEYS="k")
+    assert len(await indexed.bodies("k")) == 10
+    may_end.set()
+    await until(lambda: not indexed.indexer._saving)
+    monkeypatch.undo()
+    await indexed.restart(killed=True)
+    assert await indexed.bodies("k") == [b"%d" % number for number in range(10)]
 
 
 async def test_deleted_files_are_built_again(indexed):

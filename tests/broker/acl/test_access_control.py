@@ -187,6 +187,19 @@ def test_what_a_replica_hands_on_is_judged_by_who_asked(tmp_path):
         asked.require("payments", to_write=True)
 
 
+def test_a_broker_signs_with_the_secret_of_now(tmp_path):
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(FILE)
+    gate = AccessControl(file, lambda: 1_000)
+    sign = gate.signer("admin001")
+    for secret in ("secret-of-admin", "another-secret-of-admin"):
+        file.write_text(FILE.replace("secret-of-admin", secret))
+        gate.reload()
+        signed, wanted = request(), request(signer=Signer("admin001", secret))
+        sign(signed.command)
+        assert signed.command.ext_fields == wanted.command.ext_fields
+
+
 PEER = "10.0.0.9:5000"
 
 
