@@ -82,6 +82,7 @@ ROUTE_GONE_MS: Final = 2_000  # name servers notice the end of a connection at o
 IN_SYNC_REPLICAS: Final = 2  # a broker's default
 START_SECONDS_MAX: Final = 60.0
 CLIENTS_END_SECONDS_MAX: Final = 60.0
+BUSY: Final = 4  # by so much longer on real time, where a machine may have other work to do
 
 
 class ExperimentError(Exception):
@@ -205,6 +206,7 @@ class _Experiment:
         self._world_settings = spec.settings_with(world_settings)
         self._layout = spec.lay_out(scenario, run, self._world_settings)
         self._host = spec.make_host(seed, self._world_settings)
+        self._clients_end_s = CLIENTS_END_SECONDS_MAX * (BUSY if self._host.has_real_time else 1)
         self._started_ns = self._host.now_ns()
         self._phases = Phases(lambda: self._host.now_ns() - self._started_ns)
         self._system_name = self._system_version = "none"  # until the world is made
@@ -292,7 +294,7 @@ class _Experiment:
                 await self._heal(parts)
                 await self._drain(parts)
                 parts.workload.end_readers()
-                await await_ended(working, parts.workload, history, seconds=CLIENTS_END_SECONDS_MAX)
+                await await_ended(working, parts.workload, history, seconds=self._clients_end_s)
             except SystemFailedError as error:
                 self._leave_behind(world, error)
                 working.cancel()
@@ -366,7 +368,7 @@ class _Experiment:
         loop = asyncio.get_running_loop()
         with self._phases.measured("heal"):
             parts.workload.stop_sending()
-            await await_idle(parts.workload, parts.history, seconds=CLIENTS_END_SECONDS_MAX)
+            await await_idle(parts.workload, parts.history, seconds=self._clients_end_s)
             self._consumer_groups = parts.workload.consumer_groups()
             deadline_s = loop.time() + self._scenario.load.heal_seconds_max
             behind = await await_caught_up(parts.world, parts.watch, deadline_s=deadline_s)

@@ -243,9 +243,11 @@ class Workload:
             **{name: part.idle() for name, part in self._parts.items()},
         }
         tasks = [asyncio.create_task(wait, name=name) for name, wait in waits.items()]
-        done, left = await asyncio.wait(tasks, timeout=seconds) if tasks else ((), ())
-        for task in left:
-            task.cancel()
+        try:
+            done, left = await asyncio.wait(tasks, timeout=seconds) if tasks else ((), ())
+        finally:
+            for task in tasks:
+                task.cancel()
         for task in done:
             task.result()
         return sorted(task.get_name() for task in left)
