@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from campaigns.rig.waiting import turns, until
+from client.administer.admin import Admin, AdminSettings
 from client.connection.retry import RetryPolicy
 from client.connection.send_codec import MessageRefusedError
 from client.errors import (
@@ -16,6 +18,7 @@ from client.errors import (
     DeadlineError,
     IllegalMessageError,
     NoPermissionError,
+    NoRouteError,
     OutcomeUnknownError,
 )
 from client.message import Message, MessageQueue, SendStatus
@@ -179,6 +182,43 @@ async def test_a_definite_refusal_is_tried_at_another_group() -> None:
             result = await cluster.producer.send(Message(topic="T", body=b"x"))
             assert result.queue.broker_name == "broker-b"
         assert len(cluster.groups[1].stored("T")) == 8
+
+
+async def test_a_slow_group_isolates_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = dataclasses.replace(SETTINGS, timeout_ms=60_000, latency_faults=True)
+    async with setup(group_count=2, settings=settings) as cluster:
+        instance, late_ms = cluster.producer.instance, 0.0
+        now_ms = instance.now_ms
+
+        def refuse_late(seen: Seen) -> Act | tuple[int, str]:
+            nonlocal late_ms
+            if seen.command.code != RequestCode.SEND_MESSAGE_V2:
+                return Act.ANSWER
+            late_ms += 2_000
+            return 2, "[REJECTREQUEST] busy"
+
+        monkeypatch.setattr(instance, "now_ms", lambda: now_ms() + late_ms)
+        cluster.groups[0].script = refuse_late
+        while not late_ms:  # until one begins at the first group
+            await cluster.producer.send(Message(topic="T", body=b"x"))
+        cluster.groups[0].script = lambda _: Act.ANSWER
+        for _ in range(8):
+            result = await cluster.producer.send(Message(topic="T", body=b"x"))
+            assert result.queue.broker_name == "broker-b"
+
+
+async def test_a_new_topic_is_awaited_at_all_groups() -> None:
+    async with setup(group_count=2) as cluster:
+        late = cluster.groups[1]
+        late.queue_count = 0  # it has not registered the topic yet
+        settings = AdminSettings(timeout_ms=300)
+        async with Admin([cluster.name_server.address], settings=settings) as admin:
+            names = ["broker-a", "broker-b"]
+            with pytest.raises(NoRouteError, match="not routed yet"):
+                await admin.create_topic("T", queues=4, broker_names=names)
+            assert late.created == ["T"]
+            late.queue_count = 4
+            await admin.create_topic("T", queues=4, broker_names=names)
 
 
 @pytest.mark.parametrize(("code", "error"), [(13, IllegalMessageError), (16, NoPermissionError)])
