@@ -190,6 +190,10 @@ async def test_a_slow_group_isolates_no_other(monkeypatch: pytest.MonkeyPatch) -
         instance, late_ms = cluster.producer.instance, 0.0
         now_ms = instance.now_ms
 
+        async def send() -> str:
+            result = await cluster.producer.send(Message(topic="T", body=b"x"))
+            return result.queue.broker_name
+
         def refuse_late(seen: Seen) -> Act | tuple[int, str]:
             nonlocal late_ms
             if seen.command.code != RequestCode.SEND_MESSAGE_V2:
@@ -197,14 +201,14 @@ async def test_a_slow_group_isolates_no_other(monkeypatch: pytest.MonkeyPatch) -
             late_ms += 2_000
             return 2, "[REJECTREQUEST] busy"
 
+        for group in cluster.groups:
+            group.queue_count = 1  # so that it is the other one's turn then
         monkeypatch.setattr(instance, "now_ms", lambda: now_ms() + late_ms)
         cluster.groups[0].script = refuse_late
-        while not late_ms:  # until one begins at the first group
-            await cluster.producer.send(Message(topic="T", body=b"x"))
+        while not late_ms:
+            await send()
         cluster.groups[0].script = lambda _: Act.ANSWER
-        for _ in range(8):
-            result = await cluster.producer.send(Message(topic="T", body=b"x"))
-            assert result.queue.broker_name == "broker-b"
+        assert [await send() for _ in range(8)] == ["broker-b"] * 8
 
 
 async def test_a_new_topic_is_awaited_at_all_groups() -> None:
