@@ -39,7 +39,7 @@ from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
 from client.consume.pop_consumer import PopConsumer, PopConsumerSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.consume.push_consumer import PushConsumer
-from client.message import Message, MessageQueue
+from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 from client.produce.transaction_producer import (
     TransactionListener,
@@ -53,6 +53,7 @@ __all__ = ["GROUP", "IN_FAULTS", "SENT_ONCE", "Bench", "ClusterAdmin"]
 
 GROUP: Final = "applications-asked"
 POLL_S: Final = 0.05
+PAGE: Final = 32
 TIMEOUT_MS: Final = 3_000  # of a request, where no machine is slow: `Bench.timeout_ms`
 SEND_MS: Final = 10_000  # of an attempt, too
 SENT_ONCE: Final[Mapping[str, Any]] = MappingProxyType(
@@ -220,6 +221,18 @@ class Bench:
         """Make the drill's topic; return its queues. Raises ClientError."""
         await self.admin.create_topic(self.topic, queues=queues, broker_names=[self.broker_group])
         return [MessageQueue(self.topic, self.broker_group, number) for number in range(queues)]
+
+    async def read(self, queue: MessageQueue) -> list[DeliveredMessage]:
+        """Read a queue to its end. Raises ClientError."""
+        found = list[DeliveredMessage]()
+        position, end = 0, await self.reader.max_offset(queue)
+        while position < end:
+            result = await self.reader.pull(queue, position, PAGE)
+            found += result.messages
+            if result.next_begin_offset <= position:
+                break
+            position = result.next_begin_offset
+        return found
 
     async def request(
         self, code: RequestCode, fields: Mapping[str, str], body: bytes = b"", *, wait_ms: int = 0

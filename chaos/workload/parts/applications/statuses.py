@@ -38,7 +38,6 @@ STATUSES: Final = {
 }
 SENDS: Final = 3  # by each way, of each status
 BATCH: Final = 3
-PAGE: Final = 32
 _SENDS: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
@@ -147,7 +146,7 @@ class UnsafeSends:
         return Decision.COMMIT if message.body in self._executed else Decision.ROLLBACK
 
     async def _hold_stored(self, queue: MessageQueue, sent: list[bytes], *, is_sure: bool) -> None:
-        found = [message.body for message in await self._read(queue)]
+        found = [message.body for message in await self._bench.read(queue)]
         self._bench.hold(
             "messages that are stored twice, or not, of sends with every status",
             expected=[] if is_sure else None,
@@ -157,7 +156,9 @@ class UnsafeSends:
     async def _hold_traced(self, *, is_sure: bool) -> None:
         """Hold that each send was traced as it was answered. Raises ClientError."""
         traced: dict[str, set[str]] = {}
-        for message in await self._read(MessageQueue(self._traces, self._bench.broker_group, 0)):
+        for message in await self._bench.read(
+            MessageQueue(self._traces, self._bench.broker_group, 0)
+        ):
             for record in traces_of(message.body):
                 if record["kind"] == "Pub":
                     for key in record["msg_id"].split(","):
@@ -174,18 +175,6 @@ class UnsafeSends:
                     if any(traced.get(key, set()) == shown for key in keys)
                 ),
             )
-
-    async def _read(self, queue: MessageQueue) -> list[DeliveredMessage]:
-        """Read a queue to its end. Raises ClientError."""
-        reader, found = self._bench.reader, list[DeliveredMessage]()
-        position, end = 0, await reader.max_offset(queue)
-        while position < end:
-            result = await reader.pull(queue, position, PAGE)
-            found += result.messages
-            if result.next_begin_offset <= position:
-                break
-            position = result.next_begin_offset
-        return found
 
 
 def _between(producer: Producer) -> _OtherCodes:

@@ -27,7 +27,6 @@ from client.trace.tracer import TraceSettings
 __all__ = ["StoppedClients"]
 
 SENT: Final = 12
-PAGE: Final = 32
 TRACED_S: Final = 5.0
 BEGINS_S: Final = 6.0
 WORK_S: Final = 1.5
@@ -75,16 +74,8 @@ class StoppedClients:
 
     async def _untraced(self, sent: set[str]) -> int:
         """Return how many of these are in no trace. Raises ClientError."""
-        reader, queue = self._bench.reader, MessageQueue(self._traces, self._bench.broker_group, 0)
-        traced: set[str] = set()
-        position, end = 0, await reader.max_offset(queue)
-        while position < end:
-            result = await reader.pull(queue, position, PAGE)
-            for message in result.messages:
-                traced |= {record["msg_id"] for record in traces_of(message.body)}
-            if result.next_begin_offset <= position:
-                break
-            position = result.next_begin_offset
+        traces = await self._bench.read(MessageQueue(self._traces, self._bench.broker_group, 0))
+        traced = {record["msg_id"] for message in traces for record in traces_of(message.body)}
         return len(sent - traced)
 
     async def _stop_consumer(self, queue: MessageQueue) -> None:

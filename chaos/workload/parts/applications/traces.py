@@ -186,29 +186,23 @@ class FullTraces:
         are compared. Raises ClientError."""
         bench, ids, records = self._bench, set[str](), set[str]()
         (queue,) = await bench.reader.queues(self._topic)
-        position, end = 0, await bench.reader.max_offset(queue)
-        while position < end:
-            result = await bench.reader.pull(queue, position)
-            for message in result.messages:
-                found = list(traces_of(message.body))
-                for each in found:
-                    for key in (*each.get("msg_id", "").split(","), *each.get("keys", "").split()):
-                        self._places[key].add(message.queue_offset)
-                ids.update(
-                    key
-                    for trace in found
-                    if trace["kind"] == "Pub"
-                    for key in trace["msg_id"].split(",")
-                )
-                records.update(map(_compared, found))
-                bench.hold(
-                    "whether a trace message of several records is within its limit",
-                    expected=True,
-                    answered=len(found) == 1 or len(" ".join(message.keys)) <= KEYS_SIZE_MAX,
-                )
-            if result.next_begin_offset <= position:
-                break
-            position = result.next_begin_offset
+        for message in await bench.read(queue):
+            found = list(traces_of(message.body))
+            for each in found:
+                for key in (*each.get("msg_id", "").split(","), *each.get("keys", "").split()):
+                    self._places[key].add(message.queue_offset)
+            ids.update(
+                key
+                for trace in found
+                if trace["kind"] == "Pub"
+                for key in trace["msg_id"].split(",")
+            )
+            records.update(map(_compared, found))
+            bench.hold(
+                "whether a trace message of several records is within its limit",
+                expected=True,
+                answered=len(found) == 1 or len(" ".join(message.keys)) <= KEYS_SIZE_MAX,
+            )
         return ids, records
 
     async def _look_up(self) -> None:
