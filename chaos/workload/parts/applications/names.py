@@ -22,7 +22,7 @@ from typing import Any, Final
 from chaos.workload.namespaces import wire_name
 from chaos.workload.parts.applications.bench import SENT_ONCE, Bench
 from chaos.workload.parts.common.drill import UNLISTED
-from client.administer.admin import Admin, AdminSettings
+from client.administer.admin import Admin
 from client.consume.listener import ConsumeStatus
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import NoRouteError
@@ -63,11 +63,10 @@ class NamesOfOthers:
 
     async def run(self) -> None:
         """Work in the namespace, and ask about it. Raises ClientError."""
-        bench, servers = self._bench, self._bench.kit.context.name_servers
-        own = AdminSettings(timeout_ms=bench.timeout_ms, instance=bench.own(self._space))
+        bench = self._bench
         async with contextlib.AsyncExitStack() as stack:
             enter = stack.enter_async_context
-            inside = await enter(Admin(servers, bench.slot.dial, settings=own))
+            inside = await enter(bench.admin_of(self._space))
             for topic in (self._topic, self._other_topic):
                 await inside.create_topic(topic, queues=QUEUES, broker_names=[bench.broker_group])
             producer = await enter(

@@ -21,7 +21,6 @@ from typing import Final
 
 from chaos.workload.parts.applications.bench import Bench
 from chaos.workload.parts.common.drill import UNLISTED
-from client.administer.admin import Admin, AdminSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
@@ -78,13 +77,12 @@ class SentOn:
         bench, servers = self._bench, self._bench.kit.context.name_servers
         # A namespace that rules pass over makes any name one that they pass over.
         name = f"{bench.name}-topic" if space else bench.topic
-        settings = AdminSettings(timeout_ms=bench.timeout_ms, instance=bench.own(space))
         reading = PullConsumerSettings(
             timeout_ms=bench.timeout_ms, register=False, instance=bench.own(space)
         )
         async with contextlib.AsyncExitStack() as stack:
             enter = stack.enter_async_context
-            admin = await enter(Admin(servers, bench.slot.dial, settings=settings))
+            admin = await enter(bench.admin_of(space))
             await admin.create_topic(name, queues=1, broker_names=[bench.broker_group])
             group = f"{bench.name}-readers"
             topic = _Topic(
