@@ -168,7 +168,8 @@ async def read_system_queues(context: WorkContext, run: Path, slot: Slot) -> lis
 
 
 async def await_idle(workload: Workload, history: HistoryWriter, *, seconds: float) -> None:
-    """Wait until clients have completed what they have begun to send, as `await_ended` does."""
+    """Wait until clients have completed what they have begun to send. What becomes of those that
+    have not is said at `await_ended`."""
     began_ns = time.monotonic_ns()
     _drop(workload, await workload.idle(seconds), history, began_ns)
 
@@ -179,7 +180,7 @@ async def await_ended(
     """Wait for all clients to end. Of those that do not, it is recorded that they should have
     (rule M12), and they are cancelled.
 
-    A client that does not end is a bug of the client, of what it waits for or of the laboratory.
+    Such a client has a bug, or what it waits for has, or the laboratory (decision 32).
     """
     began_ns = time.monotonic_ns()
     done, _ = await asyncio.wait([working], timeout=seconds)

@@ -4,7 +4,7 @@ Place in the data path: `client.administer` awaits a new topic's route; `client.
 queues out by the members that any of the topic's groups names.
 
 Invariants: the silent group is the first by name, which a client that asks in order would ask
-first; it is cut off from the drill's clients alone, and is back before they leave.
+first; it is cut off from the drill's clients alone, and is back once the member has left.
 
 Source: RocketMQ MQClientInstance.findConsumerIdList (any broker of the topic); docs/CLIENT.md.
 """
