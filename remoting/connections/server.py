@@ -137,7 +137,7 @@ class RemotingServer:
                 error.errno, f"can't listen on {self.address} for remoting: {reason}"
             ) from error
         self._listens = True
-        self._idle_timer = loop.call_later(self._idle_timeout / 4, self._close_idle)
+        self._idle_timer = loop.call_later(self._idle_timeout / 4, self._check_idle)
 
     async def stop(self) -> None:
         """Stop listening, close every connection and wait until `on_close` was called for each.
@@ -286,6 +286,13 @@ class RemotingServer:
         if self._on_close is not None:
             self._on_close(connection)
 
+    def _check_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle_timer = loop.call_later(self._idle_timeout / 4, self._check_idle)
+        # A process that stood still finds requests in its sockets, and uvloop calls timers before
+        # it reads: only the second callback from here runs behind a read of every socket.
+        loop.call_soon(loop.call_soon, self._close_idle)
+
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._idle_timeout
@@ -297,4 +304,3 @@ class RemotingServer:
             else:
                 _log.info("closing the idle connection to %s", connection.peer)
                 connection.close()
-        self._idle_timer = loop.call_later(self._idle_timeout / 4, self._close_idle)

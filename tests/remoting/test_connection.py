@@ -530,6 +530,30 @@ async def test_idle_connections_are_closed() -> None:
     await echo.server.stop()
 
 
+async def test_a_process_that_stood_still_reads_before_it_closes_idle_connections() -> None:
+    def stand_still() -> None:
+        end = time.monotonic() + 0.8
+        while time.monotonic() < end:
+            pass
+
+    echo = Echo(idle_timeout_ms=600)
+    await echo.server.start()
+    client = RemotingClient()
+    for _ in range(2):
+        await client.request(echo.server.address, RemotingCommand(code=1), 3000)
+        with socket.create_connection(("127.0.0.1", echo.server.port)) as silent:
+            await until(lambda: len(echo.server.connections) == 2)
+            request = asyncio.create_task(
+                client.request(echo.server.address, RemotingCommand(code=1), 3000)
+            )
+            asyncio.get_running_loop().call_soon(stand_still)
+            await request
+            await until(lambda: len(echo.server.connections) < 2)
+            assert silent.recv(1) == b""
+    await client.close()
+    await echo.server.stop()
+
+
 async def test_an_idle_connection_whose_peer_does_not_read_is_closed_too() -> None:
     echo = Echo(idle_timeout_ms=200)
     await echo.server.start()
@@ -620,6 +644,7 @@ def test_limits_are_checked() -> None:
         test_a_request_that_gets_no_turn_is_definitely_not_sent,
         test_a_peer_that_does_not_read_is_not_read_from_and_in_the_end_closed,
         test_idle_connections_are_closed,
+        test_a_process_that_stood_still_reads_before_it_closes_idle_connections,
         test_an_idle_connection_whose_peer_does_not_read_is_closed_too,
         test_stop_does_not_wait_for_ever_for_a_peer_that_does_not_read,
         test_a_client_closes_although_its_peer_does_not_read,
