@@ -33,6 +33,7 @@ from chaos.workload.parts.applications.found import FoundPlaces
 from chaos.workload.parts.applications.gone import GoneProducers
 from chaos.workload.parts.applications.idle import IdleApplication
 from chaos.workload.parts.applications.ids import hold_ids
+from chaos.workload.parts.applications.immune import ImmuneHalf
 from chaos.workload.parts.applications.keys import KeyLookups
 from chaos.workload.parts.applications.levels import LevelProgress
 from chaos.workload.parts.applications.locks import LateLocks
@@ -78,7 +79,7 @@ DRILLS: Final = (
     *("servers", "statuses", "waits", "sent-on", "starts", "talks", "popped", "first-sends"),
     *("locks", "sent-back", "deleted-groups", "switched", "idle", "used-again", "turns"),
     *("woken", "out-of-time", "slow-listener", "crashed", "asked-again", "decided", "sought"),
-    *("stopped", "renewals", "levels", "several"),
+    *("stopped", "renewals", "levels", "several", "immune"),
 )
 TIMED: Final = frozenset({"servers", "statuses", "waits"})
 """Drills that expect an answer to the tenth of a second, or at the first attempt: on virtual time
@@ -156,6 +157,7 @@ class ApplicationsPart:
                 drills["deleted-groups"] = lambda bench: DeletedGroups(bench).run()
                 drills["popped"] = lambda bench: PoppedOn(bench).run()
                 drills["turns"] = lambda bench: CheckedInTurn(bench).run()
+                drills["immune"] = lambda bench: ImmuneHalf(bench).run()
                 drills["decided"] = lambda bench: EndedTransactions(bench).run()
                 drills["levels"] = lambda bench: LevelProgress(bench).run()
                 drills["talks"] = lambda bench: RecordedTalks(bench).run()

@@ -3,9 +3,10 @@
 Place in the data path: `client.trace` sends the records into the trace topic; read at the run's
 end, when all clients have stopped.
 
-Invariants: a trace says what its client was answered; a request id is that of one delivery; a
-client that stopped in good order has sent the traces of all that it did, which is judged where
-there was no fault from then on, since a trace is lost with a broker that does not take it.
+Invariants: a trace says what its client was answered, and when it sent; a request id is that of one
+delivery; a client that stopped in good order has sent the traces of all that it did, which is
+judged where there was no fault from then on, since a trace is lost with a broker that does not take
+it.
 
 Source: RocketMQ AsyncTraceDispatcher.shutdown, SendMessageTraceHookImpl,
 ConsumeMessageTraceHookImpl.
@@ -27,6 +28,7 @@ from client.errors import ClientError
 __all__ = ["TracesDrill"]
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+ROUNDED_MS: Final = 5  # two clocks, each of them rounded
 _COMPARED: Final = (
     *("group", "topic", "tags", "keys", "body_size", "type"),
     *("offset_msg_id", "store_host", "success"),
@@ -118,6 +120,15 @@ class TracesDrill:
                 "success": "true",
             },
             answered={name: trace.get(name) for name in _COMPARED},
+        )
+        begins, ends = int(trace["time"]), int(trace["time"]) + int(trace["cost"])
+        is_within = first.began_ms - ROUNDED_MS <= begins and ends <= first.acked_ms + ROUNDED_MS
+        self._expectations.hold(
+            "time and cost in a trace of a send",
+            expected="within the send",
+            answered="within the send"
+            if is_within
+            else f"{begins} to {ends}: the send took from {first.began_ms} to {first.acked_ms}",
         )
         return keys
 

@@ -299,7 +299,8 @@ class _LitePullMember:
         return True
 
     async def _poll(self) -> list[DeliveredMessage]:
-        """Poll, and hold that an empty answer took its time."""
+        """Poll, and hold that an empty answer took its time, and that a full one is no more than
+        that."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         messages = await self._consumer.poll()
@@ -309,6 +310,13 @@ class _LitePullMember:
                 "time of a poll that returned nothing",
                 expected="all",
                 answered="all" if waited_ms > POLL_MS - EARLY_MS else waited_ms,
+                topic=NAME,
+            )
+        elif len(messages) >= POLL_BATCH_MAX:
+            self._expectations.hold(
+                "messages of a full poll",
+                expected=POLL_BATCH_MAX,
+                answered=len(messages),
                 topic=NAME,
             )
         return messages

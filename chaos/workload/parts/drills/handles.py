@@ -57,8 +57,9 @@ class Handle:
             revive_queue=int(fields["reviveQid"]),
         )
 
-    def text(self, offset: int) -> str:
-        """Write the receipt of the message at `offset`."""
+    def text(self, offset: int, *, is_short: bool = False) -> str:
+        """Write the receipt of the message at `offset`; a short one has no offset itself, as older
+        clients write it where the request has a field for it."""
         parts = (
             self.start,
             self.pop_ms,
@@ -69,7 +70,7 @@ class Handle:
             self.queue_id,
             offset,
         )
-        return " ".join(map(str, parts))
+        return " ".join(map(str, parts[:-1] if is_short else parts))
 
 
 def ack_body(

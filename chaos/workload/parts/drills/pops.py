@@ -35,6 +35,7 @@ COUNT_MAX: Final = 5
 STEPS: Final = (4, 12)
 UNNAMED_SHARE: Final = 0.4  # of the attempts in order
 TWICE_SHARE: Final = 0.2
+SHORT_SHARE: Final = 0.2  # of receipts
 ALL_SHARE: Final = 0.4
 LAST_SHARE: Final = 0.3  # of the rounds of a group without order end its drill
 _NOTHING: Final = "210"  # POLLING_TIMEOUT
@@ -394,7 +395,9 @@ class PopDrill:
 
     def _handle_fields(self, offset: int, handle: Handle) -> dict[str, object]:
         return self.drill.place(
-            consumerGroup=self._group, offset=offset, extraInfo=handle.text(offset)
+            consumerGroup=self._group,
+            offset=offset,
+            extraInfo=handle.text(offset, is_short=self._rng.random() < SHORT_SHARE),
         )
 
     # Questions that take nothing, and resets -----------------------------------------------------

@@ -17,6 +17,7 @@ Source: RocketMQ RouteInfoManager, BrokerOuterAPI; the run format (ask; M12).
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import random
 import time
@@ -323,6 +324,8 @@ class _Turn:
         version = Version(term=group.term, counter=group.counter)
         if address in group.model.members and self._rng.random() < 0.5:
             version = group.model.version_of(address)
+            # As whoever has come to lead since asks, before it changed anything.
+            version = dataclasses.replace(version, term=version.term + self._rng.choice((0, 0, 1)))
         answer = await self._request(
             self._some_connection(),
             RequestCode.QUERY_DATA_VERSION,
