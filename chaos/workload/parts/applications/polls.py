@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from chaos.workload.parts.applications.bench import Bench
@@ -32,6 +33,7 @@ LATE_S: Final = 1.0
 EARLY_S: Final = 0.05
 QUIET_S: Final = 1.0
 COMMIT_MS: Final = 150
+STAGED_MAX: Final = 4  # that a poll may return of batches that wait
 
 
 class PollingMember:
@@ -60,10 +62,11 @@ class PollingMember:
                 await self._seek(member)
                 await self._pause(member)
             await self._hold_offsets(tool, [self._sent] * QUEUES, "when its member has left")
+            await self._poll_staged()
 
-    def _member(self, **settings: Any) -> LitePullConsumer:
+    def _member(self, batch_max: int | None = None, **settings: Any) -> LitePullConsumer:
         bench = self._bench
-        self._batch_max = bench.rng.choice(BATCHES)
+        self._batch_max = batch_max or bench.rng.choice(BATCHES)
         member = bench.poller(
             self._group,
             lite={"poll_batch_max": self._batch_max},
@@ -109,6 +112,27 @@ class PollingMember:
             expected=[expected[queue] for queue in self._queues],
             answered=[self._polled[queue] for queue in self._queues],
         )
+
+    async def _poll_staged(self) -> None:
+        """Have a batch of each queue wait that is less than a poll may return, and both together
+        more, then poll them. Raises ClientError."""
+        bench, batch = self._bench, STAGED_MAX - 1
+        async with self._member(STAGED_MAX) as member:
+            if not await bench.becomes(
+                "queues of the only member, before it polls",
+                lambda: sum(queue.topic == bench.topic for queue in member.queues),
+                expected=QUEUES,
+                within_s=GIVEN_S,
+            ):
+                return
+            for queue in self._queues:
+                await self._producer.send_batch(
+                    [bench.message() for _ in range(batch)], queue=queue
+                )
+            await asyncio.sleep(QUIET_S)
+            sent = list(range(self._sent, self._sent + batch))
+            expected = dict.fromkeys(self._queues, sent)
+            await self._hold_polled(member, expected, "when they have waited", poll=self._poll)
 
     async def _crash_behind_a_poll(self, tool: PullConsumer) -> None:
         """Poll once, let the time for a commit pass, and crash: nothing is committed."""
@@ -171,13 +195,15 @@ class PollingMember:
         expected: dict[MessageQueue, list[int]],
         what: str,
         within_s: float = GIVEN_S,
+        poll: Callable[[LitePullConsumer], Awaitable[object]] | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s * self._bench.patience
+        poll = poll or self._poll_some
         self._polled.clear()
-        await self._poll_some(member)
+        await poll(member)
         while dict(self._polled) != expected and loop.time() < end_s:
-            await self._poll_some(member)
+            await poll(member)
         self._bench.hold(
             f"offsets that are polled {what}",
             expected=sorted(expected.items()),

@@ -28,7 +28,7 @@ from client.errors import ClientError
 __all__ = ["TracesDrill"]
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-ROUNDED_MS: Final = 5  # two clocks, each of them rounded
+ROUNDED_MS: Final = 2  # a cost, and two times
 _COMPARED: Final = (
     *("group", "topic", "tags", "keys", "body_size", "type"),
     *("offset_msg_id", "store_host", "success"),
@@ -122,7 +122,7 @@ class TracesDrill:
             answered={name: trace.get(name) for name in _COMPARED},
         )
         begins, ends = int(trace["time"]), int(trace["time"]) + int(trace["cost"])
-        is_within = first.began_ms - ROUNDED_MS <= begins and ends <= first.acked_ms + ROUNDED_MS
+        is_within = first.began_ms - ROUNDED_MS <= begins and ends <= first.acked_ms
         self._expectations.hold(
             "time and cost in a trace of a send",
             expected="within the send",

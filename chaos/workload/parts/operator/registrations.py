@@ -189,6 +189,7 @@ class _Turn:
             self._leave_late,
             self._heartbeat,
             self._query_version,
+            self._query_version,
             self._set_write,
             self._add_topic,
             self._delete_topic,
@@ -319,10 +320,10 @@ class _Turn:
         self._hold(f"heartbeat of {address}", expected, str(answer.code))
 
     async def _query_version(self) -> None:
-        address = self._rng.choice(self._group.addresses)
-        group = self._group
+        group, members = self._group, self._group.model.members
+        address = self._rng.choice((*members, *members, *group.addresses))
         version = Version(term=group.term, counter=group.counter)
-        if address in group.model.members and self._rng.random() < 0.5:
+        if address in members and self._rng.random() < 0.5:
             version = group.model.version_of(address)
             # As whoever has come to lead since asks, before it changed anything.
             version = dataclasses.replace(version, term=version.term + self._rng.choice((0, 0, 1)))
