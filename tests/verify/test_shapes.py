@@ -1,4 +1,4 @@
-"""Which tables DuckDB reads where they lie: those without a cast that could fail."""
+"""Which tables DuckDB reads where they lie, those without a cast that could fail, and which not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from verify.engines.duckdb import DuckDBEngine
 from verify.engines.engine import TableFiles
-from verify.sources.format_tables import ADDED, TABLES
+from verify.engines.shapes import select_list
+from verify.sources.format_tables import ADDED, TABLES, TableError
 from verify.sources.run_files import LocalFiles
 
 
@@ -55,3 +56,20 @@ def test_a_large_table_is_read_where_it_lies(name, change, is_viewed, tmp_path: 
     engine.close()
     assert [view["view_name"] for view in views] == ([name] if is_viewed else [])
     assert rows == [dict.fromkeys(schema.names) | {"node": "n0"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_refused"),
+    [(pa.int64(), True), (pa.int32(), True), (pa.null(), False), (pa.large_string(), False)],
+)
+def test_lists_of_another_kind_are_refused(kind: pa.DataType, is_refused: bool, tmp_path) -> None:
+    schema = TABLES["raft"]
+    table = pa.Table.from_pylist([{"node": "n0"}], schema=schema)
+    place = schema.get_field_index("voters")
+    table = table.set_column(place, "voters", pa.nulls(1, pa.list_(kind)))
+    pq.write_table(table, tmp_path / "part.parquet")
+    if not is_refused:
+        assert select_list(tmp_path / "part.parquet", schema)
+        return
+    with pytest.raises(TableError, match=r"voters\[\] as int"):
+        select_list(tmp_path / "part.parquet", schema)

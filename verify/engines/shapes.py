@@ -100,9 +100,6 @@ def _refuse_another_kind(file: str, path: str, found: pa.DataType, declared: pa.
             return
     elif _family(found) == _family(declared) != "":
         return
-    # Parquet stores a list without any value as a list of some plain type.
-    if path.endswith("[]") and _family(found) == "integer":
-        return
     raise TableError(f"{file} has the column {path} as {found}, the format says {declared}")
 
 
