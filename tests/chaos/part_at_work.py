@@ -42,7 +42,11 @@ async def part_at_work(
     senders."""
     text = f"[load]\nseconds = {load_s}\n[workload]\nimpatient_share = 0\n[workload.{name}]\n{keys}"
     scenario = parse_scenario(text, name="x")
-    async with real_broker(tmp_path) as broker:
+    config = {
+        "transaction_timeout_ms": scenario.transactions.timeout_ms,
+        "transaction_check_interval_ms": scenario.transactions.check_interval_ms,
+    }
+    async with real_broker(tmp_path, **config) as broker:
         topics = part_topics(scenario)[name]
         for topic in topics:
             await make_topic(broker, topic, 2)

@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 
 from broker.admin.consume_stats import ConsumeStatsProcessor
-from chaos.workload.parts.applications import levels, renewals
+from broker.transaction.check_schedule import CheckSchedule
+from chaos.workload.parts.applications import bench, levels, renewals
 from chaos.workload.parts.applications.asked_again import AskedAgain
 from chaos.workload.parts.applications.bench import Bench
 from chaos.workload.parts.applications.decided import EndedTransactions
+from chaos.workload.parts.applications.immune import ImmuneHalf
 from chaos.workload.parts.applications.levels import LevelProgress
+from chaos.workload.parts.applications.polls import PollingMember
 from chaos.workload.parts.applications.popped import PoppedOn
 from chaos.workload.parts.applications.renewals import UnansweredRenewals
 from chaos.workload.parts.applications.sought import SoughtPlaces
@@ -26,7 +29,7 @@ from client.connection import answers
 from client.consume.lite_pull_consumer import LitePullConsumer
 from client.consume.queue_locks import QueueLocks
 from client.errors import OffsetOutOfRangeError
-from client.message import Message, MessageQueue
+from client.message import DeliveredMessage, Message, MessageQueue
 from client.produce.producer import Producer
 from tests.chaos.part_at_work import asked_of, drill_alone
 
@@ -47,6 +50,49 @@ async def test_a_decision_that_lost_and_passes_for_unknown_is_seen(
     monkeypatch.setattr(answers, "_DECIDED", re.compile("transaction already (committed|rolled)"))
     wrong = await drill_alone(tmp_path, monkeypatch, "decided", EndedTransactions)
     assert wrong == {f"{each} of a half behind its discard" for each in ("commit", "rollback")}
+
+
+async def test_an_immune_half_is_checked_when_it_is_immune_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await drill_alone(tmp_path, monkeypatch, "immune", ImmuneHalf) == set()
+    assert asked_of(tmp_path) == "whether a half that is immune for 4 s is checked, within 6.5 s"
+
+
+async def test_an_immune_half_that_is_checked_late_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_immune = CheckSchedule.put_immune
+
+    def put(schedule: CheckSchedule, queue_offset: int, until_ms: int) -> None:
+        put_immune(schedule, queue_offset, until_ms + 10_000)
+
+    monkeypatch.setattr(CheckSchedule, "put_immune", put)
+    monkeypatch.setattr(bench, "BUSY", 1)
+    wrong = await drill_alone(tmp_path, monkeypatch, "immune", ImmuneHalf)
+    assert wrong == {"whether a half that is immune for 4 s is checked, within 6.5 s"}
+
+
+async def test_batches_that_wait_are_polled_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await drill_alone(tmp_path, monkeypatch, "polls", PollingMember) == set()
+    assert "messages of a poll of 4 at most" in asked_of(tmp_path)
+
+
+async def test_a_poll_that_returns_too_many_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll = LitePullConsumer.poll
+
+    async def twice(
+        consumer: LitePullConsumer, timeout_ms: int | None = None
+    ) -> list[DeliveredMessage]:
+        return [*await poll(consumer, timeout_ms), *await poll(consumer, 1)]
+
+    monkeypatch.setattr(LitePullConsumer, "poll", twice)
+    wrong = await drill_alone(tmp_path, monkeypatch, "polls", PollingMember)
+    assert "messages of a poll of 4 at most" in wrong
 
 
 async def test_a_message_is_answered_each_time_that_it_is_requested(

@@ -173,6 +173,8 @@ def test_handles_are_those_that_brokers_read() -> None:
     known = PopHandle.parse(HANDLE.text(5))
     assert (known.start_offset, known.pop_ms, known.queue_id, known.offset) == (3, 17, 1, 5)
     assert not known.is_order
+    short = PopHandle.parse_for(HANDLE.text(5, is_short=True), 5)
+    assert (short.start_offset, short.pop_ms, short.queue_id, short.offset) == (3, 17, 1, 5)
 
 
 def test_acknowledged_offsets_are_bits_from_the_first_on() -> None:

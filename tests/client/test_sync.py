@@ -36,7 +36,7 @@ def broker(tmp_path: Path) -> Iterator[RealBroker]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    real = RealBroker(tmp_path)
+    real = RealBroker(tmp_path, transaction_timeout_ms=500, transaction_check_interval_ms=200)
     try:
         asyncio.run_coroutine_threadsafe(real.start(), loop).result(30)
         yield real
@@ -165,6 +165,26 @@ def test_listeners_may_send_in_transactions(broker: RealBroker) -> None:
         session.producer("PG").send(Message(topic="T", body=b"order"))
         session.push_consumer("CG", listen, {"T": "*"}, settings=SETTINGS)
         wait_for(30, sent)
+
+
+def test_checks_are_answered_while_a_local_transaction_blocks(broker: RealBroker) -> None:
+    checked = threading.Event()
+
+    class Till:
+        def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+            wait_for(30, checked)
+            return Decision.COMMIT
+
+        def check_local(self, message: DeliveredMessage) -> Decision:
+            checked.set()
+            return Decision.UNKNOWN
+
+    with Session(broker.name_servers, listener_threads=1) as session:
+        session.admin().create_topic("T", queues=1)
+        till = session.transaction_producer("till", Till())
+        sent = till.send_in_transaction(Message(topic="T", body=b"paid"))
+        assert checked.is_set()
+        assert sent.decision is Decision.COMMIT
 
 
 def test_a_session_stops_the_last_client_first(broker: RealBroker) -> None:

@@ -32,6 +32,8 @@ def test_bounds() -> None:
     kv.put("n", "a", "again")
     kv.delete("m", "b")
     kv.put("n", "c", "")
+    kv.delete("n", "c")  # its namespace has another entry
+    kv.put("n", "d", "")
     with pytest.raises(KvLimitError, match="255 characters"):
         kv.put("n", "k" * 256, "")
     with pytest.raises(KvLimitError, match="255 characters"):

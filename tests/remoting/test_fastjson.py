@@ -117,6 +117,17 @@ def test_decode_names_what_is_wrong(body: bytes, message: str) -> None:
     assert message in str(caught.value)
 
 
+class _Several(msgspec.Struct):
+    each: list[_Shape]
+
+
+def test_nulls_within_lists_are_absent_fields() -> None:
+    body = b'{"each":[{"name":"a","count":null},{"name":"b","ids":null,"count":2}]}'
+    expected = _Several([_Shape("a"), _Shape("b", count=2)])
+    assert fastjson.decode(body, _Several) == expected
+    assert fastjson.decode_request(body, _Several) == expected
+
+
 class _Named(msgspec.Struct):
     name: str = ""
     rest: list[int] = []

@@ -745,6 +745,12 @@ def test_what_is_no_handle_is_refused(text):
         PopHandle.parse_for(text, 0)
 
 
+def test_a_requests_offset_stands_in_for_a_handles_last_part():
+    short = PopHandle.parse_for("0 1 60000 2 0 broker-a 3", 7)
+    assert (short.revive_queue, short.queue_id, short.offset) == (2, 3, 7)
+    assert PopHandle.parse_for("0 1 60000 2 0 broker-a 3 7", 7).offset == 7
+
+
 async def test_a_message_without_room_for_a_handle_holds_up_nobody(rig):
     full = "x" * (PROPERTIES_SIZE_MAX - 150)
     await rig.send(b"full", USER=full)
