@@ -294,8 +294,9 @@ class RemotingServer:
         loop.call_soon(loop.call_soon, self._close_idle)
 
     def _close_idle(self) -> None:
-        loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._idle_timeout
+        if not self._listens:  # stopped in between, which closes all
+            return
+        oldest = asyncio.get_running_loop().time() - self._idle_timeout
         for connection in list(self._connections):
             if connection.last_active >= oldest:
                 continue

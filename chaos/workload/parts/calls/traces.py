@@ -121,14 +121,19 @@ class TracesDrill:
             },
             answered={name: trace.get(name) for name in _COMPARED},
         )
-        begins, ends = int(trace["time"]), int(trace["time"]) + int(trace["cost"])
-        is_within = first.began_ms - ROUNDED_MS <= begins and ends <= first.acked_ms
+        began, cost = trace.get("time", ""), trace.get("cost", "")
+        is_within = (
+            began.isdecimal()
+            and cost.isdecimal()
+            and first.began_ms - ROUNDED_MS <= int(began)
+            and int(began) + int(cost) <= first.acked_ms
+        )
         self._expectations.hold(
             "time and cost in a trace of a send",
             expected="within the send",
             answered="within the send"
             if is_within
-            else f"{begins} to {ends}: the send took from {first.began_ms} to {first.acked_ms}",
+            else f"{began} and {cost}: the send took from {first.began_ms} to {first.acked_ms}",
         )
         return keys
 
