@@ -35,6 +35,7 @@ from chaos.workload.parts.drills.refusals import RefusalDrill
 from chaos.workload.parts.drills.sends import SendDrill
 from chaos.workload.parts.drills.settings import SettingsDrill
 from chaos.workload.parts.drills.sizes import SizeDrill
+from chaos.workload.parts.drills.slips import SlipDrill
 from chaos.workload.parts.drills.statuses import StatusDrill
 from chaos.workload.parts.drills.stretches import StretchDrill
 from chaos.workload.parts.drills.subscriptions import HeldSubscriptionDrill, SubscriptionDrill
@@ -123,6 +124,7 @@ def runner_kinds(
         "recall": lambda drill, _: RecallDrill(drill, waiting),
         "lock": lambda drill, group: LockDrill(drill, group, lease_ms=lease_ms),
         "refusals": RefusalDrill,
+        "slips": SlipDrill,
         "back": BackDrill,
         "subscription": SubscriptionDrill,
         "held subscription": HeldSubscriptionDrill,
