@@ -39,6 +39,7 @@ gap_ms = 6000
 lag_ms = 5000
 acked_share_min = 0.9
 """
+TRANSACTION_CLIENTS: Final = "transaction_clients = 2\n"  # of the scenario
 RUN_S_MAX: Final = 150
 VERIFY_S_MAX: Final = 300
 AT_ONCE_NAME: Final = "many at once"
@@ -54,7 +55,10 @@ def run_planted(
     marks.mkdir(parents=True)
     scenario = directory / "scenario.toml"
     has_limits = all(mutant.has_limits for mutant in mutants)
-    scenario.write_text(SCENARIO.read_text(encoding="utf-8") + (LIMITS if has_limits else ""))
+    text = SCENARIO.read_text(encoding="utf-8") + (LIMITS if has_limits else "")
+    if not all(mutant.has_transactions for mutant in mutants):
+        text = text.replace(TRANSACTION_CLIENTS, TRANSACTION_CLIENTS.replace("2", "0"))
+    scenario.write_text(text)
     run = directory / "run"
     ledgermq = [sys.executable, "-m", "ledgermq"]
     words = ["chaos", "run", str(scenario), "--seed", str(seed), "--out", str(run), "--no-verify"]

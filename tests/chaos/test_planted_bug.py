@@ -54,6 +54,26 @@ def test_a_planted_bug_fits_the_source(name: str) -> None:
     assert any(f'"{name}"' in patch.after or f"'{name}'" in patch.after for patch in _all(mutant))
 
 
+def test_planted_lines_name_what_is_there(tmp_path: Path) -> None:
+    for number, mutant in enumerate(LIVE_MUTANTS.values()):
+        for process in PROCESSES:
+            for module, text in _texts(list(mutant.patches(process))).items():
+                file = tmp_path / str(number) / process / f"{module}.py"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+    found = _undefined_names(tmp_path)
+    assert found.returncode == 0, found.stdout
+    (tmp_path / "stranger.py").write_text("if planted('x'):\n    no_such_name()\n")
+    assert "no_such_name" in _undefined_names(tmp_path).stdout
+
+
+def _undefined_names(directory: Path) -> subprocess.CompletedProcess[str]:
+    words = ["check", "--isolated", "--no-cache", "--select", "F821", "--output-format", "concise"]
+    words += ["--config", 'builtins = ["planted"]', str(directory)]
+    argv = [sys.executable, "-m", "ruff", *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
 def _all(mutant: LiveMutant) -> list[SourcePatch]:
     return list(mutant.all_patches())
 

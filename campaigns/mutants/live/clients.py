@@ -99,7 +99,7 @@ LIVE_CLIENT_MUTANTS = (
     LiveMutant(
         name="committed before it is consumed",
         breaks="a member commits what it has pulled, whether its listener has had it or not",
-        expected=("A5",),
+        expected=("C19", "A5"),
         laboratory=(
             SourcePatch(
                 module="client.consume.process_queue",
@@ -185,33 +185,37 @@ LIVE_CLIENT_MUTANTS = (
     ),
     LiveMutant(
         name="dead leader kept in the routes",
-        breaks="name servers go on naming the first leader, whoever registers and whoever is gone",
-        expected=("A16", "A14"),
+        breaks="name servers go on naming the first leader, whoever leads",
+        expected=("M3", "A16", "A14"),
         namesrv=(
             SourcePatch(
                 module="namesrv.route_table",
-                within="RouteTable._remove_where",
-                before="return [",
+                within="RouteTable._broker_data",
+                before="""
+                broker_name=group.broker_name,
+                broker_addrs=group.addresses(),
+                enable_acting_master=group.enable_acting_master,
+                """,
                 after="""
-                if planted("dead leader kept in the routes"):
-                    return []
-                return [
+                broker_name=group.broker_name,
+                broker_addrs=self._with_first(group.addresses(), group.broker_name),
+                enable_acting_master=group.enable_acting_master,
                 """,
             ),
             SourcePatch(
                 module="namesrv.route_table",
-                within="RouteTable.register",
-                before="old_min_id = min(group.members, default=None)",
+                within="RouteTable",
+                before="def _broker_data(self, group: _Group) -> BrokerData:",
                 after="""
-                first = group.members.get(MASTER_ID)
-                if (
-                    first is not None
-                    and registration.broker_id == MASTER_ID
-                    and first.broker_addr != registration.broker_addr
-                    and planted("dead leader kept in the routes")
-                ):
-                    return None
-                old_min_id = min(group.members, default=None)
+                def _with_first(self, shown, broker_name):
+                    first_of = self.__dict__.setdefault("_first_leaders", {})
+                    first = first_of.setdefault(broker_name, shown.get(MASTER_ID))
+                    place = next((at for at, one in shown.items() if one == first), MASTER_ID)
+                    if place != MASTER_ID and planted("dead leader kept in the routes"):
+                        return {**shown, place: shown.get(MASTER_ID, first), MASTER_ID: first}
+                    return shown
+
+                def _broker_data(self, group: _Group) -> BrokerData:
                 """,
             ),
         ),

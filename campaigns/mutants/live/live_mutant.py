@@ -36,6 +36,8 @@ class LiveMutant:
     verdict: Literal["fail", "unknown"] = "fail"
     has_limits: bool = True
     """Whether the run has limits for availability, which A14 and A16 judge."""
+    has_transactions: bool = True
+    """Whether transactions are among the run's work."""
     seeds: int = 1
     """How many runs, with seeds from 1 on, `make planted` makes of it."""
     survives: str = ""

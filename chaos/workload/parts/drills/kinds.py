@@ -86,6 +86,7 @@ BESIDE: Final[Mapping[str, tuple[Callable[[Drill, str], DrillKind], int]]] = {
     "drills-listings": (ListingDrill, 4),
     "drills-sizes": (SizeDrill, 4),
     "drills-onward": (OnwardDrill, 16),
+    "drills-slips": (SlipDrill, 6),
 }
 """Kinds that have tasks and topics of their own, until the run is drained, since they wait for what
 is due, or send much: and how many of them there are at most."""
@@ -124,7 +125,6 @@ def runner_kinds(
         "recall": lambda drill, _: RecallDrill(drill, waiting),
         "lock": lambda drill, group: LockDrill(drill, group, lease_ms=lease_ms),
         "refusals": RefusalDrill,
-        "slips": SlipDrill,
         "back": BackDrill,
         "subscription": SubscriptionDrill,
         "held subscription": HeldSubscriptionDrill,

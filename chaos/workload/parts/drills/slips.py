@@ -2,8 +2,8 @@
 topics, groups, offsets, users, permissions, members and filters, and queries that lack a field or
 garble one. Each is refused with a code of its own, and leaves nothing behind.
 
-Place in the data path: `drills` has it run in turn with the others, at the leader; most of what it
-sends is a row of `slip_tables`. What is refused there names a topic, a group and a user that no
+Place in the data path: `drills` has it run beside the others, at the leader; most of what it sends
+is a row of `slip_tables`. What is refused there names a topic, a group and a user that no
 legal request ever makes; they are queried, and have to be absent.
 
 The model: the tables, and here what each request is answered with.
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.workload.parts.common.drill import Drill
+from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.common.drill import Drill, EndedError, Unsure
 from chaos.workload.parts.common.leader_requests import DEFAULT_TOPIC
 from chaos.workload.parts.drills.handles import Handle
 from chaos.workload.parts.drills.slip_tables import (
@@ -38,7 +39,8 @@ from remoting.protocol.command import RemotingCommand
 
 __all__ = ["SlipDrill", "of_nobody"]
 
-STEPS: Final = 6
+INCOMPLETE: Final = 20  # queries that lack a field, of a round
+PAUSE_S: Final = 0.02
 _NOT_SERVED: Final = "3"
 _NO_GROUP: Final = "26"
 _NUMBERS: Final = ("", "x", "1.5", "0x10", "9" * 30, "--1")
@@ -53,14 +55,20 @@ class SlipDrill:
         self._group = group
 
     async def run(self) -> None:
-        """Send some, and query what must not be there. Raises Unsure, EndedError."""
-        for slip in self.drill.rng.sample(self.table(), STEPS):
+        """Send all of them, in an order of its own, and query what must not be there. Raises
+        Unsure, EndedError."""
+        rng = self.drill.rng
+        table = [*self.table(), *(self.incomplete() for _ in range(INCOMPLETE))]
+        for slip in rng.sample(table, len(table)):
             await self.send(slip)
-        await self.send(self.incomplete())
-        await self.send(self.drill.rng.choice(of_nobody()))
+            if await sleep_until_set(self.drill.ends, PAUSE_S):
+                raise EndedError
+        for slip in of_nobody():
+            await self.send(slip)
+        raise Unsure  # the next administrator makes them in another order
 
     def table(self) -> list[Slip]:
-        """Return all of which `run` draws some."""
+        """Return those that are always the same."""
         return [*of_access(), *of_topics(), *of_groups(self._group), *self._of_queues()]
 
     async def send(self, slip: Slip) -> None:
