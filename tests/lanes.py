@@ -45,6 +45,7 @@ OTHERS: Final = frozenset(
         "chaos/test_processes",
         "chaos/test_scenario",
         "chaos/test_application_drills",
+        "chaos/test_illegal_requests",
         "chaos/test_slips",
         "chaos/test_hung_clients",
         "chaos/test_planted_in_parts",
