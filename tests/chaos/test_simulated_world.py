@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from chaos.experiment.experiment import run_experiment
-from chaos.scenario.scenario import parse_scenario
+from chaos.scenario.scenario import load_scenario, parse_scenario
 from chaos.workload.parts.catalogue import PARTS
+from client.consume.consumer_admin import ConsumerAdmin
 from verify.export.run_export import export_run
 from verify.run import verify_run
 
@@ -48,6 +49,7 @@ at_s = 3.2
 duration_s = 0.5
 """
 
+RESETS_OF_MEMBERS = Path(__file__).parents[2] / "campaigns/planted/resets-of-members.toml"
 SEEN_FROM_INSIDE = (
     "kill-in-recovery",
     "jitter",
@@ -130,3 +132,24 @@ def test_a_part_of_the_workload_alone_gives_no_alarm(name: str, tmp_path: Path) 
     verdict = verify_run(run, engine="duckdb")
     alarms = {check.id: check.reason for check in verdict.checks if check.verdict.value == "fail"}
     assert (verdict.outcome.value, alarms) == ("pass", {})
+
+
+def _failed_of_resets(tmp_path: Path) -> list[str]:
+    scenario = load_scenario(RESETS_OF_MEMBERS)
+    verdict = verify_run(
+        run_experiment(scenario, world="sim", seed=1, out=tmp_path / "run"), engine="duckdb"
+    )
+    of_resets = next(check for check in verdict.checks if check.id == "C9")
+    assert of_resets.examined > 5
+    return [check.id for check in verdict.checks if check.verdict.value == "fail"]
+
+
+def test_members_that_are_told_of_a_reset_follow_it(tmp_path: Path) -> None:
+    assert _failed_of_resets(tmp_path) == []
+
+
+def test_members_that_do_not_listen_to_a_reset_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConsumerAdmin, "_reset", lambda *_: None)
+    assert {"C9", "M8"} & set(_failed_of_resets(tmp_path))
