@@ -235,6 +235,10 @@ def of_topics() -> list[Slip]:
 
 def of_groups(group: str) -> list[Slip]:
     """Return those of groups and their members; `group`: a legal name."""
+    return [*_of_configs(), *_of_heartbeats(), *_of_members(group), *_of_filters()]
+
+
+def _of_heartbeats() -> list[Slip]:
     code = RequestCode
     consumer: dict[str, object] = {
         "groupName": NOBODY,
@@ -244,14 +248,6 @@ def of_groups(group: str) -> list[Slip]:
         "subscriptionDataSet": [],
         "unitMode": False,
     }
-
-    def config(what: str, **fields: object) -> Slip:
-        return Slip(
-            what=f"group {what}",
-            code=code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-            body=json_body(**{"groupName": NOBODY, **fields}),
-            expected=BAD_PARAMETER,
-        )
 
     def beat(what: str, expected: str, **fields: object) -> Slip:
         data = {"clientID": NOBODY, "producerDataSet": [], "consumerDataSet": [consumer | fields]}
@@ -264,6 +260,31 @@ def of_groups(group: str) -> list[Slip]:
 
     def subscription(expression: str) -> list[dict[str, object]]:
         return [{"topic": DEFAULT_TOPIC, "subString": expression, "subVersion": 1}]
+
+    return [
+        beat("of an unknown model", SYSTEM_ERROR, messageModel=9),
+        beat("of an unknown start", SYSTEM_ERROR, consumeFromWhere=99),
+        beat("of a group with an illegal name", BAD_PARAMETER, groupName="no group!"),
+        beat("without a tag", BAD_EXPRESSION, subscriptionDataSet=subscription("||")),
+        Slip(
+            what="heartbeat that is none",
+            code=code.HEART_BEAT,
+            body=b'{"clientID":',
+            expected=SYSTEM_ERROR,
+        ),
+    ]
+
+
+def _of_configs() -> list[Slip]:
+    code = RequestCode
+
+    def config(what: str, **fields: object) -> Slip:
+        return Slip(
+            what=f"group {what}",
+            code=code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            body=json_body(**{"groupName": NOBODY, **fields}),
+            expected=BAD_PARAMETER,
+        )
 
     return [
         config("without a name", groupName=""),
@@ -284,16 +305,12 @@ def of_groups(group: str) -> list[Slip]:
             body=json_body(groupNameList=[]),
             expected=BAD_PARAMETER,
         ),
-        beat("of an unknown model", SYSTEM_ERROR, messageModel=9),
-        beat("of an unknown start", SYSTEM_ERROR, consumeFromWhere=99),
-        beat("of a group with an illegal name", BAD_PARAMETER, groupName="no group!"),
-        beat("without a tag", BAD_EXPRESSION, subscriptionDataSet=subscription("||")),
-        Slip(
-            what="heartbeat that is none",
-            code=code.HEART_BEAT,
-            body=b'{"clientID":',
-            expected=SYSTEM_ERROR,
-        ),
+    ]
+
+
+def _of_members(group: str) -> list[Slip]:
+    code = RequestCode
+    return [
         *(
             Slip(
                 what=f"lock that is {what}",
@@ -322,24 +339,27 @@ def of_groups(group: str) -> list[Slip]:
                 ("of a queue below zero", _ack(group, q=-1), BAD_PARAMETER),
             )
         ),
-        *(
-            Slip(
-                what=f"filter {expression[:40]!r}",
-                code=code.CHECK_CLIENT_CONFIG,
-                body=json_body(
-                    clientId=NOBODY,
-                    group=NOBODY,
-                    subscriptionData={
-                        "topic": DEFAULT_TOPIC,
-                        "subString": expression,
-                        "expressionType": "SQL92",
-                        "subVersion": 1,
-                    },
-                ),
-                expected=BAD_EXPRESSION,
-            )
-            for expression in _EXPRESSIONS
-        ),
+    ]
+
+
+def _of_filters() -> list[Slip]:
+    return [
+        Slip(
+            what=f"filter {expression[:40]!r}",
+            code=RequestCode.CHECK_CLIENT_CONFIG,
+            body=json_body(
+                clientId=NOBODY,
+                group=NOBODY,
+                subscriptionData={
+                    "topic": DEFAULT_TOPIC,
+                    "subString": expression,
+                    "expressionType": "SQL92",
+                    "subVersion": 1,
+                },
+            ),
+            expected=BAD_EXPRESSION,
+        )
+        for expression in _EXPRESSIONS
     ]
 
 

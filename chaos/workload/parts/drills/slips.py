@@ -69,7 +69,9 @@ class SlipDrill:
 
     def table(self) -> list[Slip]:
         """Return those that are always the same."""
-        return [*of_access(), *of_topics(), *of_groups(self._group), *self._of_queues()]
+        tables = of_access(), of_topics(), of_groups(self._group)
+        own = self._of_resets(), self._of_modes(), self._of_messages()
+        return [slip for table in (*tables, *own) for slip in table]
 
     async def send(self, slip: Slip) -> None:
         """Send one. Raises Unsure where it is answered otherwise, EndedError."""
@@ -86,23 +88,9 @@ class SlipDrill:
             from_other=self.drill.rng.random() < 0.5,
         )
 
-    def _of_queues(self) -> list[Slip]:
-        """Return those that name the drill's own topic."""
+    def _of_resets(self) -> list[Slip]:
         queue, code = self.drill.queue, RequestCode
         reset: dict[str, object] = {"group": self._group, "timestamp": 0, "isForce": "true"}
-        held = Handle(
-            start=0,
-            pop_ms=1_700_000_000_000,
-            invisible_ms=1_000,
-            revive_queue=0,
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-        )
-        invisible = self.drill.place(
-            consumerGroup=self._group, offset=0, extraInfo=held.text(0), invisibleTime=-1
-        )
-        stored = self.drill.rng.choice(self.drill.stored)
-        position = int(stored.offset_msg_id[-_POSITION_DIGITS:], 16)
         return [
             Slip(
                 what="reset of offsets in a topic that is not there",
@@ -122,6 +110,41 @@ class SlipDrill:
                 fields=reset | {"topic": queue.topic, "group": "no group!"},
                 expected=BAD_PARAMETER,
             ),
+        ]
+
+    def _of_modes(self) -> list[Slip]:
+        code = RequestCode
+        return [
+            Slip(
+                what="mode of a topic that is not there",
+                code=code.SET_MESSAGE_REQUEST_MODE,
+                body=json_body(topic=NOBODY, consumerGroup=self._group, mode="POP"),
+                expected=NO_TOPIC,
+            ),
+            Slip(
+                what="mode of a retry topic",
+                code=code.SET_MESSAGE_REQUEST_MODE,
+                body=json_body(topic=f"%RETRY%{NOBODY}", consumerGroup=self._group, mode="POP"),
+                expected=NO_PERMISSION,
+            ),
+        ]
+
+    def _of_messages(self) -> list[Slip]:
+        queue, code = self.drill.queue, RequestCode
+        held = Handle(
+            start=0,
+            pop_ms=1_700_000_000_000,
+            invisible_ms=1_000,
+            revive_queue=0,
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+        )
+        invisible = self.drill.place(
+            consumerGroup=self._group, offset=0, extraInfo=held.text(0), invisibleTime=-1
+        )
+        stored = self.drill.rng.choice(self.drill.stored)
+        position = int(stored.offset_msg_id[-_POSITION_DIGITS:], 16)
+        return [
             Slip(
                 what="a message that was popped once, invisible for less than no time",
                 code=code.CHANGE_MESSAGE_INVISIBLETIME,
@@ -138,18 +161,6 @@ class SlipDrill:
                 what="message by id of another topic",
                 code=code.VIEW_MESSAGE_BY_ID,
                 fields={"offset": position, "topic": NOBODY},
-                expected=NO_PERMISSION,
-            ),
-            Slip(
-                what="mode of a topic that is not there",
-                code=code.SET_MESSAGE_REQUEST_MODE,
-                body=json_body(topic=NOBODY, consumerGroup=self._group, mode="POP"),
-                expected=NO_TOPIC,
-            ),
-            Slip(
-                what="mode of a retry topic",
-                code=code.SET_MESSAGE_REQUEST_MODE,
-                body=json_body(topic=f"%RETRY%{NOBODY}", consumerGroup=self._group, mode="POP"),
                 expected=NO_PERMISSION,
             ),
             *(
