@@ -44,6 +44,7 @@ PAUSE_S: Final = 0.02
 _NOT_SERVED: Final = "3"
 _NO_GROUP: Final = "26"
 _NUMBERS: Final = ("", "x", "1.5", "0x10", "9" * 30, "--1")
+_BEYOND: Final = 1 << 40  # no queue is that long
 _POSITION_DIGITS: Final = 16  # of a message's id
 
 
@@ -57,6 +58,7 @@ class SlipDrill:
     async def run(self) -> None:
         """Send all of them, in an order of its own, and query what must not be there. Raises
         Unsure, EndedError."""
+        await self.begin()
         rng = self.drill.rng
         table = [*self.table(), *(self.incomplete() for _ in range(INCOMPLETE))]
         for slip in rng.sample(table, len(table)):
@@ -66,6 +68,16 @@ class SlipDrill:
         for slip in of_nobody():
             await self.send(slip)
         raise Unsure  # the next administrator makes them in another order
+
+    async def begin(self) -> None:
+        """Commit an offset, so that brokers know the group. Raises Unsure, EndedError."""
+        await self.drill.request(
+            f"commit of {self._group}",
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            self.drill.place(consumerGroup=self._group, commitOffset=0),
+            expected="0",
+            changes=True,
+        )
 
     def table(self) -> list[Slip]:
         """Return those that are always the same."""
@@ -108,6 +120,24 @@ class SlipDrill:
                 what="reset of a group with an illegal name",
                 code=code.INVOKE_BROKER_TO_RESET_OFFSET,
                 fields=reset | {"topic": queue.topic, "group": "no group!"},
+                expected=BAD_PARAMETER,
+            ),
+            Slip(
+                what="reset of a queue that is not there",
+                code=code.INVOKE_BROKER_TO_RESET_OFFSET,
+                fields=reset | {"topic": queue.topic, "queueId": 4_711, "offset": 0},
+                expected=BAD_PARAMETER,
+            ),
+            Slip(
+                what="reset to what no queue has",
+                code=code.INVOKE_BROKER_TO_RESET_OFFSET,
+                fields=reset | {"topic": queue.topic, "queueId": queue.queue_id, "offset": _BEYOND},
+                expected=SYSTEM_ERROR,
+            ),
+            Slip(
+                what="clone to a group with an illegal name",
+                code=code.CLONE_GROUP_OFFSET,
+                fields={"srcGroup": self._group, "destGroup": "no group!"},
                 expected=BAD_PARAMETER,
             ),
         ]
