@@ -12,6 +12,8 @@ Source: the failpoints of etcd's robustness tests; LazyFS and ALICE for the disk
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -22,12 +24,13 @@ from chaos.nemesis.base import (
     Observation,
     Parameter,
 )
-from chaos.nemesis.process.node_fault import NodeFault, target_nodes
+from chaos.nemesis.process.node_fault import NodeFault, await_true, target_nodes
 from chaos.systems.base import Part, PointAction, SystemFailedError
 
 __all__ = ["COMMON_POINTS", "SPECS", "ArmedPoint"]
 
 ANY: Final = "any"
+ENDS_WITHIN_S: Final = 2.0  # a broker that could not write
 # What a loaded group passes all the time, so that a fault of a few seconds meets it.
 COMMON_POINTS: Final = (
     "log.append.before",
@@ -113,11 +116,23 @@ class ArmedPoint(NodeFault):
                 continue  # it took what was armed with it
             try:
                 await self._context.failpoints.disarm(node, self._point)
+                await self._until_ended(node)
             except SystemFailedError:
                 # It is dying of what was armed, or hangs in it; a new process has nothing armed.
                 if self._context.processes.state(node) not in {"gone", "Z"}:
                     await self._context.processes.kill(node)
         await super().heal()
+
+    async def _until_ended(self, node: str) -> None:
+        """Wait for a moment for a process to end that failed at the point: one that stops, and
+        still answers, would end behind the heal, and nobody would start it again."""
+        counts = await self._context.failpoints.counts(node)
+        failed = counts is None or counts[self._point].fired > self._before[node]
+        if self._action.action not in {"error", "crash"} or not failed:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDS_WITHIN_S):
+                await await_true(lambda: self._context.processes.state(node) in {"gone", "Z"})
 
 
 def _named(context: FaultContext, able: list[str]) -> str:

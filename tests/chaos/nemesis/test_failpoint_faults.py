@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from chaos.nemesis.base import Fault, FaultNotPossibleError
@@ -19,12 +21,16 @@ LEADER = "broker-a-n0"
 
 
 class FakeFailpoints:
-    """`deaf`: what is armed never fires. `mute`: nobody answers once something is armed."""
+    """`deaf`: what is armed never fires. `mute`: nobody answers once something is armed.
+    `ends_in_s`: a process that failed answers for so long, and then ends."""
 
-    def __init__(self, world: fakes.FakeWorld, *, deaf: bool, mute: bool = False) -> None:
+    def __init__(
+        self, world: fakes.FakeWorld, *, deaf: bool, mute: bool = False, ends_in_s: float = 0.0
+    ) -> None:
         self._world = world
         self._deaf = deaf
         self._mute = mute
+        self._ends_in_s = ends_in_s
         self.armed: dict[str, tuple[str, PointAction]] = {}
         self._fired: dict[tuple[str, str], int] = {}
 
@@ -33,7 +39,10 @@ class FakeFailpoints:
         if self._deaf:
             return
         self._fired[node, point] = 1
-        if action.action in ENDING:
+        if action.action in ENDING and self._ends_in_s:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._ends_in_s, self._world.states.__setitem__, node, "gone")
+        elif action.action in ENDING:
             self._world.states[node] = "gone"
             del self.armed[node]
 
@@ -112,6 +121,17 @@ async def test_inject_is_seen_and_heal_is_seen(name: str) -> None:
     assert not world.failpoints.armed
     assert not any(world.clocks.off.values())
     assert set(world.states.values()) == {"S"}
+
+
+async def test_a_node_that_ends_while_it_is_healed_is_started_again() -> None:
+    world = a_world()
+    world.failpoints = FakeFailpoints(world, deaf=False, ends_in_s=0.1)
+    fault = make(world, "disk-write-error")
+    await fault.setup()
+    await fault.inject()
+    await fault.heal()
+    assert f"restart {LEADER}" in world.calls
+    assert (await fault.probe_healed()).seen is True
 
 
 @pytest.mark.parametrize("name", [*ARMED, *CLOCKS])
