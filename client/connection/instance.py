@@ -16,6 +16,7 @@ Source: RocketMQ MQClientInstance; clientId is `ip@pid#nanos`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import ssl
@@ -210,10 +211,12 @@ class ClientInstance:
         self._greeted.discard(address)
         self._wake_heartbeat.set()
 
-    async def greet_all(self) -> None:
-        """Send a heartbeat to every known node that lacks one, as far as they answer."""
+    async def greet_all(self, *, within_ms: float) -> None:
+        """Send a heartbeat to every known node that lacks one, as far as they answer in time."""
         missing = [node for node in self.routes.nodes() if node not in self._greeted]
-        await asyncio.gather(*(self._greet_quietly(node) for node in missing))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_ms / 1000):
+                await asyncio.gather(*(self._greet_quietly(node) for node in missing))
 
     async def greet(self, address: str) -> None:
         """Send a heartbeat to one node now and await its answer. Raises RemotingError."""

@@ -11,6 +11,7 @@ import pytest
 from campaigns.rig.waiting import until
 from client.administer.admin import Admin
 from client.connection.heartbeat import ConsumeFrom
+from client.connection.instance import ClientInstance
 from client.connection.send_codec import MessageRefusedError
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
@@ -101,7 +102,7 @@ async def test_a_reply_that_nobody_awaits_is_taken_and_a_garbled_one_is_not() ->
     await name_server.start()
     async with Producer("PG", [name_server.address]) as producer:
         await producer.send(Message(topic="T", body=b"a"))
-        await producer.instance.greet_all()
+        await producer.instance.greet_all(within_ms=2_000)
         (connection,) = group.producers["PG"]
         fields = {
             "topic": "R",
@@ -118,6 +119,24 @@ async def test_a_reply_that_nobody_awaits_is_taken_and_a_garbled_one_is_not() ->
             garbled = RemotingCommand(code=code, ext_fields={**fields, name: value}, body=b"?")
             answer = await connection.request(garbled, 2_000)
             assert answer.code == (0 if name == "properties" else 1)
+    await name_server.stop()
+    await group.stop()
+
+
+async def test_a_request_waits_for_no_heartbeat_beyond_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hang(instance: ClientInstance, address: str) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ClientInstance, "_greet_quietly", hang)
+    group = FakeGroup("broker-a", node_count=1)
+    await group.start()
+    name_server = FakeNameServer([group], ["T"])
+    await name_server.start()
+    async with Producer("PG", [name_server.address]) as producer, asyncio.timeout(30):
+        with pytest.raises(NoReplyError):  # so it was sent
+            await producer.request(Message(topic="T", body=b"a"), 400)
     await name_server.stop()
     await group.stop()
 
