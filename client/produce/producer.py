@@ -243,8 +243,8 @@ class Producer(Lifecycle):
             self._stamp(message)
             await self.instance.routes.route(message.topic, timeout_ms=timeout_ms, or_default=True)
             # A reply needs a connection to come back on; a node that hangs may not cost it all.
-            left_ms = max(1.0, deadline_ms - self.instance.now_ms())
-            await self.instance.greet_all(within_ms=left_ms / 2)
+            half_ms = max(1.0, deadline_ms - self.instance.now_ms()) / 2
+            await self.instance.greet_all(within_ms=half_ms)
             correlation_id, reply = self._replies.expect()
             try:
                 prepared = self._prepare(
@@ -255,11 +255,11 @@ class Producer(Lifecycle):
                         PropertyName.TTL: str(timeout_ms),
                     },
                 )
-                send_ms = max(1, round(deadline_ms - self.instance.now_ms()))
-                sent = await self._deliver(prepared, message, send_ms, queue, selector)
-                reply_ms = max(1, round(deadline_ms - self.instance.now_ms()))
+                left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
+                sent = await self._deliver(prepared, message, left_ms, queue, selector)
+                left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
                 try:
-                    return await asyncio.wait_for(reply, reply_ms / 1000)
+                    return await asyncio.wait_for(reply, left_ms / 1000)
                 except TimeoutError as error:
                     raise NoReplyError(
                         f"no reply to {sent.msg_id} of topic {message.topic} in {timeout_ms} ms"
