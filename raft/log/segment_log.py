@@ -141,6 +141,8 @@ class SegmentLog:
         self._writing = _Writing()
         self._marked = LogBase()  # the highest cut that the mark claims
         self._hot: tuple[int, int, bytes] = _NOTHING  # checked bytes of the last read
+        self.found_end: LogBase | None = None
+        """Where the log ended before `end_at` dropped entries of it; None where it did not."""
         recovered = self._recover()
         self.recovery = recovered.report
         self._table = SegmentTable(recovered, self._load_index)
@@ -381,6 +383,8 @@ class SegmentLog:
         before a byte is dropped. Raises OSError, and then for every later call.
         """
         assert self.base.index <= cut.index < self._table.last_index
+        if self.found_end is None:
+            self.found_end = self._table.end
         self.enter_term(cut.term)
         self._cut(cut)
 

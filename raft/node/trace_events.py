@@ -67,16 +67,21 @@ class TraceEvents:
         self._held: list[_Held] = []
 
     def started(self, term: Term, voters: Sequence[NodeId]) -> None:
-        if self._trace is not None:
-            log = self._log
-            self._trace.record(
-                "start",
-                term,
-                index=log.last_index,
-                entry_term=log.last_term,
-                chain=log.chain(log.last_index),
-                voters=list(voters),
-            )
+        """Trace the log that was found, and what was dropped of it before there was a core."""
+        if self._trace is None:
+            return
+        log = self._log
+        found = log.found_end
+        self._trace.record(
+            "start",
+            term,
+            index=log.last_index if found is None else found.index,
+            entry_term=log.last_term if found is None else found.term,
+            chain=log.chain(log.last_index) if found is None else found.chain,
+            voters=list(voters),
+        )
+        if found is not None:
+            self.truncated(term, log.last_index + 1)
 
     def received(self, message: Message) -> None:
         if self._trace is None or type(message) is not RequestVote or message.pre_vote:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from raft.log.disk import OsDisk
@@ -20,7 +21,9 @@ from raft.messages import (
     NodeId,
     PeerMessage,
 )
+from raft.node.trace_events import TraceEvents
 from raft.repair.log_repairer import LogRepairer
+from raft.store.trace import RaftTrace
 
 SIZE = 100
 FULL = HEADER_SIZE + SIZE
@@ -111,6 +114,17 @@ def mend(asking: Node, answering: Node) -> None:
         asking.repairer.on_reply(answering.answer_to(asking.sent.pop()))
 
 
+def traced_start(node: Node, directory: Path) -> list[tuple[str, Index]]:
+    """What a node with this log tells as it starts."""
+    directory.mkdir()
+    trace = RaftTrace(directory, 1)
+    TraceEvents(trace, node.log, node.node_id, 1).started(1, [node.node_id])
+    trace.flush()
+    trace.close()
+    (file,) = directory.iterdir()
+    return [(event["event"], event["index"]) for event in msgpack.Unpacker(file.open("rb"))]
+
+
 def test_a_good_copy_mends(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name, entries(1, 20))
@@ -152,6 +166,10 @@ def test_what_others_have_committed_instead_was_never_committed_here(tmp_path: P
     assert a.truncated == [6], "they are for the leader to send"
     assert damages(a.log) == []
     assert a.log.entries(1, 6, 1 << 20) == tuple(entries(1, 5)), "and so is the fifth"
+    assert traced_start(a, tmp_path / "raft") == [("start", 20), ("truncate", 6)]
+    a.log.close()
+    again = Node("a", tmp_path / "a", commit_index=4)
+    assert traced_start(again, tmp_path / "again") == [("start", 5)]
 
 
 def test_entries_that_may_be_stale_prove_nothing(tmp_path: Path) -> None:
