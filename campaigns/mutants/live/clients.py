@@ -186,7 +186,7 @@ LIVE_CLIENT_MUTANTS = (
     LiveMutant(
         name="dead leader kept in the routes",
         breaks="name servers go on naming the first leader, whoever leads",
-        expected=("M3", "A16", "A14"),
+        expected=("M3", "M11", "A16", "A14"),
         namesrv=(
             SourcePatch(
                 module="namesrv.route_table",
