@@ -57,6 +57,7 @@ def run_planted(
     has_limits = all(mutant.has_limits for mutant in mutants)
     text = SCENARIO.read_text(encoding="utf-8") + (LIMITS if has_limits else "")
     if not all(mutant.has_transactions for mutant in mutants):
+        assert TRANSACTION_CLIENTS in text
         text = text.replace(TRANSACTION_CLIENTS, TRANSACTION_CLIENTS.replace("2", "0"))
     scenario.write_text(text)
     run = directory / "run"

@@ -126,9 +126,10 @@ class ArmedPoint(NodeFault):
     async def _until_ended(self, node: str) -> None:
         """Wait for a moment for a process to end that failed at the point: one that stops, and
         still answers, would end behind the heal, and nobody would start it again."""
+        if self._action.action not in {"error", "crash"}:
+            return
         counts = await self._context.failpoints.counts(node)
-        failed = counts is None or counts[self._point].fired > self._before[node]
-        if self._action.action not in {"error", "crash"} or not failed:
+        if counts is not None and counts[self._point].fired == self._before[node]:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ENDS_WITHIN_S):

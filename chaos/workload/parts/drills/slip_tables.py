@@ -2,8 +2,8 @@
 
 Place in the data path: tables of `slips`. Pure.
 
-Invariants: none names a topic, group or user but NOBODY, which no legal request ever makes; none
-has a legal half that could be carried out.
+Invariants: carried out, none would make or change another topic, group or user than NOBODY, which
+no legal request ever makes.
 
 Source: RocketMQ AdminBrokerProcessor, AuthenticationMetadataManagerImpl,
 AuthorizationMetadataManagerImpl, SelectorParser, ClientManageProcessor; docs/DIVERGENCE.md.
