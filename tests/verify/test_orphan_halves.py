@@ -139,7 +139,7 @@ def test_its_clock_stands_while_no_producer_lives(tmp_path: Path, ms: int) -> No
         half = run.half("t6", "x6", 0)
         wait(run, 2400, alive=False)
         run.op("t9", "query", topic=TOPIC, key="none", messages=[])
-        wait(run, ms)
+        wait(run, ms, who="t9")
         run.decide("t6", half, "rollback")
 
     assert accused(tmp_path, live) == (ms > 2000)
@@ -167,7 +167,7 @@ def test_its_clock_stands_while_no_producer_reaches_the_group(
             asked = {"f": "query", "topic": TOPIC, "key": "none", **heard}
             run.op("cut", ms=0, **asked)
         run.op("t9", "query", topic=TOPIC, key="none", messages=[])
-        wait(run, ms)
+        wait(run, ms, who="t9")
         run.decide("t6", half, "rollback")
 
     assert accused(tmp_path, live) == (ms > 2000)
@@ -215,6 +215,20 @@ def test_each_further_stop_may_cost_another_interval(
         run.decide(who, half, "rollback")
 
     assert accused(tmp_path, live) == told
+
+
+@pytest.mark.parametrize("ms", [1600, 2400])
+def test_a_check_may_be_sent_to_a_client_as_it_ends(tmp_path: Path, ms: int) -> None:
+    """Another one lives on; the broker asks it at its next look, an interval later."""
+
+    def live(run: SyntheticRun) -> None:
+        half = run.half("t6", "x6", 0)
+        run.op("t9", "query", topic=TOPIC, key="none", messages=[])
+        wait(run, 800)
+        wait(run, ms, who="t9")
+        run.decide("t9", half, "rollback")
+
+    assert accused(tmp_path, live) == (ms > 1600)
 
 
 @pytest.mark.parametrize(("heal_ms", "told"), [(-1, True), (1500, False), (2200, True)])

@@ -11,8 +11,10 @@
 --   group has no leader (from the last commit that was news before a role-leader event to that) or
 --   none of its producers can be seen to reach it (for more than a check interval no operation of
 --   theirs at that group ended ok, or one client's last had ended and no other's first); behind each
---   such stop but the first it has a check interval more, since the broker looks once in each; a
---   half whose time is not up when the heal begins has all of it from there.
+--   such stop but the first it has a check interval more, since the broker looks once in each, and
+--   one more if the last operation of one of the clients lies in the stretch with no stop behind
+--   it, since the check may have been sent to that client as it ended; a half whose time is not up
+--   when the heal begins has all of it from there.
 -- source: RocketMQ issues 544, 9500, 1568, 1694
 with
 -- Commits that were news to the group: a node that starts anew tells again of what it finds committed.
@@ -71,6 +73,11 @@ silences as (
   ) s
   where t_before is not null
 ),
+lives as (
+  select broker_group, client_group, client, min(t_complete) as t_first, max(t_complete) as t_last
+  from heard
+  group by broker_group, client_group, client
+),
 -- Times between the lives of a group's clients: nobody is there to be asked, however short they are.
 absences as (
   select broker_group, client_group, t_before, t_first
@@ -81,11 +88,7 @@ absences as (
         partition by broker_group, client_group order by t_first, t_last, client
         rows between unbounded preceding and 1 preceding
       ) as t_before
-    from (
-      select broker_group, client_group, client, min(t_complete) as t_first, max(t_complete) as t_last
-      from heard
-      group by broker_group, client_group, client
-    ) lives
+    from lives
   ) l
   where t_first > t_before
 ),
@@ -156,12 +159,30 @@ counted as (
   from clocks
   group by tx, begun, part_from
 ),
+-- Clients that ended while others went on: what a broker had sent them in that moment is lost.
+ends as (
+  select l.broker_group, l.client_group, l.t_last
+  from lives l
+  left anti join stops s
+    on l.broker_group = s.broker_group and l.client_group = s.client_group and l.t_last = s.t_from
+),
+sent_in_vain as (
+  select distinct p.tx, p.begun, p.t_from
+  from undecided_stretches p
+  join ends e
+    on p.broker_group = e.broker_group and p.client_group = e.client_group
+    and e.t_last > p.t_from and e.t_last <= p.t_to - p.check_interval_ns
+),
 judged as (
   select
     p.*, c.waited,
-    p.span + p.check_interval_ns * greatest(cast(c.stops as bigint) - 1, cast(0 as bigint)) as allowed
+    p.span + p.check_interval_ns * (
+      greatest(cast(c.stops as bigint) - 1, cast(0 as bigint))
+      + case when v.tx is null then 0 else 1 end
+    ) as allowed
   from undecided_stretches p
   join counted c on p.tx = c.tx and p.begun = c.begun and p.t_from = c.part_from
+  left join sent_in_vain v on p.tx = v.tx and p.begun = v.begun and p.t_from = v.t_from
 )
 select tx, t_from, since, t_to, begun, waited, allowed, broker_group, client_group
 from judged
