@@ -7,42 +7,44 @@
 -- nothing: nothing was delivered
 -- holds: An exclusive queue was consumed in its order: nothing behind a message that was not
 --   consumed yet.
--- rule: A message of an exclusive queue was consumed, and one that stands before it was consumed for
---   the first time by a later delivery. Queues that the group was reset in are left out.
+-- rule: A message of an exclusive queue was consumed or given up (refused with reconsume =
+--   retries_max or more), and one that stands before it was for the first time by a later delivery.
+--   Queues that the group was reset in are left out.
 -- source: RocketMQ ConsumeMessageOrderlyService; promise G3
 with shown as (
   select
     r.client_group, r.broker_group, r.topic, r.queue, r.offset,
     min(r.value) as value,
-    min(r.op) as ok_op
+    min(r.op) as done_op
   from reads r
   join run_groups g on r.client_group = g.client_group and g.exclusive
   left anti join group_resets t
     on r.client_group = t.client_group and r.broker_group = t.broker_group
     and r.topic = t.topic and r.queue = t.queue
-  where r.f = 'deliver' and r.type = 'ok' and r.offset is not null
+  where r.f = 'deliver' and r.offset is not null
+    and (r.type = 'ok' or (r.type = 'fail' and coalesce(r.reconsume, 0) >= g.retries_max))
   group by r.client_group, r.broker_group, r.topic, r.queue, r.offset
 ),
 line as (
   select
     *,
-    max(ok_op) over (
+    max(done_op) over (
       partition by client_group, broker_group, topic, queue order by offset
       rows between unbounded preceding and 1 preceding
-    ) as before_ok_op
+    ) as before_done_op
   from shown
 ),
 early as (
-  select * from line where before_ok_op > ok_op
+  select * from line where before_done_op > done_op
 )
 select
-  e.client_group, e.broker_group, e.topic, e.queue, e.offset, e.value, e.ok_op as op,
-  e.before_ok_op as before_op,
+  e.client_group, e.broker_group, e.topic, e.queue, e.offset, e.value, e.done_op as op,
+  e.before_done_op as before_op,
   min_by(struct(s.offset, s.value), s.offset) as before_it
 from early e
 join shown s
   on e.client_group = s.client_group and e.broker_group <=> s.broker_group
-  and e.topic <=> s.topic and e.queue <=> s.queue and e.before_ok_op = s.ok_op
+  and e.topic <=> s.topic and e.queue <=> s.queue and e.before_done_op = s.done_op
 where s.offset < e.offset
 group by
-  e.client_group, e.broker_group, e.topic, e.queue, e.offset, e.value, e.ok_op, e.before_ok_op
+  e.client_group, e.broker_group, e.topic, e.queue, e.offset, e.value, e.done_op, e.before_done_op
