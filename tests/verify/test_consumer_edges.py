@@ -295,6 +295,19 @@ def consumed_again_after_a_crash(run: SyntheticRun) -> None:
     add(run, of_group(run, "orderly", "o1")[0], 30_000)
 
 
+@pytest.mark.parametrize(("reconsume", "told"), [(15, True), (16, False)])
+def test_what_was_given_up_may_come_again(tmp_path: Path, reconsume: int, told: bool) -> None:
+    """The commit behind it was lost; a message that is still to be retried holds the queue."""
+    run = consumer_run("a")
+    orderly = run.manifest["consumer_groups"]["orderly"]
+    run.manifest["consumer_groups"]["orderly"] = orderly | {"retries_max": 16}
+    refused, again = of_group(run, "orderly", "o2")
+    refused["messages"][0]["reconsume"] = reconsume
+    add(run, again, 30_000)
+    drop(run, again)
+    assert (results("C4", run, tmp_path)[0].violations > 0) == told
+
+
 @silent("C5")
 def member_left_before_the_last(run: SyntheticRun) -> None:
     """Its assign without queues came before the drain's end."""
@@ -433,6 +446,20 @@ def commit_of_unknown_outcome_may_have_undone_it(run: SyntheticRun) -> None:
 @silent("C9")
 def what_was_held_is_delivered_before_the_reset_is_heard_of(run: SyntheticRun) -> None:
     _reset(run)["offset"] = 5
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_member_that_kept_its_queue_goes_on_behind_another(tmp_path: Path, is_new: bool) -> None:
+    """The other one followed the reset; one that is assigned anew asks where to go on."""
+    run = consumer_run("a")
+    followed = of_group(run, "resets", "s2")[1]
+    followed["client"] = f"{run.name}.s9"
+    if is_new:
+        assign(run, "s1", "resets", RESET)
+        run.ops[-1] |= dict.fromkeys(("t_invoke", "t_complete"), followed["t_complete"])
+        run.ops[-1]["op"] = len(run.ops) + 1_000
+    drop(run, of_group(run, "resets", "s3")[1])
+    assert (results("C9", run, tmp_path)[0].violations > 0) == is_new
 
 
 @silent("A12")

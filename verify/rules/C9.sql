@@ -8,7 +8,9 @@
 -- holds: A group that was reset went on where it was sent.
 -- rule: Of an administrator's ok reset that no other reset of the group and queue overlaps or follows:
 --   a message that stands at its offset or behind was delivered to nobody after its invoke, though
---   the queue was drained; unless a commit of unknown outcome wrote a higher offset. Or a message
+--   the queue was drained; unless a commit of unknown outcome wrote a higher offset, or a member
+--   that had the queue before the reset, with no assign since, went on behind the message after
+--   another member had followed the reset (two had the queue: A22). Or a message
 --   before it was delivered ten seconds after the reset or later; unless a commit of a lower offset
 --   ended after the group had gone on behind it. Of a member's own ok reset: the next message of
 --   the queue that its client was delivered, with no assign of the client between, is not the first
@@ -68,6 +70,37 @@ places as (
     on s.broker_group = g.broker_group and s.topic = g.topic and s.queue = g.queue
   where s.on_user_topic
 ),
+owners as (
+  select
+    l.op, s.client,
+    max(case when s.t_invoke < l.t_invoke then s.t_invoke end) as t_held,
+    min(case when s.offset >= l.offset and s.t_invoke >= l.t_invoke then s.t_invoke end) as t_followed
+  from lasts l
+  join shown s
+    on l.client_group = s.client_group and l.broker_group = s.broker_group
+    and l.topic = s.topic and l.queue = s.queue
+  group by l.op, s.client
+),
+-- Members that still had the queue when another one followed the reset: brokers send one member
+-- back, and to the other the queue goes on where it was.
+passed_over as (
+  select l.op, min(s.offset) as offset
+  from (
+    select o.op, o.client, min(f.t_followed) as t_from
+    from owners o join owners f on o.op = f.op
+    where o.t_held is not null and f.client <> o.client and f.t_followed is not null
+    group by o.op, o.client
+  ) a
+  join lasts l on a.op = l.op
+  join shown s
+    on a.client = s.client and l.client_group = s.client_group
+    and l.broker_group = s.broker_group and l.topic = s.topic and l.queue = s.queue
+    and s.t_invoke > a.t_from
+  left anti join (select client, client_group, t_invoke from ops where f = 'assign' and type <> 'fail') n
+    on s.client = n.client and s.client_group = n.client_group
+    and n.t_invoke > l.t_invoke and n.t_invoke <= s.t_invoke
+  group by l.op
+),
 unshown as (
   select l.op, min(p.offset) as offset
   from lasts l
@@ -86,6 +119,7 @@ unshown as (
   left anti join (select * from commits where type = 'info') c
     on l.client_group = c.client_group and l.broker_group = c.broker_group
     and l.topic = c.topic and l.queue = c.queue and c.offset > l.offset
+  left anti join passed_over v on l.op = v.op and v.offset > p.offset
   group by l.op
 ),
 behind as (
