@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import socket
 import struct
-import zlib
 from functools import lru_cache
+
+from isal.isal_zlib import crc32
 
 __all__ = ["PendingRecord", "RecordTemplate", "host_bytes"]
 
@@ -156,7 +157,7 @@ class PendingRecord:
         fixed = template.fixed.pack(
             self.size,
             template.magic,
-            zlib.crc32(body) & 0x7FFFFFFF,
+            crc32(body) & 0x7FFFFFFF,
             template.queue_id,
             self.flag,
             self.queue_offset,

@@ -38,12 +38,13 @@ import random
 import shutil
 import struct
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+from isal.isal_zlib import crc32
 
 __all__ = ["DIRECTORY", "FileUndo", "Lost", "UndoJournal", "lose_unsynced"]
 
@@ -150,7 +151,7 @@ class FileUndo:
             self._generations.append(generation)
         stored = b"" if old.count(0) == len(old) else old
         head = _HEAD.pack(begins, offset, len(old), size_before, len(stored))
-        record = head + _CRC.pack(zlib.crc32(stored, zlib.crc32(head))) + stored
+        record = head + _CRC.pack(crc32(stored, crc32(head))) + stored
         self._size += len(record)
         while record:
             record = record[os.write(self._output, record) :]
@@ -390,7 +391,7 @@ def _changes(directory: Path, inode: int) -> list[list[_Record]]:
             begins, offset, old_size, size_before, stored_size = _HEAD.unpack(head)
             (crc,) = _CRC.unpack(data[_HEAD.size : _HEAD.size + _CRC.size])
             stored = data[_HEAD.size + _CRC.size :][:stored_size]
-            if len(stored) < stored_size or zlib.crc32(stored, zlib.crc32(head)) != crc:
+            if len(stored) < stored_size or crc32(stored, crc32(head)) != crc:
                 break
             record = _Record(offset, bytes(stored) or bytes(old_size), size_before)
             if begins:

@@ -30,11 +30,11 @@ CommitLogDispatcherBuildConsumeQueue.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from typing import Final
 
 import msgpack
+from isal.isal_zlib import crc32
 
 from broker.entry.levels import delay_ms
 from broker.entry.payload import (
@@ -132,7 +132,7 @@ def encode_entry(payload: bytes, end: LogBase) -> tuple[tuple[bytes, ...], LogBa
     (*_, table_size) = PAYLOAD_HEADER.unpack_from(payload)
     body_size = PAYLOAD_HEADER.size + table_size
     body, records = payload[:body_size], memoryview(payload)[body_size:]
-    chain = zlib.crc32(payload, _seed(end))
+    chain = crc32(payload, _seed(end))
     fixed = _encode_head(body, len(records), end)
     trailer = _TOPIC + _PROPERTIES_HEAD + b"%08X%08X\x02" % (end.chain, chain)
     size = HEAD_OVERHEAD + len(payload)
@@ -146,7 +146,7 @@ def _encode_head(body: bytes, records_size: int, end: LogBase) -> bytes:
     return _HEAD.pack(
         HEAD_OVERHEAD + len(body),
         MAGIC_V1,
-        zlib.crc32(body) & _CRC_MASK,
+        crc32(body) & _CRC_MASK,
         0,
         records_size,
         end.index,
@@ -197,7 +197,7 @@ def parse(buffer: bytes | memoryview, end: LogBase, *, file_left: int) -> Framed
         payload = _derived(decoded, record, end.position)
     except (RecordError, IndexError) as error:  # of its properties, or no queue of a delay level
         raise FramingError(f"a record without a place in a queue: {error}") from error
-    chain = zlib.crc32(record, _seed(end))
+    chain = crc32(record, _seed(end))
     return Framed(size, payload, end.position + size - len(payload), chain)
 
 
@@ -213,7 +213,7 @@ def _entry(
     if len(view) < size:
         raise CutShortError(len(view), size)
     payload = b"".join((head.body, view[head_size:size]))
-    chain = zlib.crc32(payload, _seed(end))
+    chain = crc32(payload, _seed(end))
     if head.properties != _CHAIN_NAME + b"%08X%08X\x02" % (end.chain, chain):
         raise FramingError(
             f"chains {end.chain:08X} and {chain:08X} are not those of {head.properties!r}"
@@ -242,7 +242,7 @@ def place_before(record: bytes) -> LogBase | None:
 
 def _seed(end: LogBase) -> int:
     """Return what the chain of the entry behind `end` begins with."""
-    return zlib.crc32(_SEED.pack(end.chain, end.index, end.position))
+    return crc32(_SEED.pack(end.chain, end.index, end.position))
 
 
 def _stored_ms(payload: bytes) -> int:

@@ -40,13 +40,13 @@ import mmap
 import os
 import struct
 import threading
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from isal.isal_zlib import crc32
 
 from broker.index.key_hashes import IndexedKeys
 
@@ -173,7 +173,7 @@ class IndexFile:
             end_position=int(keys.positions[-1]),
             used_slots=mark.used_slots + used_slots,
             next_number=first + len(keys),
-            crc=zlib.crc32(packed, mark.crc),
+            crc=crc32(packed, mark.crc),
         )
 
     def _before(
@@ -360,7 +360,7 @@ def is_sound(path: Path, shape: IndexShape, mark: IndexFileMark) -> bool:
             data = os.pread(descriptor, min(_READ_SIZE, end - at), at)
             if not data:
                 return False
-            crc = zlib.crc32(data, crc)
+            crc = crc32(data, crc)
             at += len(data)
         return crc == mark.crc
     finally:

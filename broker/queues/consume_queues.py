@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import json
 import logging
-import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
+
+from isal.isal_zlib import crc32
 
 from broker.entry.payload import UNIT_SIZE, Run
 from broker.queues.consume_queue import NO_ROOM, ConsumeQueue
@@ -196,4 +197,4 @@ class ConsumeQueues:
 
 def _crc32(begins: object) -> int:
     """Return a checksum: a damaged beginning that is too high would hide messages."""
-    return zlib.crc32(json.dumps(begins).encode())
+    return crc32(json.dumps(begins).encode())

@@ -24,10 +24,11 @@ import logging
 import os
 import struct
 import threading
-import zlib
 from collections import deque
 from pathlib import Path
 from typing import Protocol
+
+from isal.isal_zlib import crc32
 
 from broker.entry.payload import UNIT_SIZE
 
@@ -188,6 +189,6 @@ def _crc(descriptor: int, begin: int, end: int, crc: int) -> int:
         data = os.pread(descriptor, min(_READ_SIZE, end - begin), begin)
         if not data:
             return -1  # shorter than it was when it was looked at: fits no check
-        crc = zlib.crc32(data, crc)
+        crc = crc32(data, crc)
         begin += len(data)
     return crc

@@ -30,8 +30,8 @@ valid one counts, and holds no index, term or chain.
 from __future__ import annotations
 
 import struct
-import zlib
 
+from isal.isal_zlib import crc32
 from msgspec import Struct
 
 from raft.log.durable_record import read_now
@@ -122,6 +122,6 @@ def _decode_old(slot: bytes) -> int | None:
     if len(slot) != _OLD_SLOT.size:
         return None
     magic, position, crc = _OLD_SLOT.unpack(slot)
-    if magic != _OLD_MAGIC or crc != zlib.crc32(slot[:12]):
+    if magic != _OLD_MAGIC or crc != crc32(slot[:12]):
         return None
     return int(position)

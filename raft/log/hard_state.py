@@ -51,8 +51,9 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-import zlib
 from collections.abc import Mapping
+
+from isal.isal_zlib import crc32
 
 from raft.log.durable_record import overwrite, read_durable, read_now, replace
 from raft.log.log_format import CorruptLogError
@@ -242,7 +243,7 @@ def encode_hard_state(state: HardState) -> bytes:
     assert len(name) <= _NODE_NAME_SIZE_MAX, "node names are bounded by the configuration"
     size_after = _HEAD_SIZE - 8 + len(name) + _CRC_SIZE
     head = _HEAD.pack(_MAGIC, size_after, state.current_term, len(name)) + name
-    return head + zlib.crc32(head).to_bytes(_CRC_SIZE, "big")
+    return head + crc32(head).to_bytes(_CRC_SIZE, "big")
 
 
 def decode_hard_state(data: bytes, path: str = "hard_state") -> HardState:
@@ -259,7 +260,7 @@ def decode_hard_state(data: bytes, path: str = "hard_state") -> HardState:
     if len(data) != _HEAD_SIZE + name_size + _CRC_SIZE:
         raise CorruptHardStateError(path, 16, f"voted_for of {name_size} bytes does not fit")
     crc = int.from_bytes(data[-_CRC_SIZE:], "big")
-    if crc != zlib.crc32(data[:-_CRC_SIZE]):
+    if crc != crc32(data[:-_CRC_SIZE]):
         raise CorruptHardStateError(path, len(data) - _CRC_SIZE, "CRC32 does not match")
     try:
         name = data[_HEAD_SIZE:-_CRC_SIZE].decode()

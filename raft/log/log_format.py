@@ -23,8 +23,9 @@ its payload; so equal chains at an index mean equal logs up to there.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
+
+from isal.isal_zlib import crc32
 
 from raft.messages import Entry, EntryKind, Index, Term
 
@@ -108,7 +109,7 @@ def encode_header(entry: Entry, position: int, chain_before: int) -> tuple[bytes
         entry.kind,
         chain_before,
     )
-    chain = zlib.crc32(payload, zlib.crc32(head))
+    chain = crc32(payload, crc32(head))
     return head + _CHAIN.pack(chain), chain
 
 
@@ -148,7 +149,7 @@ def parse_entry(
         raise EntryCutShortError(available, size)
     view = memoryview(buffer)
     payload = view[offset + HEADER_SIZE : offset + size]
-    computed = zlib.crc32(payload, zlib.crc32(view[offset : offset + CHAINED_SIZE]))
+    computed = crc32(payload, crc32(view[offset : offset + CHAINED_SIZE]))
     if computed != chain:
         raise EntryDefectError(f"chain {chain:#010x} but its bytes give {computed:#010x}")
     return EntryHeader(

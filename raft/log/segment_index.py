@@ -37,10 +37,11 @@ from __future__ import annotations
 
 import struct
 import sys
-import zlib
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
+
+from isal.isal_zlib import crc32
 
 from raft.messages import Index, LogBase, Term
 from raft.storage import DiskFile
@@ -169,7 +170,7 @@ def encode_sidecar(summary: SegmentSummary, index: SegmentIndex) -> bytes:
     head += b"".join(_RUN.pack(*run) for run in runs)
     head += b"".join(_CONFIG.pack(config) for config in configs)
     body = _to_bytes(index.offsets) + _to_bytes(index.chains)
-    return head + _CRC.pack(zlib.crc32(head)) + body + _CRC.pack(zlib.crc32(body))
+    return head + _CRC.pack(crc32(head)) + body + _CRC.pack(crc32(body))
 
 
 def read_summary(file: DiskFile) -> SegmentSummary | None:
@@ -186,7 +187,7 @@ def read_summary(file: DiskFile) -> SegmentSummary | None:
         return None
     if len(data) < size:
         data = file.pread(size, 0)
-    if len(data) < size or _CRC.unpack_from(data, size - 4)[0] != zlib.crc32(data[: size - 4]):
+    if len(data) < size or _CRC.unpack_from(data, size - 4)[0] != crc32(data[: size - 4]):
         return None
     configs_at = _HEAD.size + runs * _RUN.size
     return SegmentSummary(
@@ -215,7 +216,7 @@ def read_index(file: DiskFile, summary: SegmentSummary) -> SegmentIndex | None:
     body = file.pread(8 * count + _CRC.size, head_size)
     if len(body) != 8 * count + _CRC.size:
         return None
-    if _CRC.unpack_from(body, 8 * count)[0] != zlib.crc32(body[: 8 * count]):
+    if _CRC.unpack_from(body, 8 * count)[0] != crc32(body[: 8 * count]):
         return None
     index = SegmentIndex(summary.before)
     index.offsets = _from_bytes(body[: 4 * count])

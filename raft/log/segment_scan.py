@@ -16,10 +16,11 @@ Source: as `raft.log.log_recovery`.
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from isal.isal_zlib import crc32
 
 from raft.log.damage import Damage
 from raft.log.log_format import (
@@ -182,7 +183,6 @@ def check_entries(
 ) -> Iterator[Index]:
     """Yield the entries of [low, high) whose bytes in `data` do not match the index."""
     view = memoryview(data)
-    crc32 = zlib.crc32
     start = index.position(low) - data_position
     for number in range(low, high):
         end = index.end(number) - data_position

@@ -27,7 +27,8 @@ Source: the superblock copies of any file system; SQLite's and TigerBeetle's do 
 from __future__ import annotations
 
 import struct
-import zlib
+
+from isal.isal_zlib import crc32
 
 from raft.log.durable_record import read_durable, read_now, replace
 from raft.storage import Disk, DiskFile, write_fully
@@ -132,7 +133,7 @@ class SlotFile:
         assert len(record) == self._record_size
         self._sequence += 1
         head = _HEAD.pack(self._magic, self._sequence) + record
-        return head + _CRC.pack(zlib.crc32(head))
+        return head + _CRC.pack(crc32(head))
 
     def _slots_in(self, data: bytes) -> list[tuple[int, int, bytes]]:
         return [slot for number in (0, 1) if (slot := self._decode(data, number))]
@@ -143,6 +144,6 @@ class SlotFile:
         end = _HEAD_SIZE + self._record_size
         if len(data) < end + _CRC.size or data[:4] != self._magic:
             return None
-        if _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
+        if _CRC.unpack_from(data, end)[0] != crc32(data[:end]):
             return None
         return _HEAD.unpack_from(data)[1], number, data[_HEAD_SIZE:end]

@@ -25,8 +25,9 @@ valid until the next call of `get_buffer`.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable
+
+from isal.isal_zlib import crc32
 
 __all__ = ["FRAME_SIZE_BYTES_MAX", "PREFIX_SIZE", "FrameReader", "WireError", "frame_prefix"]
 
@@ -47,10 +48,10 @@ def frame_prefix(parts: Iterable[bytes]) -> bytes:
     size = crc = 0
     for part in parts:
         size += len(part)
-        crc = zlib.crc32(part, crc)
+        crc = crc32(part, crc)
     assert size <= FRAME_SIZE_BYTES_MAX, f"the configuration allows a frame of {size} bytes"
     size_and_sum = _SIZE_AND_SUM.pack(size, crc)
-    return size_and_sum + _SIZE.pack(zlib.crc32(size_and_sum))
+    return size_and_sum + _SIZE.pack(crc32(size_and_sum))
 
 
 class FrameReader:
@@ -104,12 +105,12 @@ class FrameReader:
             size, crc, prefix_crc = _PREFIX.unpack_from(view, self._start)
             self._check_size(size)
             begin = self._start + PREFIX_SIZE
-            if zlib.crc32(view[self._start : begin - _SIZE.size]) != prefix_crc:
+            if crc32(view[self._start : begin - _SIZE.size]) != prefix_crc:
                 raise WireError("prefix of a frame: its bytes are not those that were sent")
             if self._end - begin < size:
                 return frames
             frame = view[begin : begin + size]
-            if zlib.crc32(frame) != crc:
+            if crc32(frame) != crc:
                 raise WireError(f"frame of {size} bytes: they are not those that were sent")
             frames.append(frame)
             self._start = begin + size

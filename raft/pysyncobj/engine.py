@@ -29,7 +29,6 @@ import pickle
 import queue
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from isal.isal_zlib import crc32
 from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, SyncObjException, replicated
 from pysyncobj.node import TCPNode
 from pysyncobj.transport import TCPTransport
@@ -421,7 +421,7 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
         if self._files is not None and not self.otherNodes:
             self._files.sync_journal()  # nothing is sent to anybody, so nothing else has synced it
         index = self.raftLastApplied + 1  # it counts the entry once this returns
-        self._applied[index] = zlib.crc32(data)
+        self._applied[index] = crc32(data)
         if len(self._applied) > _REMEMBERED_MAX:
             del self._applied[next(iter(self._applied))]
         if self._diverged is None:
@@ -435,7 +435,7 @@ class _Replica(SyncObj):  # type: ignore[misc]  # PySyncObj has no types
                 continue
             is_append = command[:1] == _REGULAR
             applied = self._applied.get(index)  # None: one of PySyncObj's own
-            if applied != (zlib.crc32(_data_of(command)) if is_append else None):
+            if applied != (crc32(_data_of(command)) if is_append else None):
                 self._diverged_s = time.monotonic()
                 self._diverged = StateDivergedError(
                     f"PySyncObj's entry {index} was applied here, and the leader of term {term}"

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from isal.isal_zlib import crc32
 
 from raft.events import InstallChunk
 from raft.log.segment_files import NO_ROOM
@@ -141,7 +142,7 @@ class InstallSender:
             snapshot_size=transfer.size,
             offset=offset,
             data=data,
-            crc=zlib.crc32(data),
+            crc=crc32(data),
         )
 
     def _begin(self, term: Term) -> _Outgoing | None:
@@ -230,7 +231,7 @@ class InstallReceiver:
                     return Received(next_offset=chunk.snapshot_size, whole=True)
                 self._begin(key)
             fits = len(chunk.data) <= chunk.snapshot_size - chunk.offset
-            if chunk.offset == self._offset and fits and zlib.crc32(chunk.data) == chunk.crc:
+            if chunk.offset == self._offset and fits and crc32(chunk.data) == chunk.crc:
                 self._append(chunk.data)
         except OSError as error:
             if error.errno not in NO_ROOM:

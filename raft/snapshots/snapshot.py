@@ -39,9 +39,10 @@ from __future__ import annotations
 
 import struct
 import threading
-import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+
+from isal.isal_zlib import crc32
 
 from raft.log.durable_record import adopt
 from raft.log.log_format import CorruptLogError
@@ -102,7 +103,7 @@ def encode_header(header: SnapshotHeader) -> bytes:
         )
         + header.membership
     )
-    return data + _CRC.pack(zlib.crc32(data))
+    return data + _CRC.pack(crc32(data))
 
 
 def read_header(file: DiskFile, path: str) -> tuple[SnapshotHeader, int]:
@@ -117,7 +118,7 @@ def read_header(file: DiskFile, path: str) -> tuple[SnapshotHeader, int]:
     if len(rest) != size + _CRC.size:
         raise DamagedSnapshotError(path, _FIXED.size + len(rest), "the header is cut short")
     membership, crc = rest[:size], rest[size:]
-    if _CRC.unpack(crc)[0] != zlib.crc32(membership, zlib.crc32(fixed)):
+    if _CRC.unpack(crc)[0] != crc32(membership, crc32(fixed)):
         raise DamagedSnapshotError(path, _FIXED.size + size, "the header's CRC32 does not match")
     header = SnapshotHeader(
         last=LogBase(index=index, term=term, position=position, chain=chain),
@@ -133,7 +134,7 @@ def read_blocks(file: DiskFile, path: str) -> Iterator[bytes]:
     Raises OSError and DamagedSnapshotError; chunks yielded before are not to be used then.
     """
     _, offset = read_header(file, path)
-    whole = zlib.crc32(file.pread(offset, 0))
+    whole = crc32(file.pread(offset, 0))
     state_size = 0
     while True:
         head = file.pread(_BLOCK.size, offset)
@@ -145,9 +146,9 @@ def read_blocks(file: DiskFile, path: str) -> Iterator[bytes]:
         if size > BLOCK_SIZE_BYTES_MAX:
             raise DamagedSnapshotError(path, offset, f"a block of {size} bytes")
         data = file.pread(size, offset + _BLOCK.size)
-        if len(data) != size or zlib.crc32(data) != crc:
+        if len(data) != size or crc32(data) != crc:
             raise DamagedSnapshotError(path, offset, "a block is cut short or its CRC32 is wrong")
-        whole = zlib.crc32(data, zlib.crc32(head, whole))
+        whole = crc32(data, crc32(head, whole))
         offset += _BLOCK.size + size
         state_size += size
         yield data
@@ -155,7 +156,7 @@ def read_blocks(file: DiskFile, path: str) -> Iterator[bytes]:
     if len(trailer) != _TRAILER.size:
         raise DamagedSnapshotError(path, offset, "the trailer is cut short, or not the end")
     _, stored_size, crc = _TRAILER.unpack(trailer)
-    if stored_size != state_size or zlib.crc32(trailer[: -_CRC.size], whole) != crc:
+    if stored_size != state_size or crc32(trailer[: -_CRC.size], whole) != crc:
         raise DamagedSnapshotError(path, offset, "the trailer does not match what precedes it")
 
 
@@ -278,17 +279,17 @@ class SnapshotFiles:
 
 def _write_all(file: DiskFile, header: SnapshotHeader, chunks: Iterable[bytes]) -> int:
     data = encode_header(header)
-    whole = zlib.crc32(data)
+    whole = crc32(data)
     offset = _write(file, [data], 0)
     state_size = 0
     for chunk in chunks:
         assert 0 < len(chunk) <= BLOCK_SIZE_BYTES_MAX, f"a chunk of {len(chunk)} bytes"
-        head = _BLOCK.pack(len(chunk), zlib.crc32(chunk))
-        whole = zlib.crc32(chunk, zlib.crc32(head, whole))
+        head = _BLOCK.pack(len(chunk), crc32(chunk))
+        whole = crc32(chunk, crc32(head, whole))
         offset = _write(file, [head, chunk], offset)
         state_size += len(chunk)
     trailer = _TRAILER.pack(0, state_size, 0)[: -_CRC.size]
-    return _write(file, [trailer, _CRC.pack(zlib.crc32(trailer, whole))], offset)
+    return _write(file, [trailer, _CRC.pack(crc32(trailer, whole))], offset)
 
 
 def _write(file: DiskFile, buffers: list[bytes], offset: int) -> int:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import json
 import logging
-import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from isal.isal_zlib import crc32
 
 from raft.log.durable_record import read_now, replace
 from raft.messages import Index
@@ -103,4 +104,4 @@ def _decode(text: bytes) -> Checkpoint:
 
 
 def _crc32(values: dict[str, object]) -> int:
-    return zlib.crc32(json.dumps(values).encode())
+    return crc32(json.dumps(values).encode())

@@ -26,11 +26,11 @@ from __future__ import annotations
 import logging
 import re
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgpack
+from isal.isal_zlib import crc32
 
 from raft.log.durable_record import read_durable, read_now, replace
 from raft.log.log_format import CorruptLogError
@@ -153,7 +153,7 @@ def _encode(identity: StoreIdentity) -> bytes:
     )
     data = _HEAD.pack(_MAGIC, len(body)) + body
     assert len(data) + _CRC_SIZE <= _FILE_SIZE_MAX, "names and addresses are bounded"
-    return data + zlib.crc32(data).to_bytes(_CRC_SIZE, "big")
+    return data + crc32(data).to_bytes(_CRC_SIZE, "big")
 
 
 def _decode(data: bytes, path: str) -> StoreIdentity:
@@ -162,7 +162,7 @@ def _decode(data: bytes, path: str) -> StoreIdentity:
     _, size = _HEAD.unpack_from(data)
     if len(data) != _HEAD.size + size + _CRC_SIZE:
         raise CorruptIdentityError(path, 4, f"{len(data)} bytes with a body of {size}")
-    if zlib.crc32(data[:-_CRC_SIZE]) != int.from_bytes(data[-_CRC_SIZE:], "big"):
+    if crc32(data[:-_CRC_SIZE]) != int.from_bytes(data[-_CRC_SIZE:], "big"):
         raise CorruptIdentityError(path, len(data) - _CRC_SIZE, "CRC32 does not match")
     try:
         version, group, node, store_id, born, roster = msgpack.unpackb(
