@@ -26,7 +26,8 @@ __all__ = ["ProcessQueue"]
 
 
 class ProcessQueue:
-    """Messages held of a queue; `next_offset` is the next to pull. Times are ms of any clock."""
+    """Messages held of a queue; `next_offset` is the next to pull, `moves` how often it was
+    repositioned. Times are ms of any clock."""
 
     __slots__ = (
         "_bytes",
@@ -37,6 +38,7 @@ class ProcessQueue:
         "_ordered",
         "_span_max",
         "_waiting",
+        "moves",
         "next_offset",
     )
 
@@ -51,6 +53,7 @@ class ProcessQueue:
     ) -> None:
         assert next_offset >= 0
         self.next_offset = next_offset
+        self.moves = 0
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._span_max = span_max
@@ -162,3 +165,4 @@ class ProcessQueue:
         self._due.clear()
         self._bytes = 0
         self.next_offset = offset
+        self.moves += 1

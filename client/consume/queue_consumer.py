@@ -117,7 +117,7 @@ class QueueConsumer:
         )
         self._process: ProcessQueue | None = None
         self._reset_to: int | None = None
-        self._committed: int | None = None
+        self._committed: tuple[int, int | None] = (0, None)  # the process queue's moves, offset
         self._commit_lock = asyncio.Lock()
         self._committing: asyncio.Timeout | None = None
         self._released = False
@@ -211,20 +211,20 @@ class QueueConsumer:
             self._local.put(self._wire_queue(), self._process.commit_offset)
             return
         async with self._commit_lock:
-            offset = self._process.commit_offset
-            # 0 is committed as well: a group without an offset may begin at the queue's end.
-            if offset == self._committed:
+            # 0 as well: a group may begin at the end. Behind a reset the broker has its offset.
+            progress = self._process.moves, self._process.commit_offset
+            if progress == self._committed:
                 return
             # The lock may have been lost while this waited for the commit before it.
             if not self._may_commit or not self._is_locked():
                 return
-            began = time.monotonic_ns()
+            began, (_, offset) = time.monotonic_ns(), progress
             error: ClientError | None = UnansweredError("cut short")
             try:
                 async with asyncio.timeout(None) as self._committing:
                     await self._requests.commit_offset(self.queue, offset)
                 error = None
-                self._committed = offset
+                self._committed = progress
             except TimeoutError:
                 error = UnansweredError("given up, since the queue's lock was lost")
             except ClientError as failure:
@@ -260,7 +260,7 @@ class QueueConsumer:
         if self._local is not None:
             stored = self._local.get(self._wire_queue())
         else:
-            self._committed = stored = await self._fetch_offset()
+            _, stored = self._committed = 0, await self._fetch_offset()
         if stored is not None:
             return stored
         if self.queue.topic.startswith(RETRY_PREFIX):

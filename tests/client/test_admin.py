@@ -65,6 +65,38 @@ async def test_progress_is_told_and_offsets_are_reset(tmp_path: Path, namespace:
             assert sorted(seen) == sorted([b"%d" % number for number in range(6)] * 2)
 
 
+async def test_progress_behind_a_reset_is_committed_again(tmp_path: Path) -> None:
+    """The group comes to the offset that it had committed before; the broker has the reset's."""
+    async with real_broker(tmp_path) as broker, Admin(broker.name_servers) as admin:
+        seen: list[bytes] = []
+
+        async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            seen.extend(message.body for message in messages)
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        await admin.create_topic("T", queues=1)
+        settings = PushConsumerSettings(
+            consume_from=ConsumeFrom.FIRST, commit_interval_ms=3_600_000
+        )
+        consumer = PushConsumer("CG", broker.name_servers, listen, settings=settings)
+        consumer.subscribe("T")
+
+        def has_consumed(times: int) -> bool:
+            offsets = [state.commit_offset for state in consumer.states()]
+            return len(seen) == 3 * times and 3 in offsets
+
+        async with Producer("PG", broker.name_servers) as producer, consumer:
+            for number in range(3):
+                await producer.send(Message(topic="T", body=b"%d" % number))
+            await until(lambda: has_consumed(1))
+            await consumer.commit()
+            await admin.reset_offsets("CG", "T", 0)
+            await until(lambda: has_consumed(2))
+            await consumer.commit()
+            progress = await admin.consumer_progress("CG", "T")
+            assert [each.lag for each in progress.values()] == [0]
+
+
 async def test_a_topic_and_a_group_are_deleted(tmp_path: Path) -> None:
     async with real_broker(tmp_path) as broker, Admin(broker.name_servers) as admin:
         await admin.create_topic("T", queues=1)
