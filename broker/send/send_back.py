@@ -125,6 +125,7 @@ class SendBackProcessor:
             PropertyName.REAL_QUEUE_ID,
         ):
             properties.pop(name, None)
+        properties[PropertyName.WAIT] = "false"  # a consumer sees it, as with RocketMQ
         properties.setdefault(PropertyName.RETRY_TOPIC, record.topic)
         properties.setdefault(
             PropertyName.ORIGIN_MESSAGE_ID,

@@ -118,7 +118,7 @@ class BackDrill:
         origin = f"{topic},{first}" if is_dead else "None,None"
         return (
             f"{offset}:{one.value} tried {tries} of {topic},{first}, dead of {origin}"
-            f" {brought_by(one)}"
+            f" {brought_by(one, is_sent_back=True)}"
         )
 
 

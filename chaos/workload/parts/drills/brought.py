@@ -7,7 +7,8 @@ found by its key. What applications set is in the digest that rule A18 compares.
 messages, as a customer's, has a chain through all that an index was saved, sealed and opened again
 in between; the other keys are those of some neighbours alone. Pure.
 
-Source: RocketMQ MessageConst; RequestResponse (MessageUtil.createReplyMessage).
+Source: RocketMQ MessageConst; RequestResponse (MessageUtil.createReplyMessage);
+AbstractSendMessageProcessor.consumerSendMsgBack (setWaitStoreMsgOK).
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def brought(properties: Mapping[str, str]) -> str:
     return f"[{' '.join(retained)} and {added} of {len(_ADDED)}]"
 
 
-def brought_by(one: Stored) -> str:
-    """Return what a copy of a message has to bring, whoever made it."""
+def brought_by(one: Stored, *, is_sent_back: bool = False) -> str:
+    """Return what a copy of a message has to bring. One that a consumer sent back says that its
+    sender does not wait, whatever the message said."""
     pairs = (text.partition("\x01")[::2] for text in one.command.ext_fields["i"].split("\x02"))
-    return brought(dict(pairs) | dict.fromkeys(_ADDED, ""))
+    changed = {PropertyName.WAIT: "false"} if is_sent_back else {}
+    return brought(dict(pairs) | changed | dict.fromkeys(_ADDED, ""))

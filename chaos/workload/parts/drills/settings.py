@@ -180,11 +180,11 @@ class SettingsDrill:
                 await self._hold_nothing_new()
                 return
             if tries > limit:
-                await self._hold_dead(one, tries)
+                await self._hold_dead(one, tries, is_sent_back=True)
                 return
             # The first tries of level 0 wait for as long as level 3 says, and so on.
             wait_s = LEVELS_S[level or FIRST_LEVEL + tries - 1]
-            position = await self._hold_retried(one, tries, wait_s)
+            position = await self._hold_retried(one, tries, wait_s, is_sent_back=True)
 
     async def _send_retry(self) -> None:
         """Send a message to the retries, as a consumer does that can't send it back: there, or
@@ -235,14 +235,16 @@ class SettingsDrill:
             changes=True,
         )
 
-    async def _hold_retried(self, one: Stored, tries: int, wait_s: float) -> int:
+    async def _hold_retried(
+        self, one: Stored, tries: int, wait_s: float, *, is_sent_back: bool = False
+    ) -> int:
         """Hold that the retries have the message in `wait_s`, and not before; return its
         position."""
         self._queues_made = self._queues_made or self._settings.retry_queues
         if wait_s > WITHIN_S:
             await self._wait(wait_s - WITHIN_S)
             await self._read_retries()
-        self._retried.append(_expected(one, tries))
+        self._retried.append(_expected(one, tries, is_sent_back=is_sent_back))
         await self._wait(min(wait_s, WITHIN_S) + LATE_S)
         return max(await self._read_retries())  # what was stored last
 
@@ -266,8 +268,8 @@ class SettingsDrill:
         await self._read(f"{RETRY_PREFIX}{self._group}", self._queues_made, "29")
         return list(found)
 
-    async def _hold_dead(self, one: Stored, tries: int) -> None:
-        self._dead.append(_expected(one, tries))
+    async def _hold_dead(self, one: Stored, tries: int, *, is_sent_back: bool = False) -> None:
+        self._dead.append(_expected(one, tries, is_sent_back=is_sent_back))
         await self._read_dead()
         places = enumerate(each.partition(" ")[0] for each in self._dead)
         own = [f"{offset}:{value}" for offset, value in places if value == one.value]
@@ -371,8 +373,8 @@ def _described(properties: dict[str, str], tries: int) -> str:
     return f"{properties.get(PROPERTY_VALUE)} tried {tries} {brought(properties)}"
 
 
-def _expected(one: Stored, tries: int) -> str:
-    return f"{one.value} tried {tries} {brought_by(one)}"
+def _expected(one: Stored, tries: int, *, is_sent_back: bool = False) -> str:
+    return f"{one.value} tried {tries} {brought_by(one, is_sent_back=is_sent_back)}"
 
 
 def _show_described(answer: RemotingCommand) -> str:
