@@ -16,6 +16,7 @@ import asyncio
 from typing import Final
 
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.message import DeliveredMessage, MessageQueue
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.group_topics import retry_topic
@@ -75,12 +76,12 @@ class IdleApplication:
                 loop = asyncio.get_running_loop()
                 end_s = loop.time() + GIVEN_S * bench.patience
                 while len(polled) < MESSAGES and loop.time() < end_s:
-                    some = await member.poll(1_000)
+                    some = await poll_whole(member, 1_000)
                     polled += some
                     if some:
                         await asyncio.sleep(IDLE_S)
                 await asyncio.sleep(LATE_S)
-                polled += await member.poll(500)
+                polled += await poll_whole(member, 500)
         bench.hold(
             "what an application polls that takes its time",
             expected=[(message.body, 0) for message in messages],

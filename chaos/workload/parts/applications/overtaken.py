@@ -22,6 +22,7 @@ from typing import Final
 
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.applications.bench import IN_FAULTS, Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.consume.listener import ConsumeStatus
 from client.errors import ClientError, NoMessageError
 from client.message import DeliveredMessage, MessageQueue
@@ -206,7 +207,7 @@ class OvertakenGroups:
         consumer.subscribe(self._bench.topic)
         async with consumer:
             while self._is_left(given) and loop.time() < end_s:
-                for message in await consumer.poll(200):
+                for message in await poll_whole(consumer, 200):
                     given[message.queue.queue_id].append(message.queue_offset)
 
     async def _pop(self, way: str, given: Given) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.connection.retry import RetryPolicy
 from client.consume.listener import ConsumerObserver, ConsumeStatus
 from client.consume.lite_pull_consumer import LitePullConsumer
@@ -98,12 +99,12 @@ class _Member(ConsumerObserver):
         return ConsumeStatus.CONSUME_SUCCESS
 
     async def _poll(self, consumer: LitePullConsumer) -> None:
-        while not await consumer.poll(POLL_MS):
+        while not await poll_whole(consumer, POLL_MS):
             continue
         self.has_taken = True
         await self._may_go_on.wait()
         while True:
-            await consumer.poll(POLL_MS)
+            await poll_whole(consumer, POLL_MS)
 
     def committed(
         self,

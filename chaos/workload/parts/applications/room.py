@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.consume.listener import ConsumeStatus
 from client.consume.lite_pull_consumer import LitePullConsumer
 from client.consume.push_consumer import PushConsumer
@@ -236,4 +237,4 @@ class _Polling:
         )
 
     async def _poll(self) -> list[int]:
-        return [message.queue_offset for message in await self._consumer.poll(POLL_MS)]
+        return [message.queue_offset for message in await poll_whole(self._consumer, POLL_MS)]

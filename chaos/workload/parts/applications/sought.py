@@ -15,6 +15,7 @@ import asyncio
 from typing import Final
 
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.consume.lite_pull_consumer import LitePullConsumer
 from client.errors import ClientError
 from client.message import MessageQueue
@@ -86,6 +87,6 @@ class SoughtPlaces:
         polled: list[int] = []
         end_s = asyncio.get_running_loop().time() + COMES_S * self._bench.patience
         while len(polled) < len(expected) and asyncio.get_running_loop().time() < end_s:
-            polled += [message.queue_offset for message in await member.poll(STAYS_MS)]
-        polled += [message.queue_offset for message in await member.poll(STAYS_MS)]
+            polled += [message.queue_offset for message in await poll_whole(member, STAYS_MS)]
+        polled += [message.queue_offset for message in await poll_whole(member, STAYS_MS)]
         self._bench.hold(f"offsets polled {when}", expected=list(expected), answered=polled)

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus
 from client.consume.lite_pull_consumer import LitePullConsumer
@@ -97,7 +98,7 @@ class StartedGroups:
 
     async def _poll(self, group: str, member: LitePullConsumer) -> None:
         while True:
-            self._given[group] |= _places(await member.poll(POLL_MS))
+            self._given[group] |= _places(await poll_whole(member, POLL_MS))
 
 
 class _Listener:

@@ -19,6 +19,7 @@ from collections import defaultdict
 from typing import Final
 
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.consume.lite_pull_consumer import LitePullConsumer
 from client.message import MessageQueue
 
@@ -103,7 +104,7 @@ class TakenQueues:
         return marked, polled
 
     async def _poll(self, member: LitePullConsumer, polled: Polled) -> None:
-        for message in await member.poll(POLL_MS):
+        for message in await poll_whole(member, POLL_MS):
             polled[message.queue].append(message.queue_offset)
 
     async def _poll_on(self, member: LitePullConsumer, polled: Polled) -> None:

@@ -306,6 +306,7 @@ class _LitePullMember:
         messages = await self._consumer.poll()
         waited_ms = (loop.time() - began_s) * 1000
         if not messages:
+            await asyncio.sleep(max(0.0, (POLL_MS - waited_ms) / 1000))  # as `poll_whole` does
             self._expectations.hold(
                 "time of a poll that returned nothing",
                 expected="all",
