@@ -46,6 +46,7 @@ OTHERS: Final = frozenset(
         "chaos/test_scenario",
         "chaos/test_application_drills",
         "chaos/test_illegal_requests",
+        "chaos/test_passed_and_reset",
         "chaos/test_slips",
         "chaos/test_hung_clients",
         "chaos/test_planted_in_parts",

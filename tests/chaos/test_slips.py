@@ -38,7 +38,7 @@ QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 
 @asynccontextmanager
-async def _drilled(
+async def drilled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> AsyncIterator[tuple[Broker, SlipDrill]]:
     """A broker with one message, and a drill that sends to it."""
@@ -89,7 +89,7 @@ async def _drilled(
 async def test_every_slip_is_refused_as_its_table_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with _drilled(tmp_path, monkeypatch, 1) as (broker, drill):
+    async with drilled(tmp_path, monkeypatch, 1) as (broker, drill):
         await drill.begin()
         topics, groups = set(broker.replica.state.topics), set(broker.replica.state.groups)
         table = [*drill.table(), *slips.of_nobody(), *(drill.incomplete() for _ in range(200))]
@@ -116,7 +116,7 @@ async def test_a_user_without_a_password_is_seen(
         return name, info, kind, status
 
     monkeypatch.setattr(UserProcessor, "_read", lenient)
-    async with _drilled(tmp_path, monkeypatch, 2) as (_, drill):
+    async with drilled(tmp_path, monkeypatch, 2) as (_, drill):
         with pytest.raises(Unsure):
             await drill.run()
     *_, last = ops_of(tmp_path / "history")

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from chaos.workload.parts.applications.bench import Bench
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.consume.lite_pull_consumer import LitePullConsumer
 from client.consume.pull_consumer import PullConsumer
 from client.message import DeliveredMessage, MessageQueue
@@ -87,7 +88,7 @@ class PollingMember:
 
     async def _poll(self, member: LitePullConsumer) -> list[DeliveredMessage]:
         """Poll once; hold how many came, and that those of a queue are the next ones."""
-        messages = await member.poll(1_000)
+        messages = await poll_whole(member, 1_000)
         within = len(messages) <= self._batch_max
         self._bench.hold(
             f"messages of a poll of {self._batch_max} at most",
@@ -211,7 +212,7 @@ class PollingMember:
         )
 
     async def _poll_some(self, member: LitePullConsumer) -> None:
-        for message in await member.poll(100):
+        for message in await poll_whole(member, 100):
             self._polled[message.queue].append(message.queue_offset)
 
     async def _hold_offsets(self, tool: PullConsumer, expected: list[int], when: str) -> None:

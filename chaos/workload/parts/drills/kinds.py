@@ -21,6 +21,7 @@ from chaos.workload.parts.drills.listings import ListingDrill
 from chaos.workload.parts.drills.offsets import OffsetDrill
 from chaos.workload.parts.drills.onward import OnwardDrill
 from chaos.workload.parts.drills.owners import LockDrill
+from chaos.workload.parts.drills.popped_resets import PoppedResetDrill
 from chaos.workload.parts.drills.pops import PopDrill
 from chaos.workload.parts.drills.progress import ProgressDrill
 from chaos.workload.parts.drills.properties import PropertyDrill
@@ -40,6 +41,7 @@ from chaos.workload.parts.drills.statuses import StatusDrill
 from chaos.workload.parts.drills.stretches import StretchDrill
 from chaos.workload.parts.drills.subscriptions import HeldSubscriptionDrill, SubscriptionDrill
 from chaos.workload.parts.drills.topics import TopicDrill
+from chaos.workload.parts.drills.woken_pulls import WokenPullDrill
 
 __all__ = [
     "BESIDE",
@@ -87,6 +89,8 @@ BESIDE: Final[Mapping[str, tuple[Callable[[Drill, str], DrillKind], int]]] = {
     "drills-sizes": (SizeDrill, 4),
     "drills-onward": (OnwardDrill, 16),
     "drills-slips": (SlipDrill, 6),
+    "drills-woken-pulls": (WokenPullDrill, 8),
+    "drills-popped-resets": (PoppedResetDrill, 8),
 }
 """Kinds that have tasks and topics of their own, until the run is drained, since they wait for what
 is due, or send much: and how many of them there are at most."""

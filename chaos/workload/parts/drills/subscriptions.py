@@ -32,7 +32,7 @@ from chaos.workload.parts.common.shown_answers import records_of, values_of
 from chaos.workload.parts.drills.topic_of_drill import make_topic
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
-from remoting.records.message import BatchItem, encode_batch_body
+from remoting.records.message import BatchItem, encode_batch_body, java_string_hash
 from remoting.records.property_names import PropertyName
 
 __all__ = ["HeldSubscriptionDrill", "SubscriptionDrill"]
@@ -238,6 +238,9 @@ async def _beat(drill: Drill, group: str, topic: str, tags: Sequence[str], versi
         "subString": " || ".join(tags),
         "subVersion": version,
         "expressionType": "TAG",
+        # RocketMQ's brokers compare with these hashes, as clients make them; ours make their own.
+        "tagsSet": list(tags),
+        "codeSet": [java_string_hash(tag) for tag in tags],
     }
     consumer = {
         "groupName": group,
