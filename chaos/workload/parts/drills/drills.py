@@ -69,7 +69,8 @@ MEMBERS: Final = f"{NAME}-members"
 PRODUCERS: Final = f"{NAME}-producers"
 GROUPS: Final = f"{NAME}-group"
 TIMEOUT_MS: Final = 3_000
-STORED_MAX: Final = 400  # of a queue; drills go on without more
+STORED_MAX: Final = 400  # of a queue; drills go on with few more
+MORE_S: Final = 5.0  # between those: a sender that ended would be one that is not answered (A16)
 SENT_MAX: Final = 4  # at a time
 WAITING_MAX: Final = 40
 WAIT_MS: Final = 3_600_000
@@ -247,6 +248,7 @@ class _Runner:
         self._rng = rng
         self._client = slot.next_client()
         self.stored: list[Stored] = []
+        self._more_at_s = 0.0
         self._waiting: list[Recallable] = []
         self._retained: dict[str, list[DrillKind]] = {}
         settings = part_settings(kit.context.scenario.parts)
@@ -358,7 +360,7 @@ class _Runner:
     async def _send_some(self, producer: Producer, drill: Drill, stop: asyncio.Event) -> bool:
         """Send some messages; return False where the queue is not what it should be."""
         for _ in range(self._rng.randint(0 if self.stored else 2, SENT_MAX)):
-            if len(self.stored) >= STORED_MAX or stop.is_set():
+            if stop.is_set() or not self._has_room():
                 return bool(self.stored)
             message = self._make(producer)
             result = await self._until_acked(producer, message, stop)
@@ -382,6 +384,16 @@ class _Runner:
             )
         if len(self._waiting) < WAITING_MAX and self._rng.random() < TIMER_SHARE:
             await self._send_timer(producer)
+        return True
+
+    def _has_room(self) -> bool:
+        """Whether one more may be sent now."""
+        if len(self.stored) < STORED_MAX:
+            return True
+        now = asyncio.get_running_loop().time()
+        if now < self._more_at_s:
+            return False
+        self._more_at_s = now + MORE_S
         return True
 
     def _record_place(self, drill: Drill, result: SendResult) -> None:
