@@ -229,6 +229,22 @@ async def test_a_message_sent_back_comes_again_and_then_is_a_dead_letter(rig):
     assert rig.state.topics["%DLQ%G"].write_queue_count == 1
 
 
+async def test_retries_stay_in_the_queues_that_their_topic_has(rig):
+    """The group wants more of them by now; its topic was made before."""
+    rig.state.groups["G"] = {"retryQueueNums": 1}
+    answer = await send(rig, b"hard")
+    position = int(answer.ext_fields["msgId"][16:], 16)
+    assert (await back(rig, position)).code == ResponseCode.SUCCESS
+    rig.state.groups["G"] = {"retryQueueNums": 8}
+    for _ in range(8):
+        assert (await back(rig, position)).code == ResponseCode.SUCCESS
+    assert rig.state.topics["%RETRY%G"].write_queue_count == 1
+    waiting = messages(rig, SCHEDULE_TOPIC, 2)
+    assert len(waiting) == 9
+    assert {each.property_map()["REAL_QID"] for each in waiting} == {"0"}
+    assert {each.property_map()["WAIT"] for each in waiting} == {"false"}
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [

@@ -80,6 +80,17 @@ def test_shorter_leases_end_sooner_and_still_outlast_the_half_that_clients_belie
     assert table.lock("G", "b", [Q1], 27_001) == [Q1]
 
 
+def test_a_sweep_forgets_no_renewal():
+    """It frees what has expired; who renewed since the leader began holds on."""
+    table = Table()
+    for now_ms in range(0, 200_000, 20_000):
+        assert table.lock("G", "a", [Q0, Q1], now_ms) == [Q0, Q1]
+    table.sweep(185_000)
+    assert table.lock("G", "b", [Q0, Q1], 185_001) == []
+    table.sweep(240_001)
+    assert table.lock("G", "b", [Q0, Q1], 240_002) == [Q0, Q1]
+
+
 def test_a_new_leader_gives_nobodys_queue_away():
     table = Table()
     assert table.lock("G", "a", [Q0], 0) == [Q0]

@@ -38,6 +38,20 @@ def test_a_steady_stream_shows_its_rate_in_every_window():
     assert minute.avgpt == 50
 
 
+def test_the_brokers_own_counters_are_the_sums_of_all_topics():
+    stats = Stats()
+    for second in range(40):
+        stats.sample(START_MS + 1_000 * second)
+        stats.put("T", second % 3, 10)
+        stats.put("U", 1, 10)
+        stats.got("G", "T", second % 2, 10)
+    stats.sample(START_MS + 40_000)
+    for name, count in (("BROKER_PUT_NUMS", 39 + 40), ("BROKER_GET_NUMS", 20)):
+        item = stats.broker_item(name)
+        assert item is not None
+        assert item.sum == count
+
+
 def test_what_has_stopped_shows_no_rate_after_its_window():
     stats = Stats()
     now_ms = run_for(stats, 100, per_second=5)

@@ -424,6 +424,22 @@ async def test_broadcasting_members_get_everything() -> None:
         assert cluster.group.offsets == {}
 
 
+async def test_all_queues_of_a_group_follow_its_new_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved: list[MessageQueue] = []
+    async with setup() as cluster:
+        consumer = await cluster.consumer(Listener())
+        await until(lambda: len(consumer.queues) == 4)
+        monkeypatch.setattr(
+            QueueConsumer, "leader_moved", lambda self, address: moved.append(self.queue)
+        )
+        consumer._on_leader("broker-b", "127.0.0.1:2")
+        assert moved == []
+        consumer._on_leader("broker-a", "127.0.0.1:2")
+        assert sorted(moved) == sorted(consumer.queues)
+
+
 async def test_a_leader_that_moves_while_a_wait_ends_disturbs_nobody():
     consumer = QueueConsumer.__new__(QueueConsumer)
     consumer._pulling = PullInProgress(lambda offset, to: None)

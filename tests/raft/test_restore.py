@@ -154,3 +154,18 @@ def test_a_log_that_an_install_was_to_replace_is_emptied() -> None:
     assert log.damages == ()
     assert (log.base.index, log.last_index) == (50, 50)
     assert core_of(log, files).commit_index == 50
+
+
+@pytest.mark.parametrize("damaged", [(20,), (10, 20), (10,)])
+def test_a_damaged_older_snapshot_hides_no_newer_one(damaged: tuple[Index, ...]) -> None:
+    disk, files = stored(2)
+    log = opened(disk)
+    for index in (10, 20):
+        write(files, log, index, 2)
+    for index in damaged:
+        disk.spoil(files.path(index), b"no snapshot")
+    restored = restore_newest(log, files, State(), commit_index=0)  # type: ignore[arg-type]
+    assert restored.applied_index == SNAPSHOT
+    assert [base.index for base in restored.snapshots] == [
+        index for index in (10, 20, SNAPSHOT) if index not in damaged
+    ]
