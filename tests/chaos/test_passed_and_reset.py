@@ -15,8 +15,8 @@ from chaos.workload.parts.common.drill import Drill, Unsure
 from chaos.workload.parts.drills import woken_pulls
 from chaos.workload.parts.drills.popped_resets import PoppedResetDrill
 from chaos.workload.parts.drills.woken_pulls import WokenPullDrill
+from tests.chaos.drilled_broker import drilled
 from tests.chaos.histories import ops_of
-from tests.chaos.test_slips import drilled
 
 
 async def _run(
@@ -26,9 +26,9 @@ async def _run(
     seed: int,
 ) -> list[tuple[str, str]]:
     """Run one drill; return what was expected and what was answered otherwise."""
-    async with drilled(tmp_path, monkeypatch, seed) as (_, slips):
+    async with drilled(tmp_path, monkeypatch, seed) as (_, drill):
         with pytest.raises(Unsure):
-            await make(slips.drill, "drills-group").run()
+            await make(drill, "drills-group").run()
     rows = list(ops_of(tmp_path / "history"))
     assert len(rows) > 3
     return [(row["ref"], row["status"]) for row in rows if row["status"] != row["ref"]]

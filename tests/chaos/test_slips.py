@@ -3,93 +3,24 @@ that carries out what is illegal, or that refuses it otherwise, is seen."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from broker.access.users import UserProcessor
-from broker.process.server import Broker
-from chaos.recording.history import HistoryWriter
-from chaos.workload.actor import Actor
-from chaos.workload.context import WorkContext
-from chaos.workload.parts.common import drill as drill_module
-from chaos.workload.parts.common.drill import Drill, Stored, Unsure
-from chaos.workload.parts.common.leader_requests import create_topic_command
+from chaos.workload.parts.common.drill import Unsure
 from chaos.workload.parts.drills import slips
 from chaos.workload.parts.drills.slips import SlipDrill
-from client.connection.instance import ClientInstance
-from client.connection.send_codec import prepare_message
-from client.errors import BrokerRefusedError
-from client.message import Message, MessageQueue
-from remoting.connections.rpc import RemotingClient
-from remoting.protocol.command import RemotingCommand
-from tests.broker.secured import broker_with
+from tests.chaos.drilled_broker import drilled
 from tests.chaos.histories import ops_of
-
-TOPIC = "drills"
-QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-
-
-@asynccontextmanager
-async def drilled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> AsyncIterator[tuple[Broker, SlipDrill]]:
-    """A broker with one message, and a drill that sends to it."""
-    client = RemotingClient()
-    async with broker_with(tmp_path) as broker, contextlib.AsyncExitStack() as ends:
-        ends.push_async_callback(client.close)
-        address = broker.config.listen
-
-        async def request_leader(
-            _: object, __: str, make: object, *, timeout_ms: int, accept: object
-        ) -> tuple[RemotingCommand, str]:
-            command = cast("type[RemotingCommand]", make)()
-            answer = await client.request(address, command, timeout_ms)
-            if answer.code != 0 and answer.code not in cast("set[int]", accept):
-                raise BrokerRefusedError(answer.code, answer.remark, address)
-            return answer, address
-
-        monkeypatch.setattr(drill_module, "request_leader", request_leader)
-        made = create_topic_command(TOPIC, queues=1, perm=6)
-        assert (await client.request(address, made, 5_000)).code == 0
-        message = Message(topic=TOPIC, body=b"b", uniq_key="k", born_timestamp_ms=1)
-        command = prepare_message(message, group="P", compression=None).command(QUEUE)
-        sent = await client.request(address, command, 5_000)
-        stored = Stored(
-            offset=0,
-            value="v",
-            tag="",
-            uniq_key="k",
-            keys=(),
-            offset_msg_id=sent.ext_fields["msgId"],
-            command=command,
-            sent_s=0.0,
-        )
-        with HistoryWriter(tmp_path / "history", started_ns=0) as history:
-            drill = Drill(
-                cast(WorkContext, SimpleNamespace(node=lambda address: "n0")),
-                cast(tuple[ClientInstance, ClientInstance], (None, None)),
-                Actor(history, root="d", client="d", client_group="g"),
-                QUEUE,
-                [stored],
-                queue_count=1,
-                ends=asyncio.Event(),
-                rng=random.Random(seed),
-            )
-            yield broker, SlipDrill(drill, "drills-slips")
 
 
 async def test_every_slip_is_refused_as_its_table_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with drilled(tmp_path, monkeypatch, 1) as (broker, drill):
+    async with drilled(tmp_path, monkeypatch, 1) as (broker, base):
+        drill = SlipDrill(base, "drills-slips")
         await drill.begin()
         topics, groups = set(broker.replica.state.topics), set(broker.replica.state.groups)
         table = [*drill.table(), *slips.of_nobody(), *(drill.incomplete() for _ in range(200))]
@@ -116,8 +47,8 @@ async def test_a_user_without_a_password_is_seen(
         return name, info, kind, status
 
     monkeypatch.setattr(UserProcessor, "_read", lenient)
-    async with drilled(tmp_path, monkeypatch, 2) as (_, drill):
+    async with drilled(tmp_path, monkeypatch, 2) as (_, base):
         with pytest.raises(Unsure):
-            await drill.run()
+            await SlipDrill(base, "drills-slips").run()
     *_, last = ops_of(tmp_path / "history")
     assert (last["ref"], last["status"]) == ("16 password can not be blank", "0 None")
