@@ -111,8 +111,14 @@ class RouteTable:
         return self._name_servers
 
     def nodes(self) -> list[str]:
-        """Return the table addresses of all nodes of all known groups."""
-        return [address for leader in self._leaders.values() for address in leader.nodes]
+        """Return the table addresses of all nodes of all known groups: those of the routes, and
+        leaders that another node has named and no route has yet."""
+        return [
+            address
+            for leader in self._leaders.values()
+            for address in dict.fromkeys((*leader.nodes, leader.address))
+            if address is not None
+        ]
 
     def broker_name_of(self, address: str) -> str | None:
         """Return the group that has a node at table address `address`; None where none has."""

@@ -300,6 +300,21 @@ async def test_the_hint_of_a_follower_is_followed_at_once() -> None:
         assert result.attempts == 1
 
 
+async def test_a_leader_that_no_route_has_yet_is_made_acquainted_with_the_client() -> None:
+    """Name servers that are out of reach can't tell of it, and it would ask nobody for halves."""
+    async with setup() as cluster:
+        cluster.group.node_count = 2
+        cluster.name_server.freeze()
+        cluster.group.node_count = 3
+        await cluster.producer.send(Message(topic="T", body=b"x"))
+        cluster.group.lead(2)
+        result = await cluster.producer.send(Message(topic="T", body=b"y"))
+        assert result.address == cluster.group.address(2)
+        await until(
+            lambda: 2 in {seen.node for seen in cluster.group.sends(RequestCode.HEART_BEAT)}
+        )
+
+
 async def test_a_dead_leader_is_replaced_within_one_send() -> None:
     async with setup() as cluster:
         await cluster.producer.send(Message(topic="T", body=b"x"))
