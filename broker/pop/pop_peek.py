@@ -49,7 +49,8 @@ class PopPeekProcessor:
         self._ordered = OrderedQueues(replica, leadership, desk)
 
     def peek(self, header: PeekMessageRequestHeader, request: Request) -> None:
-        """Answer with what a pop would find (PEEK_MESSAGE). Raises RefusedError."""
+        """Answer with what a pop would find (PEEK_MESSAGE), and how many there are, these with
+        them. Raises RefusedError."""
         replica = self._replica
         left = max(0, min(header.max_msg_nums, _COUNT_MAX))
         records: list[bytes] = []
@@ -61,6 +62,7 @@ class PopPeekProcessor:
             start = self._start(key)
             if key[1] != topic:
                 start = first_of_living_topic(replica, topic, key[1], key[2], start)
+            rest += max(0, replica.queues.get(key[1], key[2]).next_offset - start)
             if len(records) < left and size_left > 0:  # else they are only counted
                 found = read_slice(
                     replica,
@@ -77,8 +79,6 @@ class PopPeekProcessor:
                     place = f"{retry_flag(key[1])} {key[2]}"
                     starts.append(f"{place} {found.start}")
                     offsets.append(f"{place} {','.join(map(str, found.offsets))}")
-                    start = found.next_offset
-            rest += max(0, replica.queues.get(key[1], key[2]).next_offset - start)
         request.reply(
             ResponseCode.SUCCESS if records else ResponseCode.PULL_NOT_FOUND,
             "FOUND" if records else "NO_MESSAGE_IN_QUEUE",

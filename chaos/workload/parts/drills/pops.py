@@ -406,7 +406,7 @@ class PopDrill:
         """Peek: what a pop without order would find now."""
         count = self._rng.randint(1, COUNT_MAX)
         found = self.drill.stored[self._next : self._next + count]
-        queue_id, left = self.drill.queue.queue_id, self.drill.end - self._next - len(found)
+        queue_id, left = self.drill.queue.queue_id, self.drill.end - self._next
         expected = f"19 nothing, {left} left"
         if found:
             shown = ",".join(f"{each.offset}:{each.value}" for each in found)

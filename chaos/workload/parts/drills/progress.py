@@ -301,7 +301,9 @@ class ProgressDrill:
                     "initMode": 0,
                     "order": "false",
                 },
-                expected=f"0: {found}, the next ones True, {left - found} left",
+                # What is peeked at is left there, and counted.
+                expected=f"0: {found}, the next ones True,"
+                f" {left if code == RequestCode.PEEK_MESSAGE else left - found} left",
                 show=show,
                 changes=code == RequestCode.POP_MESSAGE,
                 is_calm=code == RequestCode.PEEK_MESSAGE,
