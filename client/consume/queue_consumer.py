@@ -247,8 +247,10 @@ class QueueConsumer:
                 failures += 1
                 await asyncio.sleep(failed_pull_wait_ms(failures) / 1000)
             else:
+                if self._reset_to is not None:
+                    offset, self._committed = self._reset_to, (0, None)
                 return ProcessQueue(
-                    offset if self._reset_to is None else self._reset_to,
+                    offset,
                     count_max=self._settings.held_count_max,
                     bytes_max=self._settings.held_bytes_max,
                     span_max=self._settings.held_span_max,
@@ -256,7 +258,6 @@ class QueueConsumer:
                 )
 
     async def _first_offset(self) -> int:
-        settings = self._settings
         if self._local is not None:
             stored = self._local.get(self._wire_queue())
         else:
@@ -266,12 +267,12 @@ class QueueConsumer:
         if self.queue.topic.startswith(RETRY_PREFIX):
             # What lies there is for this group alone, and was not consumed: nothing of it is old.
             return await self._requests.min_offset(self.queue)
-        match settings.consume_from:
+        match self._settings.consume_from:
             case ConsumeFrom.FIRST:
                 return await self._requests.min_offset(self.queue)
             case ConsumeFrom.TIMESTAMP:
                 return await self._requests.search_offset(
-                    self.queue, settings.consume_from_timestamp_ms
+                    self.queue, self._settings.consume_from_timestamp_ms
                 )
             case ConsumeFrom.LAST:
                 # RocketMQ starts a new group at 0 where the topic is young: the broker's rule.
