@@ -68,8 +68,9 @@ async def drilled(
             sent_s=0.0,
         )
         with HistoryWriter(tmp_path / "history", started_ns=0) as history:
+            scenario = SimpleNamespace(cluster=SimpleNamespace(access=False))
             drill = Drill(
-                cast(WorkContext, SimpleNamespace(node=lambda address: "n0")),
+                cast(WorkContext, SimpleNamespace(node=lambda address: "n0", scenario=scenario)),
                 cast(tuple[ClientInstance, ClientInstance], (None, None)),
                 Actor(history, root="d", client="d", client_group="g"),
                 QUEUE,

@@ -22,6 +22,7 @@ from typing import Any, Final
 from chaos.workload.namespaces import wire_name
 from chaos.workload.parts.applications.bench import SENT_ONCE, Bench
 from chaos.workload.parts.common.drill import UNLISTED
+from chaos.workload.parts.common.whole_polls import poll_whole
 from client.administer.admin import Admin
 from client.consume.listener import ConsumeStatus
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings
@@ -90,7 +91,7 @@ class NamesOfOthers:
                 member.subscribe(self._topic)
                 await enter(member)
             popper = await enter(bench.popper(self._pop, instance=bench.own(self._space)))
-            await self._hold_polled(polling.poll)
+            await self._hold_polled(partial(poll_whole, polling))
             await self._hold_popped(popper)
             await popper.pop(self._other_topic)  # nothing is there
             for group in (self._push, self._poll):

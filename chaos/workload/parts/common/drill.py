@@ -149,6 +149,11 @@ class Drill:
         return len(self.stored)
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether brokers check what users may do."""
+        return self._context.scenario.cluster.access
+
+    @property
     def window_ms(self) -> int:
         """For how long brokers remember a UNIQ_KEY."""
         return self._context.scenario.dedupe.window_ms

@@ -70,13 +70,15 @@ _EXPRESSIONS: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slip:
     """One request. `expected`: the code that it is answered with, and the remark behind it where
-    several refusals have that code."""
+    several refusals have that code. `is_garbled`: where brokers check what users may do, nobody can
+    read who is to have which right, and it is refused for that."""
 
     what: str
     code: RequestCode
     expected: str
     fields: Mapping[str, object] = field(default_factory=dict)
     body: bytes = b""
+    is_garbled: bool = False
 
 
 def of_access() -> list[Slip]:
@@ -271,6 +273,7 @@ def _of_heartbeats() -> list[Slip]:
             code=code.HEART_BEAT,
             body=b'{"clientID":',
             expected=SYSTEM_ERROR,
+            is_garbled=True,
         ),
     ]
 
@@ -317,6 +320,7 @@ def _of_members(group: str) -> list[Slip]:
                 code=code.LOCK_BATCH_MQ,
                 body=body,
                 expected=BAD_PARAMETER,
+                is_garbled=what == "none",
             )
             for what, body in (
                 ("none", b"{"),
@@ -330,6 +334,7 @@ def _of_members(group: str) -> list[Slip]:
                 code=code.BATCH_ACK_MESSAGE,
                 body=body,
                 expected=expected,
+                is_garbled=what == "none",
             )
             for what, body, expected in (
                 ("none", b"{", BAD_PARAMETER),

@@ -87,13 +87,15 @@ class SlipDrill:
 
     async def send(self, slip: Slip) -> None:
         """Send one. Raises Unsure where it is answered otherwise, EndedError."""
-        code, _, remark = slip.expected.partition(" ")
+        guarded = slip.is_garbled and self.drill.is_guarded
+        expected = NO_PERMISSION if guarded else slip.expected
+        code, _, remark = expected.partition(" ")
         await self.drill.request(
             f"slip: {slip.what}",
             slip.code,
             slip.fields,
             body=slip.body,
-            expected=slip.expected,
+            expected=expected,
             show=_with_remark if remark else None,
             is_calm=True,
             may_be=frozenset({int(code)}),
