@@ -88,7 +88,7 @@ class WokenPullDrill:
             await pull
         finally:
             pull.cancel()
-            await asyncio.wait([pull])
+            await asyncio.gather(pull, return_exceptions=True)  # whatever it ended with
 
     async def _send(self, tag: str) -> None:
         item = BatchItem(b"passed", f"{PropertyName.TAGS}\x01{tag}\x02".encode(), 0)
