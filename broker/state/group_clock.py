@@ -10,10 +10,12 @@ to be wrong, and among the clocks that answer, those that `f` wrong ones can't h
 true time from below and from above. An answer gives a clock to within half of its delay: a link
 may be slow in one direction alone. Between the bounds nothing is corrected, nor beyond one before
 every answer that counts was given since: a clock that is right again may be known by a wrong answer
-until then, and another one be wrong meanwhile. Then group time runs 0.5 % faster or slower until it
-is back, 5 % where it is more than a second off. More than ten seconds are a jump: nothing is done
-for a minute; if it lasts, what is behind takes the lower bound at once. Group time never goes back,
-nor behind the log's last stamp: from a stamp that lies ahead it goes on.
+until then, and another one be wrong meanwhile. Nor is more corrected than the bounds asked for all
+that time: what they ask for on top of it has to wait for new answers itself. Then group
+time runs 0.5 % faster or slower until it is back, 5 % where it is more than a second off. More than
+ten seconds are a jump: nothing is done for a minute; if it lasts, what is behind takes the lower
+bound at once. Group time never goes back, nor behind the log's last stamp: from a stamp that lies
+ahead it goes on.
 
 A follower takes its leader's group time over: each answer bounds it, as if all that the answer took
 had been the way back, or the way there, and a follower's time that lies between stays. So a slow
@@ -66,6 +68,21 @@ class _Heard:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The nearest time that the bounds have asked for since group time left them."""
+
+    ahead_ms: float
+    since_ms: int
+
+    def seen_from(self, ahead_ms: float, target_ms: float, monotonic_ms: int) -> _Claim:
+        """Return the claim of bounds that ask for `target_ms` where group time is at `ahead_ms`."""
+        nearest_ms = sorted((ahead_ms, self.ahead_ms, target_ms))[1]
+        if nearest_ms == ahead_ms:  # all of it was done, or they ask for the other direction now
+            return _Claim(target_ms, monotonic_ms)
+        return _Claim(nearest_ms, self.since_ms)
+
+
 class GroupClock:
     """Group clock of one replica; `replica_count` counts all wall clocks, its own included.
 
@@ -85,7 +102,7 @@ class GroupClock:
         self._ticked_ms: int | None = None
         self._begins_from: tuple[float, float] | None = None  # bounds before it is sure
         self._begins_from_since_ms = 0
-        self._off_since_ms: int | None = None
+        self._claim: _Claim | None = None  # while group time is beyond the bounds
         self._far_since_ms: int | None = None
         self._lead_ms = 0
         self.is_sure = False
@@ -157,7 +174,7 @@ class GroupClock:
         elif leads and bounds is not None:
             self._correct(bounds, monotonic_ms, min(monotonic_ms - last_ms, _TICK_MS_MAX))
         else:
-            self._off_since_ms = self._far_since_ms = None
+            self._claim = self._far_since_ms = None
         lead_ms = 0 if bounds is None else int(self._ahead_ms - bounds[1])
         # What drift explains comes and goes: a birth that is compared with stamps would be called
         # newer by a lead that there was not when its message was stored.
@@ -217,23 +234,27 @@ class GroupClock:
 
     def _correct(self, bounds: tuple[float, float], monotonic_ms: int, elapsed_ms: int) -> None:
         low, high = bounds
-        off_ms = min(max(self._ahead_ms, low), high) - self._ahead_ms
+        target_ms = min(max(self._ahead_ms, low), high)
+        off_ms = target_ms - self._ahead_ms
         if not off_ms:
-            self._off_since_ms = self._far_since_ms = None
+            self._claim = self._far_since_ms = None
             return
-        if self._off_since_ms is None:
-            self._off_since_ms = monotonic_ms
         if abs(off_ms) <= _FAR_MS:
             self._far_since_ms = None
-        else:
-            if self._far_since_ms is None:
-                self._far_since_ms = monotonic_ms
+        elif self._far_since_ms is None:
+            self._far_since_ms = monotonic_ms
+            self._claim = None
+        claim = self._claim or _Claim(target_ms, monotonic_ms)
+        self._claim = claim = claim.seen_from(self._ahead_ms, target_ms, monotonic_ms)
+        if self._far_since_ms is not None:
             if monotonic_ms - self._far_since_ms < _FAR_FOR_MS:
                 return
             if off_ms > 0:
-                self._ahead_ms += off_ms
+                self._ahead_ms = claim.ahead_ms
+                self._far_since_ms = None
                 return
-        if not self._are_newer(self._off_since_ms, monotonic_ms):
+        if not self._are_newer(claim.since_ms, monotonic_ms):
             return
         slew_ms = elapsed_ms * (_SLEW_NEAR if abs(off_ms) <= _NEAR_MS else _SLEW)
-        self._ahead_ms += min(max(off_ms, -slew_ms), slew_ms)
+        left_ms = claim.ahead_ms - self._ahead_ms
+        self._ahead_ms += min(max(left_ms, -slew_ms), slew_ms)

@@ -123,6 +123,36 @@ def test_one_clock_is_right_again_as_another_jumps(jump_ms, is_down):
         assert abs(group.store()) <= 1
 
 
+@pytest.mark.parametrize("is_down", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_clocks_that_change_places_while_drift_is_corrected_move_nothing(sign, is_down):
+    """What was asked for long enough is a few milliseconds; the seconds are new (seed 61999)."""
+    group = Group(3)
+    group.pass_time(3_000)
+    drift_ms = sign * 4
+    group.jumps_ms = [drift_ms, drift_ms, sign * 3_854]
+    group.pass_time(2_400)
+    assert 0 < sign * group.store() < 4  # it is being corrected
+    group.jumps_ms = [sign * 4_984, drift_ms, drift_ms]
+    if is_down:
+        group.down.add(2)
+    for _ in range(15):
+        group.pass_time(1_000)
+        assert abs(group.store()) <= 4
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_asked_for_on_top_of_a_jump_has_to_last_a_minute_itself(sign):
+    group = Group(3)
+    group.pass_time(3_000)
+    group.jumps_ms = [sign * 20_000] * 3
+    group.pass_time(58_000)
+    group.jumps_ms = [sign * HOUR_MS] * 3
+    group.pass_time(10_000)
+    ahead_ms = group.store()
+    assert 20_000 - STEP_MS <= ahead_ms <= 20_000 if sign > 0 else -500 <= ahead_ms <= -300
+
+
 def test_a_group_whose_replicas_all_restart_goes_by_what_most_clocks_say():
     for jump_ms in (HOUR_MS, -HOUR_MS):
         group = Group(3)
