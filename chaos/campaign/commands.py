@@ -94,15 +94,17 @@ class CommandRunner:
         code: int | None = None
         try:
             with tempfile.NamedTemporaryFile() as stderr:
-                pid = await server.start(words, stderr=Path(stderr.name))
+                starting = asyncio.ensure_future(server.start(words, stderr=Path(stderr.name)))
                 try:
+                    # Shielded: whoever is interrupted here has to know whom to stop.
+                    await asyncio.shield(starting)
                     async with asyncio.timeout(self._seconds_max):
                         code = await server.wait()
                 except TimeoutError:
                     return _KILLED, self._too_long(words)
                 finally:
                     if code is None:
-                        await asyncio.shield(_stop_fork(pid, server))
+                        await asyncio.shield(_stop_fork(starting, server))
                 end = _end_of(stderr.file)
         except ForkServerError as error:
             return _KILLED, str(error)
@@ -150,8 +152,13 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
             await _ended(process)
 
 
-async def _stop_fork(pid: int, server: ForkServer) -> None:
+async def _stop_fork(starting: asyncio.Future[int], server: ForkServer) -> None:
     """Have a fork that still runs clean up and end, or kill it and what it has started."""
+    try:
+        async with asyncio.timeout(STOP_SECONDS_MAX):
+            pid = await starting
+    except (ForkServerError, TimeoutError):
+        return  # none has begun
     with contextlib.suppress(ForkServerError, TimeoutError):
         os.kill(pid, signal.SIGINT)  # the server has not reaped it, so the id is its own
         async with asyncio.timeout(STOP_SECONDS_MAX):

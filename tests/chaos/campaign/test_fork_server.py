@@ -167,8 +167,18 @@ def test_a_run_that_takes_too_long_is_killed(tmp_path: Path, program: tuple[str,
     asyncio.run(main())
 
 
-def test_an_interrupted_run_is_stopped(tmp_path: Path, program: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_an_interrupted_run_is_stopped(
+    is_slow: bool, tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    """Also one whose server has not said yet which process it is."""
     out = tmp_path / "pid"
+    if is_slow:
+        program_file = Path(program[1])
+        served = "from chaos.campaign import fork_server\nwrite = fork_server._write\n"
+        served += "fork_server._write = lambda *told: (time.sleep(2), write(*told))\n"
+        serve = "serve(command)"
+        program_file.write_text(program_file.read_text().replace(serve, served + serve))
 
     async def main() -> None:
         async with CommandRunner(seconds_max=600, fork_server=program) as runner:
