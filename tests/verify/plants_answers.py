@@ -34,6 +34,13 @@ def answered_otherwise_in_a_calm_stretch(run: SyntheticRun) -> None:
     ask(run, "0 elsewhere", decision="calm")
 
 
+@plant("M12", witness="0 elsewhere")
+def answered_otherwise_long_after_an_election(run: SyntheticRun) -> None:
+    run.elect("n1", 9)
+    run.tick(60_000)
+    ask(run, "0 elsewhere", decision="calm")
+
+
 @plant("T15", witness="x15", live=True)
 def repeated_decision_is_refused(run: SyntheticRun) -> None:
     decided_again(run, "commit", "commit", "604")

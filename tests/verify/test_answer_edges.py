@@ -33,6 +33,15 @@ def deposed_leader_may_answer_so(run: SyntheticRun) -> None:
     fault |= {"t_start": row["t_invoke"] - 1, "t_healed": row["t_invoke"] - 1, "effect": "taken"}
 
 
+def leader_elected_meanwhile_may_answer_so(run: SyntheticRun) -> None:
+    run.tick(60_000)
+    elected = run.now
+    run.elect("n1", 9)
+    row = ask(run, "0 elsewhere", decision="calm")
+    row["t_invoke"] = elected - 1
+    ask(run, "0 elsewhere", decision="calm", broker_group=None)  # within two seconds of it
+
+
 def contrary_decision_is_refused(run: SyntheticRun) -> None:
     decided_again(run, "commit", "rollback", "604")
 
@@ -54,6 +63,7 @@ SILENT: list[tuple[str, Change]] = [
     ("M12", as_expected),
     ("M12", without_an_answer),
     ("M12", deposed_leader_may_answer_so),
+    ("M12", leader_elected_meanwhile_may_answer_so),
     ("T15", contrary_decision_is_refused),
     ("T15", repeated_at_a_node_that_does_not_lead),
     ("T15", repeated_before_the_first_was_acknowledged),

@@ -1,7 +1,7 @@
 -- M12: answer is not what was known to follow
 -- promise: G8
 -- needs: ops
--- wants: faults
+-- wants: faults, raft
 -- applies: select coalesce(sum(ops), 0) > 0 from op_counts where f = 'ask'
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'ask' and type = 'ok'
 -- nothing: no question was answered
@@ -9,7 +9,9 @@
 -- rule: An ok ask with another answer (status) than the one that its client had computed (ref), by a
 --   model that shares no code with the system. One without a ref is not judged: whoever asked could
 --   not know. One that a deposed leader may answer otherwise by right (decision calm) is judged where
---   it lay in a stretch without fault windows, two seconds or more behind its beginning.
+--   it lay in a stretch without fault windows, two seconds or more behind its beginning, and its
+--   broker group (every one, where it names none) elected no leader in it or in the two seconds
+--   before.
 -- source: own rule; the sources of each request are named in chaos/workload/parts
 with wrong as (
   select
@@ -22,6 +24,9 @@ calm as (
   select w.op
   from wrong w
   join calm_stretches c on w.t_invoke > c.t_from + 2000000000 and w.t_complete < c.t_to
+  left anti join masters m
+    on coalesce(w.broker_group, m.broker_group) = m.broker_group
+    and m.t > w.t_invoke - 2000000000 and m.t < w.t_complete
   where w.decision = 'calm'
 )
 select
