@@ -101,11 +101,6 @@ def _count_from_nowhere(run: Run) -> str:
     return "again-sender.again-2"
 
 
-def _delivered_behind(run: Run, reset: Row) -> list[Row]:
-    rows = ops_of(run, "deliver", client="backer")
-    return [row for row in rows if row["t_invoke"] > reset["t_invoke"]]
-
-
 def _reset_ignored(run: Run) -> str:
     (reset,) = [r for r in ops_of(run, "reset", offset=2) if r.get("from_ms") is None]
     behind = [
