@@ -19,6 +19,7 @@ import msgspec
 
 from broker.entry.payload import Command
 from broker.entry.pop_commands import AckCommand, AckOrderCommand, ChangeInvisibleCommand
+from broker.leader.busy import Held
 from broker.pop.batch_ack import BITS_SIZE_MAX, BatchAcks
 from broker.pop.ordered_queues import OrderedQueues
 from broker.request.commit import commit
@@ -27,6 +28,7 @@ from broker.request.leadership import Leadership
 from broker.request.replica import Replica
 from broker.request.request import RefusedError, Request
 from broker.state.pop_state import QueueKey
+from raft.replicated_log import ProposalStatus
 from remoting.errors import BodyError
 from remoting.protocol import fastjson
 from remoting.protocol.codes import ResponseCode
@@ -82,7 +84,7 @@ class PopAckProcessor:
         self._replica = replica
         self._leadership = leadership
         self._ordered = OrderedQueues(replica, leadership, desk)
-        self._last_pop_ms = 0
+        self._renamed: dict[Held, int] = {}  # newest pop times that changes under way give
 
     def ack(self, header: AckMessageRequestHeader, request: Request) -> None:
         """Acknowledge one message (ACK_MESSAGE). Raises RefusedError."""
@@ -140,9 +142,7 @@ class PopAckProcessor:
                 f"invisibleTime {invisible_ms} is not within 0 and {_INVISIBLE_MS_MAX}",
             )
         now_ms = self._replica.clock_ms()
-        pop_ms = handle.pop_ms
-        if not handle.is_order:  # each change has its own, so that none is taken for another
-            pop_ms = self._last_pop_ms = max(now_ms, pop_ms + 1, self._last_pop_ms + 1)
+        pop_ms = handle.pop_ms if handle.is_order else self._new_pop_ms((key, offset), now_ms)
         visible_ms = now_ms + invisible_ms
         command = ChangeInvisibleCommand(
             *key, offset, handle.pop_ms, pop_ms, visible_ms, handle.is_order
@@ -162,6 +162,14 @@ class PopAckProcessor:
             request.reply(ResponseCode.SUCCESS, None, fields)
 
         self._propose(request, [command], [(key, offset)], answer)
+
+    def _new_pop_ms(self, held: Held, now_ms: int) -> int:
+        """Return a pop time that no other change of this message has, so that none is taken for
+        another. The handle's own does not count: anybody may have made that up."""
+        holding = self._replica.state.pop.holding(*held)
+        last_ms = max(self._renamed.get(held, 0), 0 if holding is None else holding.pop_ms)
+        self._renamed[held] = pop_ms = max(now_ms, last_ms + 1)
+        return pop_ms
 
     def _held(
         self, header: _HeldHeader, request: Request, *, ends_at: int
@@ -222,13 +230,14 @@ class PopAckProcessor:
         """
         leadership = self._leadership
         mine = leadership.pop_busy.begin(busy)
-        commit(
-            leadership,
-            request,
-            commands,
-            answer=answer,
-            ended=lambda _: leadership.pop_busy.end(mine),
-        )
+
+        def ended(_: ProposalStatus | None) -> None:
+            leadership.pop_busy.end(mine)
+            for held in mine:
+                if held not in leadership.pop_busy:
+                    self._renamed.pop(held, None)
+
+        commit(leadership, request, commands, answer=answer, ended=ended)
 
 
 def _acks_of(body: bytes) -> list[_BatchAck]:

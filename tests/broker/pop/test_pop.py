@@ -214,6 +214,58 @@ async def test_a_changed_time_holds_under_a_new_handle(rig):
     assert len(rig.state.pop) == 0
 
 
+async def change_now(rig, record, handle, invisible_ms):
+    """Change a message's time, and return the answer with the handle that follows from it."""
+    answer = await rig.change(record, handle, invisible_ms)
+    assert answer.code == ResponseCode.SUCCESS
+    parts = handle.split(" ")
+    parts[1:3] = answer.ext_fields["popTime"], answer.ext_fields["invisibleTime"]
+    return answer, " ".join(parts)
+
+
+async def test_an_invented_pop_time_spoils_nobody_elses_handle(rig):
+    await rig.send(b"a", b"b")
+    (one, handle), (other, others) = messages(await rig.pop())
+    parts = handle.split(" ")
+    parts[1] = str((1 << 63) - 1)
+    assert (await rig.change(one, " ".join(parts), 1_000)).code == ResponseCode.NO_MESSAGE
+    answer, newer = await change_now(rig, other, others, 5_000)
+    assert int(answer.ext_fields["popTime"]) in {rig.now_ms, rig.now_ms + 1}
+    assert await rig.ack(other, newer) == ResponseCode.SUCCESS
+    assert rig.state.pop.holding(("G", "T", 0), other.queue_offset) is None
+
+
+async def test_changes_of_many_messages_in_one_millisecond_stay_at_the_clock(rig):
+    await rig.send(*(b"%d" % number for number in range(32)))
+    held = messages(await rig.pop())
+    for _ in range(5):
+        rig.now_ms += 1
+        for place, (record, handle) in enumerate(held):
+            answer, newer = await change_now(rig, record, handle, 2_000)
+            assert answer.ext_fields["popTime"] == str(rig.now_ms)
+            assert answer.ext_fields["invisibleTime"] == "2000"
+            held[place] = (record, newer)
+
+
+async def test_of_two_changes_of_one_message_under_way_one_is_carried_out(rig):
+    await rig.send(b"a")
+    ((record, handle),) = messages(await rig.pop())
+    rig.log.auto_commit = False
+    connections = [FakeConnection(), FakeConnection()]
+    for number, connection in enumerate(connections):
+        fields = rig.ack_fields(record, handle, "T") | {"invisibleTime": str(5_000 + number)}
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        rig.give(rig.processors.pop_ack.change, code, fields, b"", connection)
+    while not all(connection.sent for connection in connections):
+        await until(lambda: rig.log.open)
+        rig.log.commit()
+        await turns(5)
+    codes = [connection.sent[0].code for connection in connections]
+    assert codes == [ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE]
+    held = rig.state.pop.holding(("G", "T", 0), record.queue_offset)
+    assert held.visible_ms == rig.now_ms + 5_000
+
+
 async def test_a_message_being_acknowledged_is_not_revived(rig):
     await rig.send(b"a")
     ((record, handle),) = messages(await rig.pop())
