@@ -20,6 +20,7 @@ from broker.request.replica import Replica
 from broker.request.request import RefusedError
 from remoting.errors import RecordError
 from remoting.protocol.codes import ResponseCode
+from remoting.records.message import decode_record
 from remoting.records.message_id import parse_offset_msg_id, split_host
 from remoting.records.property_names import PropertyName
 
@@ -44,7 +45,7 @@ def is_of_deleted_topic(
         return True
     if origin is None or not deletions:
         return False
-    sent_at = _origin_position(replica, properties)
+    sent_at = _origin_position(replica, origin, properties)
     return deletions.took(origin, position if sent_at is None else sent_at)
 
 
@@ -87,18 +88,33 @@ class RetryFilter:
 
     def wants(self, properties: Mapping[str, str]) -> bool:
         origin = properties.get(PropertyName.RETRY_TOPIC)
-        sent_at = None if origin is None else _origin_position(self._replica, properties)
-        if origin is None or sent_at is None:
+        if origin is None:
             return True
-        return not self._replica.state.deletions.took(origin, sent_at)
+        sent_at = _origin_position(self._replica, origin, properties)
+        return sent_at is None or not self._replica.state.deletions.took(origin, sent_at)
 
 
-def _origin_position(replica: Replica, properties: Mapping[str, str]) -> int | None:
+def _origin_position(replica: Replica, topic: str, properties: Mapping[str, str]) -> int | None:
     """Return the position of a retry's original message in this group's log; None if the retry
     doesn't name it, or names another group's: clients may send a retry anywhere."""
     try:
         ip, port, position = parse_offset_msg_id(properties.get(PropertyName.ORIGIN_MESSAGE_ID, ""))
     except (RecordError, ValueError):
         return None
-    own = (replica.config.advertised, *replica.broker_addresses.values())
-    return position if any(split_host(address) == (ip, port) for address in own) else None
+    own = (replica.store_address, *replica.broker_addresses.values())
+    if any(split_host(address) == (ip, port) for address in own):
+        return position
+    # Ids have numbers where settings have names, and addresses change: what stands there tells.
+    return position if _stands_at(replica, position, topic, properties) else None
+
+
+def _stands_at(replica: Replica, position: int, topic: str, properties: Mapping[str, str]) -> bool:
+    """Whether the message of a retry with these properties stands at a position of this log."""
+    key = properties.get(PropertyName.UNIQ_KEY)
+    if key is None:
+        return False
+    try:
+        record = decode_record(replica.read_record(position))
+        return record.topic == topic and record.property_map().get(PropertyName.UNIQ_KEY) == key
+    except (LookupError, RecordError, RefusedError):  # retention took it, or it is none of ours
+        return False

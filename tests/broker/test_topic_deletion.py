@@ -314,6 +314,39 @@ async def test_a_retry_goes_with_the_topic_of_its_message_whoever_had_stored_tha
     assert RetryFilter(rig.replica).wants(properties) is is_wanted
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_wanted"),
+    [
+        ({}, False),
+        ({PropertyName.UNIQ_KEY: "b"}, True),
+        ({PropertyName.RETRY_TOPIC: "U"}, True),
+        ({"position": 1 << 40}, True),
+        ({"position": (1 << 64) - 1}, True),
+        ({"position": 7}, True),
+    ],
+)
+async def test_a_retry_goes_with_its_topic_whatever_the_addresses_are_now(
+    rig: Rig, changed: dict[str, str | int], is_wanted: bool
+) -> None:
+    """Settings may have names, ids have numbers, and a container gets another one each time."""
+    rig.replica.store_address = "10.0.0.9:10911"
+    rig.replica.broker_addresses = {"n1": "broker-1.brokers:10911"}
+    await send(rig, "a")
+    (position, _, _) = UNIT.unpack(rig.queues.get("T", 0).read(0, 1))
+    await send(rig, "of U", "U")
+    await delete(rig)
+    await delete(rig, "U")
+    named = {
+        PropertyName.RETRY_TOPIC: "T",
+        PropertyName.UNIQ_KEY: "a",
+        "position": position,
+    } | changed
+    id_of_first = offset_msg_id("10.0.0.7", 10911, int(named.pop("position")))
+    properties = {name: str(value) for name, value in named.items()}
+    properties[PropertyName.ORIGIN_MESSAGE_ID] = id_of_first
+    assert RetryFilter(rig.replica).wants(properties) is is_wanted
+
+
 async def test_deletions_are_noted_of_topics_alone(rig: Rig) -> None:
     for number in range(5):
         rig.state._delete_topic(f"never-{number}", 100)
