@@ -98,6 +98,7 @@ class OffsetResetProcessor:
             OffsetCommand(destination, topic, queue_id, offset)
             for (topic, queue_id), offset in offsets_of(replica, source).items()
             if topic in replica.state.topics
+            and not self._leadership.proposer.is_being_deleted(topic)
             and wanted in {None, topic}
             and (header.offline or not subscribed or topic in subscribed)
         ]

@@ -21,6 +21,7 @@ import msgspec
 from broker.entry.pop_commands import RequestModeCommand
 from broker.entry.topics import PERM_READ, RETRY_PREFIX, TopicNameError, check_group_name
 from broker.request.commit import commit
+from broker.request.deleted_topics import refuse_while_being_deleted
 from broker.request.desk import Desk
 from broker.request.leadership import Leadership
 from broker.request.replica import Replica
@@ -169,6 +170,7 @@ class AssignmentProcessor:
             raise RefusedError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if wanted.topic not in replica.state.topics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{wanted.topic}] not exist")
+        refuse_while_being_deleted(self._leadership, wanted.topic)
         if wanted.mode not in {_PULL, _POP} or not 0 <= wanted.popShareQueueNum <= _SHARE_MAX:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,

@@ -16,6 +16,7 @@ from broker.entry.payload import OffsetCommand
 from broker.entry.topics import is_group_name
 from broker.pull.offsets_beside import OffsetsBeside
 from broker.request.commit import commit
+from broker.request.deleted_topics import refuse_while_being_deleted
 from broker.request.leadership import Leadership
 from broker.request.read_point import answer_at_read_point
 from broker.request.replica import Replica
@@ -55,6 +56,7 @@ class OffsetProcessor:
         queue_id, offset = header.queue_id, header.commit_offset
         if topic not in replica.state.topics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        refuse_while_being_deleted(leadership, topic)
         if not is_group_name(group) or queue_id < 0 or offset < 0:
             raise RefusedError(
                 ResponseCode.INVALID_PARAMETER,

@@ -266,12 +266,13 @@ class PullProcessor:
 
     def _commit_offset(self, pull: _Pull, offset: int) -> None:
         """Commit the offset that rides on the pull: best effort, as RocketMQ's oneway commit is."""
-        leadership, offsets = self._leadership, self._replica.state.consumer_offsets
-        key = pull.group, pull.topic, pull.queue_id
+        leadership, state = self._leadership, self._replica.state
+        key, offsets = (pull.group, pull.topic, pull.queue_id), state.consumer_offsets
         stays = offsets.get(key) == offset and not leadership.proposer.is_offset_in_flight(*key)
         if offset < 0 or stays or not leadership.ready or not is_group_name(pull.group):
             return
-        if key not in offsets and len(offsets) >= self._replica.state.limits.consumer_offsets_max:
+        is_full = key not in offsets and len(offsets) >= state.limits.consumer_offsets_max
+        if is_full or leadership.proposer.is_being_deleted(pull.topic):
             return
         # Where too many proposals wait, the consumer commits again with its next pull.
         propose(leadership, [OffsetCommand(*key, offset)])

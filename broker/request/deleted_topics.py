@@ -2,7 +2,8 @@
 
 Place in the data path: the leader checks before it moves a message into its topic: at the end of a
 transaction, at a check-back, when a delay is over, when a half is resumed. Pulls of retries check
-by a filter. Decided by `broker.state.topic_deletions`, that is, by log positions.
+by a filter. An offset or a request mode is not committed while its topic is being deleted. Decided
+by `broker.state.topic_deletions`, that is, by log positions.
 
 Invariants: messages deleted with a topic never appear in the next one of its name. While a deletion
 is in flight nobody knows on which side of it a new proposal would be stored: messages wait until
@@ -24,7 +25,19 @@ from remoting.records.message import decode_record
 from remoting.records.message_id import parse_offset_msg_id, split_host
 from remoting.records.property_names import PropertyName
 
-__all__ = ["RetryFilter", "first_of_living_topic", "is_of_deleted_topic"]
+__all__ = [
+    "RetryFilter",
+    "first_of_living_topic",
+    "is_of_deleted_topic",
+    "refuse_while_being_deleted",
+]
+
+
+def refuse_while_being_deleted(leadership: Leadership, topic: str) -> None:
+    """Raise RefusedError (2) while a deletion of the topic is in flight: what is proposed behind it
+    would be the next topic's of that name."""
+    if leadership.proposer.is_being_deleted(topic):
+        raise RefusedError(ResponseCode.SYSTEM_BUSY, f"topic[{topic}] is just being deleted")
 
 
 def is_of_deleted_topic(
@@ -39,8 +52,8 @@ def is_of_deleted_topic(
     deletions = replica.state.deletions
     origin = properties.get(PropertyName.RETRY_TOPIC) if topic.startswith(RETRY_PREFIX) else None
     for name in (topic, origin):
-        if name is not None and leadership.proposer.is_being_deleted(name):
-            raise RefusedError(ResponseCode.SYSTEM_BUSY, f"topic[{name}] is just being deleted")
+        if name is not None:
+            refuse_while_being_deleted(leadership, name)
     if deletions.took(topic, position):
         return True
     if origin is None or not deletions:

@@ -167,6 +167,28 @@ async def test_what_a_deleted_group_has_popped_goes_with_its_offsets_alone(rig, 
     assert [(one.body, one.reconsume_times) for one, _ in again] == [(b"a", tries), (b"b", tries)]
 
 
+async def test_what_is_committed_behind_a_topics_deletion_is_not_the_next_topics(rig):
+    await rig.send(b"a", b"b", b"c")
+    rig.log.auto_commit = False
+    deletion, commit, pull, mode = (FakeConnection() for _ in range(4))
+    of, processors = {"topic": "T"}, rig.processors
+    rig.give(processors.admin.delete_topic, 215, of, b"", deletion)
+    offset = of | {"consumerGroup": "G", "queueId": "0", "commitOffset": "2"}
+    rig.give(processors.offsets.update, 15, offset, b"", commit)
+    pulled = pull_fields(offset=0) | {"sysFlag": "5", "commitOffset": "1", "consumerGroup": "H"}
+    rig.give(processors.pull.handle, 11, pulled, b"", pull)
+    wanted = of | {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 1}
+    rig.give(processors.assignment.set_mode, 401, {}, json.dumps(wanted).encode(), mode)
+    while not deletion.sent or rig.log.open:
+        await until(lambda: rig.log.open)
+        rig.log.commit()
+        await turns(5)
+    refused = [one.sent[0].code for one in (commit, mode)]
+    assert refused == [ResponseCode.SYSTEM_BUSY] * 2
+    assert deletion.sent[0].code == ResponseCode.SUCCESS
+    assert (dict(rig.state.consumer_offsets), dict(rig.state.pop.modes)) == ({}, {})
+
+
 async def test_after_the_last_try_it_is_a_dead_letter(rig):
     rig.state.groups["G"] = {"retryMaxTimes": 2}
     await rig.send(b"a")
