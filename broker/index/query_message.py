@@ -95,13 +95,14 @@ class QueryMessageProcessor:
     def _records(
         self, positions: list[int], header: QueryMessageRequestHeader, count: int
     ) -> list[bytes]:
-        """Read the newest records that have the key, in the log's order.
+        """Read the newest records that have the key, in the log's order; none of a deleted topic.
 
         Raises RefusedError where one is damaged here, or too many keys share the hash.
         """
         topic, key = header.topic, header.key
         begin_ms, end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
         size_left = self._replica.config.pull_size_max
+        floors = self._replica.state.floors
         records: list[bytes] = []
         for position in positions:
             try:
@@ -111,6 +112,7 @@ class QueryMessageProcessor:
                 continue
             if (
                 record.topic == topic
+                and record.queue_offset >= floors.get(topic, record.queue_id)  # not deleted
                 and begin_ms <= record.store_timestamp_ms <= end_ms
                 and key in record_keys(record.properties)
             ):

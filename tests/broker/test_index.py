@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.entry.applied_entries import AppliedEntries
-from broker.entry.payload import decode_payload
+from broker.entry.payload import DeleteTopicCommand, decode_payload
 from broker.index import indexer, message_index
 from broker.index.index_file import (
     HEADER_SIZE,
@@ -29,6 +29,7 @@ from broker.index.indexer import Indexer
 from broker.index.key_hashes import IndexedKeys, hash_keys, key_hash, topic_hash
 from broker.index.message_index import IndexProgress, MessageIndex
 from broker.index.query_message import QueryMessageProcessor
+from broker.leader.proposer import Proposal
 from broker.send.send import SendProcessor
 from campaigns.rig.waiting import turns, until
 from raft.log.log_format import HEADER_SIZE as HEADER_SIZE_OF_ENTRY
@@ -373,6 +374,19 @@ async def test_at_most_sixty_four_the_newest(tmp_path):
     await indexed.rig.tasks.stop()
     indexed.indexer.index.abandon()
     indexed.rig.queues.close()
+
+
+async def test_what_was_deleted_with_its_topic_is_found_no_more(indexed):
+    await indexed.send(b"old", key="U1", KEYS="order")
+    command = DeleteTopicCommand("T")
+    ended = asyncio.Event()
+    indexed.rig.context.proposer.submit(
+        Proposal(commands=[command], on_done=lambda _: ended.set(), ends_batch=True)
+    )
+    await ended.wait()
+    assert await indexed.bodies("order") == []
+    await indexed.send(b"new", key="U2", KEYS="order")
+    assert await indexed.bodies("order") == [b"new"]
 
 
 async def test_a_collision_is_told_apart(indexed):
