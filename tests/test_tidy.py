@@ -67,6 +67,13 @@ def faults_of(path: Path) -> list[str]:
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
                 faults.append(f"{node.name} has {length} lines")
+        if isinstance(node, ast.TryStar):
+            faults += [
+                f"line {inner.lineno}: raises within except*, and callers get a group"
+                for handler in node.handlers
+                for inner in ast.walk(handler)
+                if isinstance(inner, ast.Raise)
+            ]
         if isinstance(node, ast.ExceptHandler):
             kind = node.type
             if kind is None or (
@@ -116,6 +123,8 @@ def test_the_rules_can_say_no(tmp_path):
     bad = tmp_path / "queue.py"
     bad.write_text("try:\n    a.proposer.submit(b)\nexcept:\n    'UNIQ_KEY'\n")
     assert len(faults_of(bad)) == 5
+    bad.write_text("try:\n    a()\nexcept* KeyError:\n    raise ValueError\n")
+    assert len(faults_of(bad)) == 3
     rig = tmp_path / "rig.py"
     rig.write_text(
         "from tests.a.test_b import c\nasync def test_d():\n    await asyncio.sleep(0)\n"

@@ -48,7 +48,12 @@ def _silence() -> RemotingCommand:
 
 
 async def _ask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, *, ended: bool = False
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Answer,
+    *,
+    ended: bool = False,
+    twice: bool = False,
 ) -> dict[str, Any]:
     """Ask for what has to be answered with code 0; return the row, and what was raised."""
 
@@ -72,10 +77,13 @@ async def _ask(
             rng=random.Random(1),
         )
         fields: Mapping[str, object] = drill.place(consumerGroup="g")
+        code = RequestCode.LOCK_BATCH_MQ
         try:
-            await drill.request(
-                "a lock", RequestCode.LOCK_BATCH_MQ, fields, expected="0", changes=True
-            )
+            if twice:
+                requests = [(fields, b""), (fields, b"")]
+                await drill.request_twice("a lock", code, requests, expected=["0", "0"])
+            else:
+                await drill.request("a lock", code, fields, expected="0", changes=True)
         except (Unsure, EndedError) as error:
             raised = type(error).__name__
     rows = list(ops_of(tmp_path / "history"))
@@ -108,6 +116,18 @@ async def _wait(tmp_path: Path, shown: list[str], *, stays: bool = False) -> dic
             raised = "Unsure"
     (row,) = ops_of(tmp_path / "history")
     return row | {"raised": raised}
+
+
+async def test_of_two_requests_at_one_time_one_has_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [_answer(0), _silence]
+
+    def answer() -> RemotingCommand:
+        return answers.pop()()
+
+    row = await _ask(tmp_path, monkeypatch, answer, twice=True)
+    assert (row["raised"], row["type"], row["error"]) == ("Unsure", "info", "nobody answers")
 
 
 async def test_what_is_shown_in_time_was_waited_for(tmp_path: Path) -> None:

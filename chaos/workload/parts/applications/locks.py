@@ -28,6 +28,7 @@ from chaos.links.base import Link, LinkEffect, LinkShape
 from chaos.workload.pace import sleep_until_set
 from chaos.workload.parts.applications.bench import Bench
 from chaos.workload.parts.applications.cut_off import lease_ms_of
+from chaos.workload.parts.common.first_error import first_of
 from chaos.workload.parts.common.lock_model import MemberLocks
 from client.consume.listener import ConsumerObserver, ConsumeStatus
 from client.consume.push_consumer import PushConsumer
@@ -151,16 +152,20 @@ class LateLocks:
         """Have members come and go while messages are sent; return the last one. Raises
         ClientError."""
         over = asyncio.Event()
+        failed: ClientError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue in self._queues:
                     tasks.create_task(self._send(queue, over))
                 try:
-                    return await self._come_and_go()
+                    last = await self._come_and_go()
                 finally:
                     over.set()
         except* ClientError as errors:
-            raise errors.exceptions[0] from errors
+            failed = first_of(errors)
+        if failed is not None:
+            raise failed
+        return last
 
     @contextlib.asynccontextmanager
     async def _late(self, shape: LinkShape = LATE) -> AsyncIterator[None]:

@@ -25,6 +25,7 @@ from chaos.workload.actor import Actor
 from chaos.workload.context import WorkContext
 from chaos.workload.messages import row_of_message, wall_ms
 from chaos.workload.pace import sleep_until_set
+from chaos.workload.parts.common.first_error import first_of
 from chaos.workload.parts.common.leader_requests import (
     DEFAULT_TOPIC,
     pipeline_requests,
@@ -380,6 +381,7 @@ class Drill:
             key=f"twice at one time: {what}",
             ref=_in_any_order(expected),
         ) as operation:
+            unanswered: ClientError | None = None
             try:
                 async with asyncio.TaskGroup() as tasks:
                     in_flight = [
@@ -387,8 +389,10 @@ class Drill:
                         for instance, (fields, body) in zip(self._instances, requests, strict=True)
                     ]
             except* ClientError as errors:
-                operation.complete("info", error=str(errors.exceptions[0])[:ERROR_SIZE_MAX])
-                raise Unsure from errors
+                unanswered = first_of(errors)
+            if unanswered is not None:
+                operation.complete("info", error=str(unanswered)[:ERROR_SIZE_MAX])
+                raise Unsure from unanswered
             answers = [each.result() for each in in_flight]
             answered = _in_any_order([(show or code_of)(answer) for answer in answers])
             operation.complete("ok", status=answered)

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from chaos.workload.parts.common.first_error import first_of
 from client.connection.answers import error_of_remoting
 from client.connection.broker_call import learn, request_once
 from client.connection.instance import ClientInstance
@@ -87,6 +88,7 @@ async def pipeline_requests(
         raise NoRouteError(f"no leader of {broker_group} is known yet")
     address = leader.address
     answers: list[asyncio.Task[RemotingCommand]] = []
+    lost: RemotingError | None = None
     try:
         await instance.rpc.connect(address, timeout_ms)  # nothing waits for it then
         async with asyncio.TaskGroup() as tasks:  # which begin in the order of their making
@@ -97,9 +99,9 @@ async def pipeline_requests(
                     request = instance.rpc.request(address, command, timeout_ms)
                     answers.append(tasks.create_task(request))
     except* RemotingError as errors:
-        first = errors.exceptions[0]
-        assert isinstance(first, RemotingError)
-        raise error_of_remoting(first, address) from errors
+        lost = first_of(errors)
+    if lost is not None:
+        raise error_of_remoting(lost, address) from lost
     return [answer.result() for answer in answers], address
 
 
