@@ -110,7 +110,8 @@ class LockProcessor:
         queues = [
             queue
             for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in wanted.mqSet)
-            if queue in owners and owners[queue].releases(*wanted.owner)
+            if self._locks.is_changing(group, queue)  # its own lock, maybe: apply judges
+            or (queue in owners and owners[queue].releases(*wanted.owner))
         ]
         if not queues:
             request.reply(ResponseCode.SUCCESS)

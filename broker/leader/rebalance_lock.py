@@ -123,6 +123,10 @@ class RebalanceLocks:
             if now_ms is not None:
                 self._renewed_ms[key] = now_ms
 
+    def is_changing(self, group: str, queue: Queue) -> bool:
+        """Whether a change of the queue's owner is in flight."""
+        return (group, queue) in self._under_way
+
     def is_ordered(self, owners: QueueOwners, group: str, now_ms: int) -> bool:
         """Whether any client holds a queue of the group."""
         return any(

@@ -312,6 +312,24 @@ async def test_a_lock_under_way_is_not_undone_by_the_unlock_before_it(rig, tmp_p
     assert rig.replay(tmp_path / "replica").queue_owners.of_group("G") == expected
 
 
+async def test_an_unlock_behind_a_lock_under_way_frees_the_queue(rig, tmp_path):
+    """Java's client gives up waiting for a lock after a second, and unlocks what it may have."""
+    locks = rig.make(LockProcessor)
+    rig.log.auto_commit = False
+    locked, unlocked = FakeConnection(), FakeConnection()
+    rig.give(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("a", 0), locked)
+    rig.give(locks.unlock, RequestCode.UNLOCK_BATCH_MQ, {}, request_body("a", 0), unlocked)
+    async with asyncio.timeout(5):
+        while not (locked.sent and unlocked.sent):
+            rig.log.commit()
+            await turns(1)
+    rig.log.auto_commit = True
+    assert (queues_of(locked.sent[0]), unlocked.sent[0].code) == ([0], ResponseCode.SUCCESS)
+    answer = await rig.ask(locks.lock, RequestCode.LOCK_BATCH_MQ, {}, request_body("b", 0))
+    assert queues_of(answer) == [0]
+    assert rig.replay(tmp_path / "replica").queue_owners.of_group("G") == {Q0: ("b", 0)}
+
+
 @pytest.mark.parametrize("is_silent", [False, True])
 async def test_an_owner_whose_queue_is_about_to_be_free_is_not_told_that_he_holds_it(
     rig, is_silent
