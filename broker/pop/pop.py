@@ -25,6 +25,7 @@ from broker.pop.ordered_queues import OrderedQueues
 from broker.pop.reader import (
     Slice,
     as_first_sent,
+    next_start,
     read_slice,
     readable_topic,
     require_readable_broker,
@@ -275,8 +276,7 @@ class PopProcessor:
         stored = self._replica.state.consumer_offsets.get(key)
         if stored is None:
             return -1, start_of(self._replica, key, from_end=pop.from_end)
-        queue = self._replica.queues.get(key[1], key[2])
-        return stored, min(max(stored, queue.min_offset), queue.next_offset)
+        return stored, next_start(self._replica, key, stored)
 
     def _bound(self, pop: _Pop, expected: int) -> str | None:
         """Return which bound of this broker a pop would pass; None: none."""

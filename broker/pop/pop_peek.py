@@ -12,7 +12,13 @@ from typing import Final, TypeAlias
 
 from broker.entry.topics import Topic
 from broker.pop.ordered_queues import OrderedQueues
-from broker.pop.reader import read_slice, readable_topic, require_readable_broker, start_of
+from broker.pop.reader import (
+    next_start,
+    read_slice,
+    readable_topic,
+    require_readable_broker,
+    start_of,
+)
 from broker.queues.message_filter import EVERYTHING
 from broker.request.deleted_topics import first_of_living_topic
 from broker.request.desk import Desk
@@ -59,9 +65,7 @@ class PopPeekProcessor:
         topic = header.topic
         rest, size_left = 0, replica.config.pull_size_max
         for key in self._queues(header, with_retries=True):
-            start = self._start(key)
-            if key[1] != topic:
-                start = first_of_living_topic(replica, topic, key[1], key[2], start)
+            start = self._start(topic, key)
             rest += max(0, replica.queues.get(key[1], key[2]).next_offset - start)
             if len(records) < left and size_left > 0:  # else they are only counted
                 found = read_slice(
@@ -122,7 +126,7 @@ class PopPeekProcessor:
                 return
             waits = [self._ordered.wake_ms(key, attempt_id, now_ms) for key in keys]
             if any(
-                wait is None and self._has_message(key)
+                wait is None and self._has_message(header.topic, key)
                 for key, wait in zip(keys, waits, strict=True)
             ):
                 answer(True)
@@ -167,9 +171,17 @@ class PopPeekProcessor:
         require_readable_broker(self._replica, "peeking")
         return readable_topic(self._replica, header.consumer_group, header.topic, header.queue_id)
 
-    def _start(self, key: QueueKey) -> int:
-        stored = self._replica.state.consumer_offsets.get(key)
-        return start_of(self._replica, key, from_end=False) if stored is None else stored
+    def _start(self, topic: str, key: QueueKey) -> int:
+        """Return where a pop of the topic would begin in one of its queues, or of its retries."""
+        replica = self._replica
+        stored = replica.state.consumer_offsets.get(key)
+        if stored is None:
+            start = start_of(replica, key, from_end=False)
+        else:
+            start = next_start(replica, key, stored)
+        if key[1] == topic:
+            return start
+        return first_of_living_topic(replica, topic, key[1], key[2], start)
 
-    def _has_message(self, key: QueueKey) -> bool:
-        return self._start(key) < self._replica.queues.get(key[1], key[2]).next_offset
+    def _has_message(self, topic: str, key: QueueKey) -> bool:
+        return self._start(topic, key) < self._replica.queues.get(key[1], key[2]).next_offset

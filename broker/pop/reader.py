@@ -25,6 +25,7 @@ from remoting.records.property_names import PropertyName
 __all__ = [
     "Slice",
     "as_first_sent",
+    "next_start",
     "read_slice",
     "readable_topic",
     "require_readable_broker",
@@ -88,6 +89,13 @@ def start_of(replica: Replica, key: QueueKey, *, from_end: bool) -> int:
     if not from_end or topic.startswith(RETRY_PREFIX) or is_young(replica, topic, queue_id, queue):
         return queue.min_offset
     return max(queue.next_offset - 1, queue.min_offset)
+
+
+def next_start(replica: Replica, key: QueueKey, stored: int) -> int:
+    """Return the offset at which a group goes on whose offset is `stored`: retention may have
+    passed it, and it may have been set beyond the queue's end."""
+    queue = replica.queues.get(key[1], key[2])
+    return min(max(stored, queue.min_offset), queue.next_offset)
 
 
 def read_slice(

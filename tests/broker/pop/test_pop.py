@@ -753,6 +753,25 @@ async def test_looking_takes_nothing(rig):
     assert waiting.sent[0].ext_fields["hasMsg"] == "true"
 
 
+async def test_where_retention_has_passed_the_group_nothing_is_said_to_be_there(rig):
+    """A group that was away for longer goes on at the queue's end, and is told of what comes."""
+    await rig.send(b"a", b"b", b"c")
+    ((record, handle),) = messages(await rig.pop(maxMsgNums="1"))
+    assert await rig.ack(record, handle) == ResponseCode.SUCCESS
+    rig.log.snapshot_position = None
+    await rig.log.retain_from(len(rig.log.data))
+    peek = rig.processors.pop_peek
+    told = await rig.ask(peek.notification, RequestCode.NOTIFICATION, rig.fields())
+    assert told.ext_fields["hasMsg"] == "false"
+    assert (await rig.pop()).code == ResponseCode.POLLING_TIMEOUT
+    shown = await rig.ask(peek.peek, RequestCode.PEEK_MESSAGE, rig.fields())
+    assert shown.ext_fields["restNum"] == "0"
+    await rig.send(b"d")
+    told = await rig.ask(peek.notification, RequestCode.NOTIFICATION, rig.fields())
+    assert told.ext_fields["hasMsg"] == "true"
+    assert [record.body for record, _ in messages(await rig.pop())] == [b"d"]
+
+
 @pytest.mark.parametrize("permission", [2, 4, 6])
 async def test_from_a_broker_that_is_drained_nobody_consumes(rig, permission):
     """brokerPermission holds for each way to read what is next, as for pulls."""
