@@ -5,9 +5,10 @@ once per batch; the shell calls `sample` once a second; VIEW_BROKER_STATS_DATA, 
 consume stats read. Soft state of one process, from its start on. The time is an argument.
 
 The sum of a counter over the last minute, hour or day is the difference of its oldest and newest
-sample; samples are 10 seconds, 10 minutes and an hour apart. Invariant: bounded by `items_max`;
-an item without counts for a day is removed, and items beyond are counted in the totals only.
-Names and windows are RocketMQ's (BrokerStatsManager, StatsItem, StoreStatsService).
+sample; samples are 10 seconds, 10 minutes and an hour apart. Invariant: bounded by `items_max`; an
+item without counts for a day is removed, and items beyond, and of names that none can have, are
+counted in the totals only. Names and windows are RocketMQ's (BrokerStatsManager, StatsItem,
+StoreStatsService).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _SAMPLE_HOUR_MS: Final = 600_000
 _SAMPLE_DAY_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * 3_600_000
 _TPS_SECONDS: Final = (10, 60, 600)
+_KEY_SIZE_MAX: Final = 512  # characters: a topic and a group, and what is put before their names
 
 Sample = tuple[int, int, int]  # ms, sum, times
 
@@ -130,7 +132,8 @@ class Stats:
     def _add(self, name: str, key: str, amount: int) -> None:
         item = self._items.get((name, key))
         if item is None:
-            if len(self._items) >= self._items_max:
+            # A pull may name any group, of any length: it is answered, and not counted by name.
+            if len(self._items) >= self._items_max or len(key) > _KEY_SIZE_MAX:
                 return
             item = self._items[name, key] = StatsItem()
         item.add(amount, self._now_ms)

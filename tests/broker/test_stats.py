@@ -96,6 +96,17 @@ def test_items_are_bounded_and_quiet_ones_make_room():
     assert stats.item("TOPIC_PUT_NUMS", "T9") is not None
 
 
+def test_names_of_any_length_are_not_kept():
+    """A pull may name any group."""
+    stats = Stats()
+    for number in range(3):
+        stats.got(f"{number}" * 1_000, "T", 1, 10)
+        stats.sent_back("G", f"{number}" * 1_000)
+    stats.got("G" * 247, "T" * 127, 1, 10)
+    assert len(stats._items) == 2
+    assert stats.totals.get_count == 4
+
+
 @given(st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, 100)), max_size=200))
 def test_windows_never_tell_more_than_there_was(steps):
     stats, now_ms, total = Stats(), START_MS, 0
