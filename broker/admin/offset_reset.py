@@ -74,8 +74,9 @@ class OffsetResetProcessor:
         self._check_room(group, name, offsets)
 
         def answer() -> None:
-            for queue_id in offsets:  # pulls held at the queue's end are answered now
+            for queue_id in offsets:  # what is held at the queue's end is answered now
                 desk.long_polling.release(name, queue_id)
+                desk.pop_polling.wake_one(name, group, queue_id)
             request.reply(ResponseCode.SUCCESS, body=body)
 
         rows = [[queue_id, offset] for queue_id, offset in offsets.items()]

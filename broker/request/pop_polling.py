@@ -1,9 +1,10 @@
 """Long polling of POP: pops that are held until a message arrives for them.
 
 Place in the data path: `broker.pop.pop` holds a pop that found nothing; arrivals in its topic or
-its group's retry topic wake it, and `broker.pop.ordered_queues` when a queue in order is free; it
-is run once more, and held again where others were faster. `broker.pop.pop_peek` holds queries
-whether a pop would find a message. Pure: time is an argument.
+its group's retry topic wake it, `broker.pop.ordered_queues` when a queue in order is free, and
+`broker.admin.offset_reset` when its group is sent back; it is run once more, and held again where
+others were faster. `broker.pop.pop_peek` holds queries whether a pop would find a message. Pure:
+time is an argument.
 
 Invariants: a group's pops are woken in the order in which they came, at most as many as messages
 arrived, not counting those whose clients are gone, which take none; queries take none either: an

@@ -352,6 +352,27 @@ async def test_a_held_pop_is_woken_by_what_it_wants(rig):
 
 
 @pytest.mark.parametrize("order", ["false", "true"])
+async def test_held_pops_hear_of_a_reset(rig, order):
+    """One for each queue that has messages for its group again."""
+    await rig.send(b"a")
+    await rig.send(b"b", queue=1)
+    for record, handle in messages(await rig.pop(order=order)):
+        await rig.ack(record, handle)
+    held = [FakeConnection(), FakeConnection()]
+    for connection in held:
+        fields = rig.fields(pollTime="15000", order=order, maxMsgNums="1")
+        rig.give(rig.processors.pop.handle, POP, fields, b"", connection)
+    assert len(rig.context.pop_polling) == 2
+    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    fields = {"group": "G", "topic": "T", "timestamp": "0", "isForce": "true"}
+    answer = await rig.ask(rig.processors.offset_reset.reset, code, fields)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    await until(lambda: all(connection.sent for connection in held))
+    found = [record.body for connection in held for record, _ in messages(connection.sent[0])]
+    assert sorted(found) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("order", ["false", "true"])
 async def test_a_held_query_takes_no_pop_its_message(rig, order):
     """A notification that waits is woken beside the pop behind it, and isn't counted as a pop."""
     in_order = order == "true"
