@@ -56,7 +56,7 @@ class ClientListingProcessor:
     def all_producers(self, request: Request) -> None:
         """Answer GET_ALL_PRODUCER_INFO."""
         table = {
-            group: [_producer_info(client) for client in members.values()]
+            group: [self._producer_info(client) for client in members.values()]
             for group, members in self._desk.clients.producers().items()
         }
         _reply(request, {"data": table})
@@ -81,15 +81,16 @@ class ClientListingProcessor:
             body["subscriptionData"] = known.described()
         _reply(request, body)
 
-
-def _producer_info(client: Client) -> dict[str, Any]:
-    return {
-        "clientId": client.client_id,
-        "remoteIP": f"/{client.connection.peer}",  # as Java writes a socket's address
-        "language": client.language,
-        "version": client.version,
-        "lastUpdateTimestamp": client.last_seen_ms,
-    }
+    def _producer_info(self, client: Client) -> dict[str, Any]:
+        replica = self._replica
+        silent_ms = replica.monotonic_ms() - client.last_seen_ms
+        return {
+            "clientId": client.client_id,
+            "remoteIP": f"/{client.connection.peer}",  # as Java writes a socket's address
+            "language": client.language,
+            "version": client.version,
+            "lastUpdateTimestamp": replica.clock_ms() - silent_ms,
+        }
 
 
 def _reply(request: Request, body: dict[str, Any]) -> None:

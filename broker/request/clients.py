@@ -66,7 +66,7 @@ class Subscription:
 class Client:
     client_id: str
     connection: Connection
-    last_seen_ms: int
+    last_seen_ms: int  # by this process's clock, which never jumps
     language: str = "JAVA"
     version: int = PROTOCOL_VERSION
     account: str | None = None  # under which it was authorised, where access control is on

@@ -252,11 +252,14 @@ def test_pull_offsets_are_bounded_and_never_behind_the_committed():
     assert pulled.get("G", "T", 1, 0) == 3
 
 
-async def test_a_producers_address_is_told_as_java_writes_it(rig):
+async def test_a_producer_is_told_as_java_writes_it(rig):
     connections = rig.make(ClientListingProcessor)
     rig.context.clients.producer_seen("PG", "c1", FakeConnection("10.0.0.1:50007"), now_ms=0)
+    rig.now_ms += 2_000
     told = await rig.ask(connections.all_producers, RequestCode.GET_ALL_PRODUCER_INFO, {})
-    assert json.loads(told.body)["data"]["PG"][0]["remoteIP"] == "/10.0.0.1:50007"
+    info = json.loads(told.body)["data"]["PG"][0]
+    assert info["remoteIP"] == "/10.0.0.1:50007"
+    assert info["lastUpdateTimestamp"] == START_MS, "when it was seen, by the wall clock"
     code, fields = RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "PG"}
     one = await rig.ask(connections.producers, code, fields)
     assert json.loads(one.body)["connectionSet"][0]["clientAddr"] == "10.0.0.1:50007"
