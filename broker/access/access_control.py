@@ -208,12 +208,14 @@ class AccessControl:
         user = self._users().get(access_key)
         if user is None:
             return f"No acl config for {access_key[:80]}"
+        if user.status is UserStatus.DISABLE:  # since it was authorised, or its client was
+            return _disabled(user)
         return why_not_on(user, self._users().entries(user.name), topic, needed, ip)
 
     def _check_user(self, user: User, request: Request, need: Need, ip: str) -> None:
         """Raises RefusedError unless a user of 5.x may send the request."""
         if user.status is UserStatus.DISABLE:
-            raise _refusal(f"User:{user.name} is disabled.")
+            raise _refusal(_disabled(user))
         if not _is_signed_with(user.password, request):
             raise _refusal(f"Check signature failed for accessKey={user.name}")
         try:
@@ -276,6 +278,10 @@ class AccessControl:
 
 def _refusal(remark: str) -> RefusedError:
     return RefusedError(ResponseCode.NO_PERMISSION, remark)
+
+
+def _disabled(user: User) -> str:
+    return f"User:{user.name} is disabled."
 
 
 def _no_default_permission(resource: str) -> str:

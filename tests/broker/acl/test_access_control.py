@@ -217,6 +217,26 @@ def test_who_may_send_from_its_address_alone_is_asked_back_there(tmp_path):
     assert not gate.may_publish("producer", "10.1.2.3:5000", "U")
 
 
+@pytest.mark.parametrize("kind", ["Normal", "Super"])
+def test_a_user_that_is_disabled_may_nothing_any_more(tmp_path, kind):
+    """Its client goes on being connected, and would get check-backs with the messages in them."""
+    users = UserTable()
+    users.apply(UserCommand("who", "secret-of-it", kind, "enable"))
+    entry = PolicyEntry.read("Custom", "Topic:T", ["Pub"], [], "Allow")
+    users.apply(GrantCommand("who", [entry.texts()]))
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts: []\n")
+    gate = AccessControl(file, lambda: 0, users=lambda: users, cluster="C")
+    asked = request(37, {"topic": "T"}, signer=Signer("who", "secret-of-it"))
+    authorise(gate, asked)
+    asked.require("T", to_write=True)
+    assert gate.may_publish("who", PEER, "T")
+    users.apply(UserCommand("who", "secret-of-it", kind, "disable"))
+    assert not gate.may_publish("who", PEER, "T")
+    with pytest.raises(RefusedError, match="disabled"):
+        asked.require("T", to_write=True)
+
+
 def test_an_account_that_is_gone_may_nothing_any_more(gate, tmp_path):
     asked = request(37, {"topic": "orders"}, signer=PRODUCER)
     authorise(gate, asked)
