@@ -377,6 +377,22 @@ async def test_settings_change_at_once_and_outlive_the_process(admin: Admin) -> 
     assert (restarted.message_size_max, restarted.transaction_check_max) == (3, 9)
 
 
+@pytest.mark.parametrize("level", ["0", "-1"])  # to its next try, to the dead letters
+async def test_a_message_that_is_larger_than_is_taken_now_is_still_one(
+    admin: Admin, level: str
+) -> None:
+    sent = await admin.ask(RequestCode.SEND_MESSAGE_V2, send_fields(key="K"), bytes(200_000))
+    place = {"offset": str(int(sent.ext_fields["msgId"][16:], 16))}
+    assert (
+        await admin.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"maxMessageSize=100000")
+    ).code == ResponseCode.SUCCESS
+    viewed = await admin.ask(RequestCode.VIEW_MESSAGE_BY_ID, place)
+    assert viewed.code == ResponseCode.SUCCESS, viewed.remark
+    fields = place | {"group": "G", "delayLevel": level}
+    sent_back = await admin.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+    assert sent_back.code == ResponseCode.SUCCESS, sent_back.remark
+
+
 async def test_of_all_settings_that_are_sent_back_the_changed_ones_are_saved(
     admin: Admin,
 ) -> None:
