@@ -34,7 +34,9 @@ class TimerTable:
     def __init__(self) -> None:
         self._waiting: dict[int, Timer] = {}  # by queue offset, ascending
         self._times: list[int] = []  # ascending, each once
-        self._offsets_at: dict[int, list[int]] = {}  # by time, in the order of storing
+        # By time, in the order of storing; a list would be searched for each recall, and all may
+        # be due at one moment.
+        self._offsets_at: dict[int, dict[int, None]] = {}
         self.next_offset = 0
 
     def __len__(self) -> int:
@@ -83,10 +85,10 @@ class TimerTable:
         self._waiting[queue_offset] = timer
         offsets = self._offsets_at.get(timer.deliver_ms)
         if offsets is None:
-            self._offsets_at[timer.deliver_ms] = [queue_offset]
+            self._offsets_at[timer.deliver_ms] = {queue_offset: None}
             insort(self._times, timer.deliver_ms)
         else:
-            offsets.append(queue_offset)
+            offsets[queue_offset] = None
 
     def deliver(self, queue_offsets: Iterable[int]) -> None:
         for offset in queue_offsets:
@@ -99,7 +101,7 @@ class TimerTable:
         timer = self._waiting.pop(queue_offset, None)
         assert timer is not None, f"timer message {queue_offset} does not wait"
         offsets = self._offsets_at[timer.deliver_ms]
-        offsets.remove(queue_offset)
+        del offsets[queue_offset]
         if not offsets:
             del self._offsets_at[timer.deliver_ms]
             del self._times[bisect_left(self._times, timer.deliver_ms)]
@@ -117,7 +119,7 @@ class TimerTable:
                 raise ValueError("timer messages are out of order")
             self.next_offset = offset + 1
             self._waiting[offset] = Timer(deliver_ms, position, size)
-            self._offsets_at.setdefault(deliver_ms, []).append(offset)
+            self._offsets_at.setdefault(deliver_ms, {})[offset] = None
         self._times = sorted(self._offsets_at)
 
 

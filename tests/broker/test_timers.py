@@ -586,6 +586,32 @@ def test_a_table_is_a_list_of_what_waits(steps):
         assert table.begin_position == (None if oldest is None else 100 * oldest)
 
 
+class Compared(int):
+    """A queue offset that counts how often such ones are compared."""
+
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_a_moment_at_which_many_are_due_is_not_searched_for_each(monkeypatch):
+    """All may be due at midnight: to recall them one by one took a replica's loop for minutes."""
+    count, moment = 2_000, 10**12
+    table = TimerTable()
+    for offset in map(Compared, range(count)):
+        table.add(offset, Timer(moment, 100 * offset, 7))
+    monkeypatch.setattr(Compared, "count", 0)
+    for offset in range(count - 1, count // 2, -1):
+        table.recall(offset)
+    table.deliver(table.due(moment, but=(), count_max=count // 2))
+    assert table.at(moment) == (count // 2,)
+    assert Compared.count < 10 * count
+
+
 async def test_a_snapshot_keeps_what_waits(rig):
     for number in range(5):
         await send(rig, key=f"K{number}", TIMER_DELAY_MS=str(100 * (number % 3 + 1)))
