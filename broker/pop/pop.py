@@ -428,6 +428,7 @@ class PopProcessor:
                 wake_ms=pop.wake_ms,
                 run_again=lambda: self._again(pop),
                 is_closed=lambda: pop.request.connection.closed,
+                size=pop.filter.size + len(pop.attempt_id),
             )
             if pop.request.shrink() and self._desk.pop_polling.hold(held):
                 return

@@ -392,6 +392,7 @@ class PullProcessor:
                 codes=pull.filter.codes,
                 deadline_ms=pull.held_until_ms,
                 run_again=lambda: self._again(pull),
+                size=pull.filter.size if pull.header is None else 0,
             ),
         )
 

@@ -48,6 +48,10 @@ class MessageFilter(Protocol):
     def reads_properties(self) -> bool:
         """Whether `wants` has to be called, too."""
 
+    @property
+    def size(self) -> int:
+        """Return about how many bytes it takes."""
+
     def wants(self, properties: Mapping[str, str]) -> bool:
         """Whether the message with these properties matches."""
 
@@ -61,6 +65,10 @@ class TagFilter:
     @property
     def reads_properties(self) -> bool:
         return False
+
+    @property
+    def size(self) -> int:
+        return 64 * len(self.codes or ())
 
     def wants(self, properties: Mapping[str, str]) -> bool:
         return self.codes is None or tags_code(properties.get(PropertyName.TAGS)) in self.codes

@@ -28,6 +28,7 @@ class SqlFilter:
     """Filter by an SQL92 expression; it needs a record's properties, which units don't contain."""
 
     expression: Expression
+    size: int
 
     @property
     def codes(self) -> frozenset[int] | None:
@@ -57,4 +58,4 @@ def filter_of(kind: str | None, expression: str | None) -> MessageFilter:
 
 @lru_cache(maxsize=_COMPILED_MAX)
 def _compiled(expression: str) -> SqlFilter:
-    return SqlFilter(parse_sql(expression))
+    return SqlFilter(parse_sql(expression), size=16 * len(expression))

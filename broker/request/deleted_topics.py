@@ -91,6 +91,7 @@ class RetryFilter:
     of the topic that they came from. Implements MessageFilter."""
 
     codes = None
+    size = 0
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica

@@ -5,8 +5,8 @@ Place in the data path: `broker.pull.pull` holds a pull that found nothing;
 whatever it finds. Pure: time is an argument.
 
 Invariants: per queue, pulls are woken in the order in which they came; each held pull is run again
-exactly once; their number is bounded, the one too many is not held (nor one that is too large:
-`Request.shrink`).
+exactly once; their number is bounded, and what they keep of the filters that they brought; the one
+too many is not held (nor one that is too large: `Request.shrink`).
 Source: RocketMQ PullRequestHoldService.
 """
 
@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from broker.entry.payload import UNIT, Run
 
-__all__ = ["HeldPull", "LongPolling"]
+__all__ = ["HELD_SIZE_MAX", "HeldPull", "LongPolling"]
+
+HELD_SIZE_MAX: Final = 256 << 20
+"""Bytes, estimated, that all held pulls may keep of what they brought, and all held pops."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,13 +32,16 @@ class HeldPull:
     codes: frozenset[int] | None  # the tags codes that wake it; None: any message does
     deadline_ms: int
     run_again: Callable[[], None]
+    size: int = 0  # bytes that it keeps of what it brought
 
 
 class LongPolling:
-    def __init__(self, *, held_max: int) -> None:
+    def __init__(self, *, held_max: int, size_max: int = HELD_SIZE_MAX) -> None:
         self._held_max = held_max
+        self._size_max = size_max
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
         self._count = 0
+        self._size = 0
         self._is_open = True
 
     def __len__(self) -> int:
@@ -44,8 +51,11 @@ class LongPolling:
         """Hold a pull; False if too many are held, or the broker stops: answer it now."""
         if not self._is_open or self._count >= self._held_max:
             return False
+        if self._size + pull.size > self._size_max:
+            return False
         self._held.setdefault((topic, queue_id), []).append(pull)
         self._count += 1
+        self._size += pull.size
         return True
 
     def on_arrival(self, run: Run) -> None:
@@ -97,5 +107,6 @@ class LongPolling:
         assert self._count >= 0
 
     def _run(self, pulls: list[HeldPull]) -> None:
+        self._size -= sum(pull.size for pull in pulls)
         for pull in pulls:
             pull.run_again()

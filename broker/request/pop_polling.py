@@ -8,7 +8,8 @@ time is an argument.
 
 Invariants: a group's pops are woken in the order in which they came, at most as many as messages
 arrived, not counting those whose clients are gone, which take none; queries take none either: an
-arrival wakes every one of them that it fits; the number of what is held is bounded.
+arrival wakes every one of them that it fits; the number of what is held is bounded, and what pops
+keep of the filters that they brought.
 Source: RocketMQ PopLongPollingService, of which NotificationProcessor has one of its own.
 """
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from broker.entry.payload import UNIT, Run
+from broker.request.long_polling import HELD_SIZE_MAX
 from remoting.protocol.group_topics import pop_retry_topic
 
 __all__ = ["HeldPop", "PopPolling"]
@@ -26,7 +28,8 @@ __all__ = ["HeldPop", "PopPolling"]
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeldPop:
     """Waiting pop; `queue_id` -1: any queue; `wake_ms`: when to run it without an arrival;
-    `is_closed`: whether the connection that asked is gone; `is_query`: it takes no message."""
+    `is_closed`: whether the connection that asked is gone; `is_query`: it takes no message; `size`:
+    bytes that it keeps of what it brought."""
 
     topic: str
     group: str
@@ -37,6 +40,7 @@ class HeldPop:
     run_again: Callable[[], None]
     is_closed: Callable[[], bool]
     is_query: bool = False
+    size: int = 0
 
     @property
     def takes(self) -> bool:
@@ -50,10 +54,12 @@ class HeldPop:
 
 
 class PopPolling:
-    def __init__(self, *, held_max: int = 100_000) -> None:
+    def __init__(self, *, held_max: int = 100_000, size_max: int = HELD_SIZE_MAX) -> None:
         self._held_max = held_max
+        self._size_max = size_max
         self._held: dict[str, dict[HeldPop, None]] = {}  # by name of topic; in order
         self._count = 0
+        self._size = 0
         self._is_open = True
 
     def __len__(self) -> int:
@@ -70,9 +76,12 @@ class PopPolling:
         """Hold a pop; False if too many are held, or the broker stops: answer it now."""
         if not self._is_open or self._count >= self._held_max:
             return False
+        if self._size + pop.size > self._size_max:
+            return False
         for name in pop.names:
             self._held.setdefault(name, {})[pop] = None
         self._count += 1
+        self._size += pop.size
         return True
 
     def on_arrival(self, run: Run) -> None:
@@ -145,6 +154,7 @@ class PopPolling:
                 if not waiting:
                     del self._held[name]
         self._count -= len(pops)
+        self._size -= sum(pop.size for pop in pops)
         assert self._count >= 0
         for pop in pops:
             pop.run_again()

@@ -91,6 +91,48 @@ async def test_a_held_pull_keeps_nothing_of_what_came_with_it(rig):
     assert answer.code == ResponseCode.PULL_NOT_FOUND, "answered at once"
 
 
+SQL = " OR ".join(f"n = {number}" for number in range(100))
+TAGS = "||".join(f"t{number}" for number in range(300))
+
+
+@pytest.mark.parametrize(("kind", "expression"), [("TAG", TAGS), ("SQL92", SQL)])
+@pytest.mark.parametrize("pops", [False, True])
+async def test_filters_that_are_held_are_bounded_in_bytes(rig, kind, expression, pops):
+    """A thousand tags take sixty thousand bytes, and each client may hold thousands of pulls."""
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"x")
+    processors, desk = rig.make(Processors, rig.tasks), rig.context
+    if pops:
+        held, code, handle = desk.pop_polling, RequestCode.POP_MESSAGE, processors.pop.handle
+    else:
+        held, code, handle = desk.long_polling, RequestCode.PULL_MESSAGE, processors.pull.handle
+    held._size_max = 50_000
+
+    async def ask(connection: FakeConnection, expression: str) -> None:
+        pop = {"consumerGroup": "G", "topic": "T", "queueId": "1", "maxMsgNums": "1"}
+        pop |= {"invisibleTime": "10000", "pollTime": "15000", "bornTime": "0", "initMode": "0"}
+        pop |= {"order": "false", "expType": kind, "exp": expression}
+        pull = pull_fields(offset=0, queue=1) | {"sysFlag": "6", "suspendTimeoutMillis": "15000"}
+        pull |= {"subscription": expression, "expressionType": kind}
+        rig.give(handle, code, pop if pops else pull, b"", connection)
+        await turns(5)
+
+    many = FakeConnection()
+    for _ in range(5):
+        await ask(many, expression)
+    kept = len(held)
+    assert 2 <= kept < 5
+    assert len(many.sent) == 5 - kept, "the others are answered at once"
+    await ask(many, "n = 1" if kind == "SQL92" else "t1")
+    assert len(held) == kept + 1, "a small one has room beside them"
+    for _ in range(2):
+        rig.now_ms += 20_000
+        held.expire(rig.passed_ms)
+        await turns(5)
+        assert len(held) == held._size == 0
+        await ask(FakeConnection(), expression)
+        assert len(held) == 1
+
+
 async def test_a_question_about_all_groups_walks_their_offsets_once(rig):
     """Once per group it took minutes, and a leader its term."""
     for number in range(5_000):
