@@ -4,8 +4,9 @@ Place in the data path: `client.connection.instance` owns one `TaskScope`; poll 
 pull loops and asynchronous sends run in it.
 
 Invariants: no task outlives `stop`; an unexpected error of a loop ends all tasks of the client and
-is raised by `stop` (later calls find the client not running), never swallowed. The error of a
-launched request goes to the task's awaiter and ends nothing else.
+is raised by `stop` (later calls find the client not running), never swallowed; so does a loop that
+ends as cancelled although nobody has cancelled it. The error of a launched request goes to the
+task's awaiter and ends nothing else.
 
 `start` and `stop` may be called from different tasks, which is why one owner task holds the
 TaskGroup.
@@ -31,6 +32,7 @@ class TaskScope:
         self._group: asyncio.TaskGroup | None = None
         self._owner: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._failure: RuntimeError | None = None
         self._draining = False
         self._loops: set[asyncio.Task[None]] = set()
         self._launched: set[asyncio.Task[object]] = set()
@@ -69,7 +71,7 @@ class TaskScope:
             raise ClientClosedError("the client is not running")
         task = self._group.create_task(coroutine, name=name)
         self._loops.add(task)
-        task.add_done_callback(self._loops.discard)
+        task.add_done_callback(self._loop_ended)
         return task
 
     def launch(self, coroutine: Coroutine[object, object, _T]) -> asyncio.Task[_T]:
@@ -91,6 +93,8 @@ class TaskScope:
                 self._group = group
                 ready.set()
                 await self._stopping.wait()
+                if self._failure is not None:
+                    raise self._failure
         finally:
             self._group = None
             launched = list(self._launched)
@@ -98,3 +102,11 @@ class TaskScope:
                 task.cancel()
             if launched:
                 await asyncio.wait(launched)
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        self._loops.discard(task)
+        # Of something that it awaited. The TaskGroup takes that for an end in order, and the client
+        # would run on without this loop.
+        if task.cancelled() and task.cancelling() == 0 and self.running:
+            self._failure = RuntimeError(f"{task.get_name()} ended, though nobody had cancelled it")
+            self._stopping.set()

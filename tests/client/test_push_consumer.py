@@ -239,14 +239,22 @@ async def test_an_ordered_queue_waits_for_its_failed_message() -> None:
         assert cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK) == []
 
 
-async def test_a_listener_that_raises_is_called_again() -> None:
+class OfItsOwnError(BaseException):
+    """As pytest's `fail` and gevent's `Timeout` are."""
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("bug"), asyncio.CancelledError(), OfItsOwnError()], ids=repr
+)
+async def test_a_listener_that_raises_is_called_again(error: BaseException) -> None:
+    """A CancelledError is of something that it awaited: nobody has cancelled the consumer."""
     async with setup() as cluster:
         calls: list[int] = []
 
         async def listener(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
             calls.append(messages[0].reconsume_times)
             if len(calls) == 1:
-                raise RuntimeError("bug")
+                raise error
             return ConsumeStatus.CONSUME_SUCCESS
 
         cluster.group.script = refuse_copies
