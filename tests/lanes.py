@@ -64,6 +64,7 @@ OTHERS: Final = frozenset(
         "client/test_batches",
         "client/test_client_docs",
         "client/test_consumer_admin",
+        "client/test_instance",
         "client/test_lite_pull_consumer",
         "broker/ha/test_frame_writer",
         "broker/ha/test_replication",

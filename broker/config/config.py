@@ -27,6 +27,7 @@ from remoting.connections.config_values import (
     typed,
 )
 from remoting.connections.security_config import SecurityConfig, SecurityConfigError
+from remoting.records.message_id import may_be_host
 
 __all__ = ["ENGINES", "BrokerConfig", "ConfigError", "load_config", "parse_config"]
 
@@ -236,7 +237,8 @@ _PARTS: Final[Mapping[str, type[Any]]] = {
 def split_address(key: str, address: str) -> tuple[str, int]:
     """Return ("ip", port) of an address. Raises ConfigError that names the key."""
     host, separator, port = address.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 0xFFFF or not host:
+    is_port = port.isdecimal() and int(port) <= 0xFFFF
+    if not separator or not is_port or not host or not may_be_host(host):
         raise ConfigError(f"{key}: {address!r} is not host:port")
     return host.strip("[]"), int(port)
 

@@ -37,6 +37,7 @@ __all__ = [
     "UniqueIdGenerator",
     "java_string_hash",
     "join_host",
+    "may_be_host",
     "offset_msg_id",
     "pack_host",
     "parse_offset_msg_id",
@@ -53,11 +54,22 @@ _REMEMBERED_SIZE_MAX: Final = 128  # characters of a text whose hash is remember
 def split_host(host: str) -> tuple[str, int]:
     """Split "ip:port" or "[ipv6]:port". Raises RecordError."""
     ip, separator, port = host.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 0xFFFF:
+    if not separator or not port.isdecimal() or int(port) > 0xFFFF or not may_be_host(ip):
         raise RecordError(f"host {host!r} is not ip:port")
     if ip.startswith("[") and ip.endswith("]"):
         ip = ip[1:-1]
     return ip, int(port)
+
+
+def may_be_host(name: str) -> bool:
+    """Return whether resolvers take `name`; others raise ValueError, for which no dial is ready.
+
+    They do so for a label that is empty or has more than 63 characters, as `broker-..svc` has.
+    """
+    try:
+        return b"\0" not in name.encode("idna")
+    except UnicodeError:
+        return False
 
 
 def join_host(ip: str, port: int) -> str:

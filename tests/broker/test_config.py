@@ -40,6 +40,11 @@ def test_sections_and_nested_limits_are_read(tmp_path):
         ('group = "broker-a"', "", "group"),
         ('node = "n0"', 'node = "n9"', "peers: does not name this node"),
         ('listen = "127.0.0.1:10911"', 'listen = "nowhere"', "listen: 'nowhere' is not host:port"),
+        (
+            'listen = "127.0.0.1:10911"',
+            'listen = "127.0.0.1:10911"\nadvertised = "broker-b..svc.local:10911"',
+            "advertised: 'broker-b..svc.local:10911' is not host:port",
+        ),
         ("transaction_timeout_ms = 3000", "transaction_timeout_ms = 0", "transaction_timeout_ms"),
         ("dedupe_window_ms = 1000", 'dedupe_window_ms = "1"', "dedupe_window_ms"),
         ("pending_max = 5", "colour = 5", "colour: there is no such setting"),

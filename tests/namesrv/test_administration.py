@@ -241,6 +241,7 @@ def test_a_configuration_file(tmp_path: Path) -> None:
         ("listen = 7", "listen must be text, not 7"),
         ("kv_config_path = 7", "kv_config_path must be a path, not 7"),
         ('listen = "nowhere"', "listen: "),
+        ('listen = "a..b:9876"', "listen: "),
         ("supportActingMaster = 7", "supportActingMaster: '7'"),
         ("suportActingMaster = true", "did you mean 'supportActingMaster'"),
         ('tls_mode = "enforcing"', "tls_mode: TLS needs"),

@@ -167,7 +167,19 @@ async def test_a_dial_that_hangs_ends_with_the_deadline(client: RemotingClient) 
                 await client.request(f"127.0.0.1:{address[1]}", RemotingCommand(code=1), 100)
 
 
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nonsense",
+        "127.0.0.1:",
+        "127.0.0.1:99999",
+        "broker-b..svc.local:10911",  # of a template whose variable was empty
+        f"{'x' * 64}.local:10911",
+        ".:1",
+        "a\0b:1",
+        "\udcff:1",
+    ],
+)
 async def test_what_is_no_address_is_a_definite_failure(
     client: RemotingClient, address: str
 ) -> None:
