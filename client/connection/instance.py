@@ -157,16 +157,16 @@ class ClientInstance:
     async def stop(self) -> None:
         """Unregister the groups at the nodes that are connected, then close everything.
 
-        Raises what a background loop failed with, as an exception group.
+        A stop that is cancelled closes everything as well. Raises what a background loop failed
+        with, as an exception group.
         """
         if self._closed:
             return
         self._closed = True
-        await self._unregister()
-        try:
-            await self.scope.stop()
-        finally:
-            await self.rpc.close()
+        async with contextlib.AsyncExitStack() as closing:
+            closing.push_async_callback(self.rpc.close)
+            closing.push_async_callback(self.scope.stop)
+            await self._unregister()
 
     async def abort(self) -> None:
         """Stop as a killed process would: nothing more is sent, connections are dropped."""

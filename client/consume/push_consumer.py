@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Final
 
 import msgspec
@@ -216,23 +217,23 @@ class PushConsumer(Lifecycle):
     async def stop(self) -> None:
         """Leave: end the listeners, commit every queue and await the answers, unlock, unregister.
 
-        Raises OffsetFileError where a broadcasting consumer's offsets could not be written.
+        A stop that is cancelled leaves out what is not done yet, but unregisters and closes. Raises
+        OffsetFileError where a broadcasting consumer's offsets could not be written.
         """
-        for loop in self._loops:
-            loop.cancel()
-        if self._loops:
-            await asyncio.wait(self._loops)
-        await self._release([*self._owned.values(), *self._leaving])
-        self._owned = {}
-        if self._locks is not None:
-            await self._locks.unlock_all()
-        if self._tracer is not None:
-            await self._tracer.stop()
-        try:
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self.instance.stop)
             if self._local is not None:
-                await self._local.close()
-        finally:
-            await self.instance.stop()
+                closing.push_async_callback(self._local.close)
+            if self._tracer is not None:
+                closing.push_async_callback(self._tracer.stop)
+            for loop in self._loops:
+                loop.cancel()
+            if self._loops:
+                await asyncio.wait(self._loops)
+            await self._release([*self._owned.values(), *self._leaving])
+            self._owned = {}
+            if self._locks is not None:
+                await self._locks.unlock_all()
 
     async def crash(self) -> None:
         """Stop as a killed process would: nothing is committed, connections are dropped."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -124,13 +124,15 @@ class Producer(Lifecycle):
     async def stop(self) -> None:
         """Let calls in progress end, for as long as a send may take; unregister and close.
 
-        New calls raise ClientClosedError meanwhile.
+        New calls raise ClientClosedError meanwhile. A stop that is cancelled waits no longer, and
+        closes all the same.
         """
-        await self.instance.scope.drain(self.settings.timeout_ms)
-        await self._under_way.close(self.settings.timeout_ms)
-        if self._tracer is not None:
-            await self._tracer.stop()
-        await self.instance.stop()
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self.instance.stop)
+            if self._tracer is not None:
+                closing.push_async_callback(self._tracer.stop)
+            await self.instance.scope.drain(self.settings.timeout_ms)
+            await self._under_way.close(self.settings.timeout_ms)
 
     async def crash(self) -> None:
         """Stop as a killed process would: nothing more is sent, connections are dropped."""

@@ -76,8 +76,10 @@ class Tracer:
 
     async def stop(self) -> None:
         """Send the waiting records, and close."""
-        await self._send_waiting()
-        await self._sender.stop()
+        try:
+            await self._send_waiting()
+        finally:
+            await self._sender.stop()
 
     async def crash(self) -> None:
         """Stop as a killed process would; waiting records are dropped."""

@@ -10,7 +10,12 @@ from client.connection.heartbeat import ConsumeFrom
 from client.connection.instance import InstanceSettings
 from client.connection.retry import RetryPolicy
 from client.connection.routes import RouteSettings
-from client.consume.listener import ConsumerObserver, ConsumeStatus, PushConsumerSettings
+from client.consume.listener import (
+    ConsumeListener,
+    ConsumerObserver,
+    ConsumeStatus,
+    PushConsumerSettings,
+)
 from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message, MessageQueue
@@ -82,7 +87,7 @@ class Setup:
 
     async def consumer(
         self,
-        listener: Listener,
+        listener: ConsumeListener,
         recorder: Recorder | None = None,
         *,
         expression: str = "*",

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from campaigns.rig.waiting import until
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from campaigns.rig.waiting import turns, until
+from client.consume.listener import ConsumeStatus
+from client.consume.push_consumer import PushConsumer
+from client.message import DeliveredMessage, Message
+from client.produce.producer import Producer, ProducerSettings
+from client.trace.tracer import TraceSettings
+from remoting.protocol.codes import RequestCode
+from tests.client.fake_cluster import Act
 from tests.client.push_setup import Listener, setup
 
 
@@ -24,3 +36,66 @@ async def test_a_node_whose_name_no_resolver_takes_ends_no_client() -> None:
         await until(lambda: peer["broker-b..svc.local:10911"].failures)
         assert consumer.instance.scope.running
         assert cluster.producer.instance.scope.running
+
+
+def ended(client: Producer | PushConsumer) -> bool:
+    """Whether nothing of the client is left."""
+    return not client.instance.scope.running and not client.instance.rpc._open
+
+
+async def cut_short(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_stop_that_is_cut_short_as_it_unregisters_has_closed_the_client() -> None:
+    async with setup() as cluster:
+        producer = Producer("G", [cluster.name_server.address])
+        await producer.start()
+        await producer.send(Message(topic="T", body=b"x"))
+        await until(lambda: len(cluster.group.producers.get("G", [])) == 3)
+        cluster.group.script = lambda seen: (
+            Act.IGNORE if seen.command.code == RequestCode.UNREGISTER_CLIENT else Act.ANSWER
+        )
+        stopping = asyncio.create_task(producer.stop())
+        await until(lambda: cluster.group.sends(RequestCode.UNREGISTER_CLIENT))
+        await cut_short(stopping)
+        assert ended(producer)
+
+
+async def test_a_stop_that_waits_for_sends_and_is_cut_short_has_closed_the_tracer_too() -> None:
+    async with setup() as cluster:
+        settings = ProducerSettings(timeout_ms=60_000, trace=TraceSettings())
+        producer = Producer("G", [cluster.name_server.address], settings=settings)
+        await producer.start()
+        cluster.group.lead(None)
+        sending = await producer.send_async(Message(topic="T", body=b"x"))
+        await until(cluster.group.sends)
+        stopping = asyncio.create_task(producer.stop())
+        await turns()
+        await cut_short(stopping)
+        assert ended(producer)
+        assert producer._tracer is not None
+        assert isinstance(producer._tracer._sender, Producer)
+        assert ended(producer._tracer._sender)
+        assert sending.done()
+
+
+async def test_a_stop_that_waits_for_a_listener_and_is_cut_short_has_left_the_group() -> None:
+    async with setup() as cluster:
+        called = asyncio.Event()
+
+        async def work(_: Sequence[DeliveredMessage]) -> ConsumeStatus:
+            called.set()
+            await asyncio.Event().wait()
+            return ConsumeStatus.CONSUME_SUCCESS
+
+        consumer = await cluster.consumer(work, stop_timeout_ms=60_000)
+        await cluster.send(b"x")
+        await called.wait()
+        stopping = asyncio.create_task(consumer.stop())
+        await turns()
+        await cut_short(stopping)
+        assert ended(consumer)
+        await until(lambda: not cluster.group.members["CG"])
