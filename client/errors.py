@@ -43,6 +43,7 @@ __all__ = [
     "SubscriptionNotReadyError",
     "TopicNotExistError",
     "UnansweredError",
+    "UnencodableRequestError",
 ]
 
 
@@ -80,6 +81,11 @@ class UnansweredError(ClientError):
 
     retriable = True
     definite = False
+
+
+class UnencodableRequestError(ClientError):
+    """The wire has no form for the request (text that is not UTF-8, a number beyond its field, a
+    frame that would be too large): it was not sent."""
 
 
 class QueueNotOwnedError(ClientError):

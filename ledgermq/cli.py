@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -213,7 +214,8 @@ def send(
     from ledgermq.quick_try import QuickTryError, instance_settings, send_lines  # noqa: PLC0415
 
     servers = _servers(name_servers)
-    lines = [text] if text else (line.rstrip("\n") for line in sys.stdin)
+    # Bodies are bytes, of any encoding or none: as they were typed, as they come in.
+    lines = [os.fsencode(text)] if text else (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
     try:
         instance = instance_settings(access_key=access_key, secret_key=secret_key, tls=tls)
         _run(send_lines(servers, topic, lines, tags=tags, keys=keys, instance=instance))

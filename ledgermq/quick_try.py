@@ -36,7 +36,7 @@ def instance_settings(*, access_key: str, secret_key: str, tls: bool) -> Instanc
 async def send_lines(
     name_servers: list[str],
     topic: str,
-    lines: Iterable[str],
+    lines: Iterable[bytes],
     *,
     tags: str,
     keys: str,
@@ -46,9 +46,7 @@ async def send_lines(
     settings = ProducerSettings(instance=instance)
     async with Producer("ledgermq-send", name_servers, settings=settings) as producer:
         for line in lines:
-            message = Message(
-                topic=topic, body=line.encode(), tags=tags or None, keys=tuple(keys.split())
-            )
+            message = Message(topic=topic, body=line, tags=tags or None, keys=tuple(keys.split()))
             try:
                 result = await producer.send(message)
             except ClientError as error:

@@ -22,6 +22,7 @@ __all__ = [
     "RecordError",
     "RemotingError",
     "RequestTimeoutError",
+    "UnencodableError",
 ]
 
 
@@ -52,11 +53,17 @@ class ConnectionLostError(RemotingError):
 
 
 class FrameError(RemotingError):
-    """Bytes that are not a RocketMQ frame, or a command that does not fit into one.
+    """Bytes that are not a RocketMQ frame.
 
-    From the decoder: the rest of the stream can't be decoded, the connection must be closed.
-    Requests open on it have an unknown outcome.
+    The rest of the stream can't be decoded, the connection must be closed. Requests open on it have
+    an unknown outcome.
     """
+
+
+class UnencodableError(FrameError):
+    """A command that does not fit into a frame: definite, nothing was sent."""
+
+    definite = True
 
 
 class HeaderError(RemotingError):

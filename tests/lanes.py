@@ -76,6 +76,7 @@ OTHERS: Final = frozenset(
         "client/test_push_consumer",
         "client/test_push_modes",
         "client/test_push_positions",
+        "client/test_quick_try",
         "client/test_request_reply",
         "client/test_security_and_names",
         "client/test_sync",

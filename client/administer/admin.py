@@ -24,6 +24,7 @@ from client.connection.answers import error_of, error_of_remoting
 from client.connection.broker_call import call_group
 from client.connection.instance import ClientInstance, InstanceSettings
 from client.connection.lifecycle import Lifecycle
+from client.connection.request_fields import request_fields
 from client.connection.retry import RetryPolicy
 from client.connection.route_view import TopicRoute
 from client.delivery import delivered_message
@@ -145,14 +146,15 @@ class Admin(Lifecycle):
         route does not show them in time.
         """
         names = tuple(broker_names) or await self._broker_names()
-        fields = CreateTopicRequestHeader(
+        header = CreateTopicRequestHeader(
             topic=self.instance.namespace.wrap(topic),
             default_topic=_DEFAULT_TOPIC,
             read_queue_nums=queues,
             write_queue_nums=queues,
             perm=perm,
             topic_filter_type="SINGLE_TAG",
-        ).to_ext_fields()
+        )
+        fields = request_fields(header)
         await self._query_leaders(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, names=names)
         await self._await_route(topic, names, queues)
 
@@ -255,7 +257,7 @@ class Admin(Lifecycle):
         )
         (answer,) = await self._query_leaders(
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-            header.to_ext_fields(),
+            request_fields(header),
             names=[queue.broker_name],
         )
         offsets = self._by_queue(answer, _Table[int])
@@ -348,7 +350,7 @@ class Admin(Lifecycle):
             producer_group=None if group is None else wrap(group),
         )
         code = RequestCode.LEDGERMQ_LIST_HALVES
-        (answer,) = await self._query_leaders(code, header.to_ext_fields(), names=[broker_name])
+        (answer,) = await self._query_leaders(code, request_fields(header), names=[broker_name])
         return page_of(answer)
 
     async def show_half(self, message_id: str, broker_name: str | None = None) -> ShownHalf:

@@ -37,8 +37,9 @@ from client.errors import (
     SubscriptionNotReadyError,
     TopicNotExistError,
     UnansweredError,
+    UnencodableRequestError,
 )
-from remoting.errors import RemotingError
+from remoting.errors import RemotingError, UnencodableError
 from remoting.protocol.leader_hint import leader_of
 
 __all__ = ["error_of", "error_of_remoting"]
@@ -99,6 +100,8 @@ def error_of(code: int, remark: str | None, address: str) -> BrokerRefusedError:
 
 def error_of_remoting(error: RemotingError, address: str) -> ClientError:
     """Return the error that stands for a request to `address` without an answer."""
+    if isinstance(error, UnencodableError):
+        return UnencodableRequestError(str(error))  # whichever the address
     if error.definite:
         return BrokerUnreachableError(f"broker {address}: {error}")
     return UnansweredError(f"broker {address}: {error}")

@@ -49,6 +49,8 @@ __all__ = [
 DEFAULT_TOPIC: Final = "TBW102"
 DEFAULT_TOPIC_QUEUES: Final = 4
 _TOPIC_SIZE_MAX: Final = 127
+_INT_END: Final = 2**31  # of Java's int, and of its long
+_LONG_END: Final = 2**63
 _REPLY: Final = "reply"
 
 _STATUSES: Final = {
@@ -220,14 +222,19 @@ def send_result(
 def _check(message: Message) -> None:
     assert message.uniq_key is not None, "the producer stamps a message before it prepares it"
     assert message.born_timestamp_ms is not None
-    if not 0 < len(message.topic) <= _TOPIC_SIZE_MAX:
-        raise MessageRefusedError(
-            f"topic of {len(message.topic)} characters is not within 1..{_TOPIC_SIZE_MAX}"
-        )
+    topic_size = _size_in_utf8("topic", message.topic)
+    if not 0 < topic_size <= _TOPIC_SIZE_MAX:
+        raise MessageRefusedError(f"topic of {topic_size} bytes is not within 1..{_TOPIC_SIZE_MAX}")
+    if not isinstance(message.body, bytes):
+        raise MessageRefusedError(f"a body is bytes, not {type(message.body).__name__}")
     if not message.body:
         raise MessageRefusedError(f"message for {message.topic!r} has an empty body")
     if len(message.body) > BODY_SIZE_MAX:
         raise MessageRefusedError(f"body of {len(message.body)} bytes, more than {BODY_SIZE_MAX}")
+    if not -_INT_END <= message.flag < _INT_END:
+        raise MessageRefusedError(f"flag {message.flag} is beyond 32 bits")
+    if not -_LONG_END <= message.born_timestamp_ms < _LONG_END:
+        raise MessageRefusedError(f"time of birth {message.born_timestamp_ms} is beyond 64 bits")
 
 
 def _properties(message: Message, extra: dict[str, str]) -> str:
@@ -249,10 +256,19 @@ def _properties(message: Message, extra: dict[str, str]) -> str:
         text = properties_text(properties)
     except RecordError as error:
         raise MessageRefusedError(str(error)) from error
-    # A character takes at most 4 bytes in UTF-8, so only a long text needs encoding to measure it.
-    if len(text) * 4 > PROPERTIES_SIZE_MAX and len(text.encode()) > PROPERTIES_SIZE_MAX:
+    if _size_in_utf8("properties", text) > PROPERTIES_SIZE_MAX:
         raise MessageRefusedError(f"properties take more than {PROPERTIES_SIZE_MAX} bytes")
     return text
+
+
+def _size_in_utf8(what: str, text: str) -> int:
+    """Return how many bytes `text` takes; Python's text may hold what UTF-8 has no form for."""
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise MessageRefusedError(f"{what}: text that is not UTF-8: {error}") from error
 
 
 def _fields(

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from client.connection.broker_call import call_group
 from client.connection.heartbeat import Subscription
 from client.connection.instance import ClientInstance
+from client.connection.request_fields import request_fields
 from client.connection.retry import RetryPolicy
 from client.delivery import delivered_messages
 from client.errors import MalformedAnswerError, OffsetNotFoundError
@@ -119,7 +120,7 @@ def pull_command(
         subscription=subscription.expression,
         expression_type=subscription.kind.value,
     )
-    fields = header.to_ext_fields()
+    fields = request_fields(header)
     fields["bname"] = queue.broker_name
     return RemotingCommand(code=RequestCode.PULL_MESSAGE, ext_fields=fields)
 
@@ -272,7 +273,7 @@ class QueueRequests:
     async def _request(
         self, code: RequestCode, queue: MessageQueue, header: Header, timeout_ms: int | None
     ) -> tuple[RemotingCommand, str]:
-        fields = header.to_ext_fields()
+        fields = request_fields(header)
         fields["bname"] = queue.broker_name
         return await call_group(
             self._instance,

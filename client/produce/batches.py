@@ -63,4 +63,8 @@ def _size(message: Message) -> int:
     texts = [message.tags or "", message.shard or "", *message.keys]
     for name, value in message.properties.items():
         texts += (name, value)
-    return _OVERHEAD_BYTES + len(message.body) + sum(len(text.encode()) + 2 for text in texts)
+    return _OVERHEAD_BYTES + len(message.body) + sum(_bytes(text) + 2 for text in texts)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))  # where that is not UTF-8, the send refuses it

@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
     def send(self, command: RemotingCommand) -> None:
         """Queue a frame; does nothing on a closed connection.
 
-        Raises FrameError where the command can't be a frame; nothing was sent then.
+        Raises UnencodableError where the command can't be a frame; nothing was sent then.
         """
         if self._closed:
             return
@@ -189,8 +189,9 @@ class Connection(asyncio.Protocol):
         """Send a request and await its answer. `command.opaque` is overwritten.
 
         While the peer takes no more bytes the request waits its turn, within the deadline. Raises
-        ConnectError (closed already) and OverloadedError (no turn, or too many open), both
-        definite, and RequestTimeoutError and ConnectionLostError, both unknown.
+        ConnectError (closed already), OverloadedError (no turn, or too many open) and
+        UnencodableError, all definite, and RequestTimeoutError and ConnectionLostError, both
+        unknown.
         """
         if self._is_write_paused:
             timeout_ms = await self._wait_for_turn(timeout_ms)
@@ -216,7 +217,8 @@ class Connection(asyncio.Protocol):
             self._pending.pop(opaque, None)
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Send a request that is never answered. Raises ConnectError where closed (definite)."""
+        """Send a request that is never answered. Raises ConnectError where closed, and
+        UnencodableError: both definite."""
         if self._closed:
             raise ConnectError(f"connection to {self.peer} is closed")
         self._opaque = (self._opaque + 1) & _OPAQUE_MASK

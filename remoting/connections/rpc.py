@@ -82,8 +82,8 @@ class RemotingClient:
     ) -> RemotingCommand:
         """Send a request to `address`; `timeout_ms` covers connecting and the answer together.
 
-        Raises ConnectError and OverloadedError (definite), RequestTimeoutError and
-        ConnectionLostError (unknown), FrameError where the command can't be a frame.
+        Raises ConnectError, OverloadedError and UnencodableError (definite), RequestTimeoutError
+        and ConnectionLostError (unknown).
         """
         if self._serialize_type is not None:
             command.serialize_type = self._serialize_type
@@ -103,7 +103,10 @@ class RemotingClient:
     async def oneway(
         self, address: str, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS
     ) -> None:
-        """Send without awaiting an answer, connecting first where needed. Raises ConnectError."""
+        """Send without awaiting an answer, connecting first where needed.
+
+        Raises ConnectError and UnencodableError (definite).
+        """
         if self._serialize_type is not None:
             command.serialize_type = self._serialize_type
         if self._sign is not None:

@@ -15,6 +15,7 @@ import hmac
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from remoting.errors import UnencodableError
 from remoting.protocol.command import RemotingCommand
 
 __all__ = [
@@ -61,11 +62,19 @@ class Signer:
         return f"Signer({self._access_key!r})"
 
     def sign(self, command: RemotingCommand) -> None:
-        """Add the account's fields and signature to a request that is complete otherwise."""
+        """Add the account's fields and signature to a request that is complete otherwise.
+
+        Raises UnencodableError where its text can't be signed, nor sent.
+        """
         fields = {**command.ext_fields, ACCESS_KEY_FIELD: self._access_key}
         if self._security_token is not None:
             fields[SECURITY_TOKEN_FIELD] = self._security_token
-        fields[SIGNATURE_FIELD] = signature_of(fields, command.body, self._secret)
+        try:
+            fields[SIGNATURE_FIELD] = signature_of(fields, command.body, self._secret)
+        except UnicodeEncodeError as error:
+            raise UnencodableError(
+                f"command {command.code} holds text that is not UTF-8: {error}"
+            ) from error
         command.ext_fields = fields
 
 

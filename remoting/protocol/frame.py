@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from remoting.errors import FrameError
+from remoting.errors import FrameError, UnencodableError
 from remoting.protocol.command import RemotingCommand, SerializeType
 
 __all__ = [
@@ -127,14 +127,15 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """Encode the whole frame. Raises FrameError where the command can't be one."""
+    """Encode the whole frame. Raises UnencodableError where the command can't be one."""
     return encode_head(command) + command.body if command.body else encode_head(command)
 
 
 def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) -> bytes:
     """Encode the frame without its body, which must follow it on the wire, unchanged.
 
-    A code that does not fit the binary header is sent in JSON: the encoding is per frame.
+    A code that does not fit the binary header is sent in JSON: the encoding is per frame. Raises
+    UnencodableError.
     """
     is_binary = (
         command.serialize_type == SerializeType.ROCKETMQ
@@ -143,12 +144,14 @@ def encode_head(command: RemotingCommand, frame_size_max: int = FRAME_SIZE_MAX) 
     try:
         header = _encode_binary_header(command) if is_binary else _encode_json_header(command)
     except UnicodeEncodeError as error:
-        raise FrameError(f"command {command.code} holds text that is not UTF-8: {error}") from error
+        raise UnencodableError(
+            f"command {command.code} holds text that is not UTF-8: {error}"
+        ) from error
     type_bits = 1 << 24 if is_binary else 0
     header_size = len(header)
     length = 4 + header_size + len(command.body)
     if length + 4 > frame_size_max or header_size > _HEADER_SIZE_MAX:
-        raise FrameError(
+        raise UnencodableError(
             f"command {command.code} needs a frame of {length + 4} bytes,"
             f" more than {frame_size_max}"
         )
@@ -375,7 +378,7 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
         key_bytes = key.encode()
         value_bytes = value.encode()
         if len(key_bytes) > 0x7FFF:
-            raise FrameError(f"extField name of {len(key_bytes)} bytes, more than 32767")
+            raise UnencodableError(f"extField name of {len(key_bytes)} bytes, more than 32767")
         pairs += _SHORT.pack(len(key_bytes))
         pairs += key_bytes
         pairs += _INT.pack(len(value_bytes))
@@ -390,7 +393,9 @@ def _encode_binary_header(command: RemotingCommand) -> bytes:
             len(remark),
         )
     except struct.error as error:
-        raise FrameError(f"command {command.code} does not fit a binary header: {error}") from error
+        raise UnencodableError(
+            f"command {command.code} does not fit a binary header: {error}"
+        ) from error
     return b"".join((head, remark, _INT.pack(len(pairs)), pairs))
 
 

@@ -56,6 +56,13 @@ def test_delayed_messages_stay_alone(name: str) -> None:
         prepare_batch(stamped, group="PG")
 
 
+def test_text_that_is_not_utf_8_is_the_batch_s_to_refuse() -> None:
+    wrong = Message(topic="A", body=b"x", tags="\udcff", uniq_key=KEY, born_timestamp_ms=1)
+    (piece,) = split_batches([wrong])
+    with pytest.raises(MessageRefusedError, match="not UTF-8"):
+        prepare_batch(piece, group="PG")
+
+
 def test_a_batch_has_positive_bounds() -> None:
     one = Message(topic="A", body=b"1")
     with pytest.raises(ValueError, match="positive"):

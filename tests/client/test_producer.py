@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -439,6 +440,42 @@ async def test_what_no_broker_would_take_is_refused_here(message: Message) -> No
         with pytest.raises(MessageRefusedError):
             await cluster.producer.send(message)
         assert cluster.group.sends() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"topic": "T\udcff"}, "topic: text that is not UTF-8"),
+        ({"tags": "\udcff"}, "properties: text that is not UTF-8"),
+        ({"properties": {"p": "\udcff" * 9_000}}, "properties: text that is not UTF-8"),
+        ({"body": "text"}, "a body is bytes, not str"),
+        ({"body": bytearray(b"x")}, "a body is bytes, not bytearray"),
+        ({"flag": 2**31}, "flag 2147483648 is beyond 32 bits"),
+        ({"flag": -(2**31) - 1}, "flag -2147483649 is beyond 32 bits"),
+        ({"born_timestamp_ms": 2**63}, "time of birth 9223372036854775808 is beyond 64 bits"),
+    ],
+)
+async def test_what_the_wire_has_no_form_for_is_refused_and_named(
+    wrong: dict[str, Any], named: str
+) -> None:
+    async with setup() as cluster:
+        message = Message(**{"topic": "T", "body": b"x", **wrong})
+        for send in (
+            cluster.producer.send(message),
+            cluster.producer.send_batch([message]),
+            cluster.producer.send_oneway(message),
+        ):
+            with pytest.raises(MessageRefusedError, match=named):
+                await send
+        assert cluster.group.sends() == []
+        assert cluster.group.sends(RequestCode.SEND_BATCH_MESSAGE) == []
+
+
+async def test_the_widest_numbers_are_sent() -> None:
+    async with setup() as cluster:
+        for flag in (2**31 - 1, -(2**31)):
+            await cluster.producer.send(Message(topic="T", body=b"x", flag=flag))
+        assert {record.flag for record in cluster.group.stored("T")} == {2**31 - 1, -(2**31)}
 
 
 async def test_a_silent_name_server_is_left_for_the_next() -> None:

@@ -18,6 +18,7 @@ from client.errors import (
     NoRouteError,
     OutcomeUnknownError,
     RequestNotSupportedError,
+    UnencodableRequestError,
 )
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer
@@ -140,6 +141,24 @@ async def test_an_unanswered_commit_is_unknown_and_a_refused_one_is_not() -> Non
         cluster.group.script = lambda _: (29, "queueId[9] is illegal")
         with pytest.raises(InvalidParameterError):
             await consumer.max_offset(MessageQueue("T", "broker-a", 9))
+
+
+async def test_what_the_wire_has_no_form_for_is_definite_and_not_tried_again() -> None:
+    async with setup() as (cluster, consumer):
+        for request, named in (
+            (consumer.pull(QUEUE, 2**63), "queueOffset is '9223372036854775808'"),
+            (consumer.pull(QUEUE, 0, 2**31), "maxMsgNums is '2147483648'"),
+            (consumer.commit_offset(QUEUE, 2**70), "commitOffset is '1180591620717411303424'"),
+            (consumer.search_offset(QUEUE, -(2**63) - 1), "timestamp is '-9223372036854775809'"),
+            (consumer.pull(QUEUE, 0, expression="\udcff"), "holds text that is not UTF-8"),
+        ):
+            with pytest.raises(UnencodableRequestError, match=named) as caught:
+                await request
+            assert caught.value.definite
+            assert not caught.value.retriable
+        codes = {seen.command.code for seen in cluster.group.seen}
+        assert codes <= {RequestCode.HEART_BEAT}
+        assert (await consumer.pull(QUEUE, 2**63 - 1)).status is PullStatus.OFFSET_ILLEGAL
 
 
 async def test_unknown_topics_and_groups_are_named() -> None:

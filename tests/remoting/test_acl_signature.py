@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remoting.errors import UnencodableError
 from remoting.protocol.acl_signature import (
     ACCESS_KEY_FIELD,
     SIGNATURE_FIELD,
@@ -58,6 +59,12 @@ def test_signing_adds_what_the_broker_checks():
         {"b": "T", "AccessKey": "account1", "SecurityToken": "token"}, b"x", "secret12"
     )
     assert "secret12" not in repr(Signer("account1", "secret12"))
+
+
+def test_text_that_is_not_utf_8_can_t_be_signed():
+    command = RemotingCommand(code=310, ext_fields={"b": "\udcff"})
+    with pytest.raises(UnencodableError, match="command 310 holds text that is not UTF-8"):
+        Signer("account1", "secret12").sign(command)
 
 
 @given(st.dictionaries(TEXTS, TEXTS, max_size=6), st.binary(max_size=30), TEXTS)

@@ -18,9 +18,9 @@ from remoting.connections.server import RemotingServer
 from remoting.errors import (
     ConnectError,
     ConnectionLostError,
-    FrameError,
     OverloadedError,
     RequestTimeoutError,
+    UnencodableError,
 )
 from remoting.protocol.codes import RequestCode, ResponseCode
 from remoting.protocol.command import FLAG_ONEWAY, RemotingCommand, SerializeType
@@ -232,7 +232,7 @@ async def test_a_command_too_large_is_refused_before_it_is_sent(
     echo: Echo, client: RemotingClient
 ) -> None:
     large = RemotingCommand(code=1, body=bytes(16_777_216))
-    with pytest.raises(FrameError, match="needs a frame"):
+    with pytest.raises(UnencodableError, match="needs a frame"):
         await client.request(echo.server.address, large, 3000)
     answer = await client.request(echo.server.address, RemotingCommand(code=1), 3000)
     assert answer.remark == "ok"

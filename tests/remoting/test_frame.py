@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remoting.errors import FrameError
+from remoting.errors import FrameError, UnencodableError
 from remoting.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, SerializeType
 from remoting.protocol.frame import (
     FRAME_SIZE_MAX,
@@ -294,7 +294,7 @@ def test_a_frame_may_fill_the_limit_and_not_exceed_it() -> None:
     frame = encode(fits)
     assert len(frame) == FRAME_SIZE_MAX
     assert FrameDecoder().feed(frame) == [fits]
-    with pytest.raises(FrameError, match="needs a frame of 16777217 bytes"):
+    with pytest.raises(UnencodableError, match="needs a frame of 16777217 bytes"):
         encode(RemotingCommand(code=1, body=fits.body + b"x"))
 
 
@@ -307,20 +307,22 @@ def test_a_code_too_large_for_the_binary_header_goes_out_in_json() -> None:
 
 def test_what_the_binary_header_has_no_room_for_is_refused() -> None:
     command = RemotingCommand(code=1, version=70_000, serialize_type=SerializeType.ROCKETMQ)
-    with pytest.raises(FrameError, match="does not fit"):
+    with pytest.raises(UnencodableError, match="does not fit"):
         encode(command)
     command = RemotingCommand(
         code=1, ext_fields={"k" * 40_000: ""}, serialize_type=SerializeType.ROCKETMQ
     )
-    with pytest.raises(FrameError, match="name of 40000 bytes"):
+    with pytest.raises(UnencodableError, match="name of 40000 bytes"):
         encode(command)
 
 
 def test_lone_surrogates_are_refused_and_not_sent() -> None:
     for kind in SerializeType:
         command = RemotingCommand(code=1, remark="\ud800", serialize_type=kind)
-        with pytest.raises(FrameError, match="not UTF-8"):
+        with pytest.raises(UnencodableError, match="not UTF-8"):
             encode(command)
+    assert UnencodableError.definite
+    assert not FrameError.definite
 
 
 def test_answers_keep_opaque_and_encoding() -> None:

@@ -1,0 +1,70 @@
+"""`ledgermq send` and `ledgermq tail` as a person runs them, against scripted brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.client.push_setup import Setup, setup
+
+TIMEOUT_S = 60
+
+
+@asynccontextmanager
+async def command(*words: str | bytes) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A command, killed at the end of the block where it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ledgermq", *words),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def run(*words: str | bytes, typed: bytes = b"") -> tuple[int | None, str, str]:
+    """Return a command's exit code and what it printed."""
+    async with asyncio.timeout(TIMEOUT_S), command(*words) as process:
+        out, err = await process.communicate(typed)
+    return process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Setup]:
+    async with setup() as cluster:
+        yield cluster
+
+
+def bodies(cluster: Setup) -> list[bytes]:
+    records = sorted(cluster.group.stored("T"), key=lambda record: record.physical_offset)
+    return [record.body for record in records]
+
+
+async def test_bodies_are_sent_as_they_were_typed_and_piped(cluster: Setup) -> None:
+    servers = ("--namesrv", cluster.name_server.address)
+    code, out, err = await run("send", "T", b"\xff\xfe", *servers)
+    assert (code, err) == (0, "")
+    assert out.startswith("SEND_OK broker-a/")
+    code, out, err = await run("send", "T", *servers, typed=b"one\n\xff two\r\nlast")
+    assert (code, err) == (0, "")
+    assert bodies(cluster) == [b"\xff\xfe", b"one", b"\xff two", b"last"]
+
+
+async def test_a_tag_that_is_not_utf_8_is_refused_in_one_line(cluster: Setup) -> None:
+    servers = ("--namesrv", cluster.name_server.address)
+    code, _, err = await run("send", "T", "hello", "--tags", b"\xff", *servers)
+    assert code == 2
+    assert err.startswith("ledgermq: not stored: properties: text that is not UTF-8")
+    assert err.count("\n") == 1
+    assert os.fsdecode(b"\xff") not in err
+    assert bodies(cluster) == []
