@@ -46,8 +46,8 @@ class Message:
     """A message to send.
 
     `tags`, `keys` and `shard` become properties; `properties` are the user's own and must not use
-    those names. The first send fills `uniq_key` and `born_timestamp_ms` where they are None; a
-    caller that sets `uniq_key` must make it unique.
+    those names, nor be empty. A key is one word. The first send fills `uniq_key` and
+    `born_timestamp_ms` where they are None; a caller that sets `uniq_key` must make it unique.
     """
 
     topic: str

@@ -243,13 +243,16 @@ def _properties(message: Message, extra: dict[str, str]) -> str:
     if message.tags:
         properties[PropertyName.TAGS] = message.tags
     if message.keys:
-        properties[PropertyName.KEYS] = " ".join(message.keys)
+        properties[PropertyName.KEYS] = _keys_text(message.keys)
     if message.shard:
         properties[PropertyName.SHARDING_KEY] = message.shard
     if message.properties:
         if not _RESERVED.isdisjoint(message.properties):
             names = ", ".join(sorted(_RESERVED & message.properties.keys()))
             raise MessageRefusedError(f"properties may not name {names}")
+        # Whoever decodes it would drop it; one of blanks, which RocketMQ refuses, arrives.
+        if "" in message.properties or "" in message.properties.values():
+            raise MessageRefusedError("a property has an empty name or value")
         properties.update(message.properties)
     properties.update(extra)
     try:
@@ -258,6 +261,15 @@ def _properties(message: Message, extra: dict[str, str]) -> str:
         raise MessageRefusedError(str(error)) from error
     if _size_in_utf8("properties", text) > PROPERTIES_SIZE_MAX:
         raise MessageRefusedError(f"properties take more than {PROPERTIES_SIZE_MAX} bytes")
+    return text
+
+
+def _keys_text(keys: Sequence[str]) -> str:
+    if isinstance(keys, str):  # which is a sequence of texts, too: of its letters
+        raise MessageRefusedError(f"keys are a sequence of texts, not the text {keys!r:.80}")
+    text = " ".join(keys)
+    if text.split() != list(keys):
+        raise MessageRefusedError(f"a key is empty or has a blank in it: {tuple(keys)!r:.80}")
     return text
 
 

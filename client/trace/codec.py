@@ -120,7 +120,8 @@ def record_text(record: TraceRecord) -> str:
 
 def record_keys(record: TraceRecord) -> list[str]:
     """Return the keys under which the trace message can be found."""
-    return [*record.msg_id.split(","), *record.keys]
+    ids = record.msg_id.replace(",", " ").split()  # words, whatever another client took for an id
+    return [*ids, *record.keys]
 
 
 def _fields(record: TraceRecord) -> tuple[object, ...]:

@@ -471,6 +471,40 @@ async def test_what_the_wire_has_no_form_for_is_refused_and_named(
         assert cluster.group.sends(RequestCode.SEND_BATCH_MESSAGE) == []
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"keys": "order-1"}, "keys are a sequence of texts, not the text 'order-1'"),
+        ({"keys": ["a b"]}, "a key is empty or has a blank in it"),
+        ({"keys": ["a", "b\tc"]}, "a key is empty or has a blank in it"),
+        ({"keys": [""]}, "a key is empty or has a blank in it"),
+        ({"keys": ["", "a b"]}, "a key is empty or has a blank in it"),
+        ({"properties": {"color": ""}}, "a property has an empty name or value"),
+        ({"properties": {"": "x"}}, "a property has an empty name or value"),
+    ],
+)
+async def test_what_would_be_read_otherwise_is_refused(wrong: dict[str, Any], named: str) -> None:
+    async with setup() as cluster:
+        message = Message(topic="T", body=b"x", **wrong)
+        with pytest.raises(MessageRefusedError, match=named):
+            await cluster.producer.send(message)
+        with pytest.raises(MessageRefusedError, match=named):
+            await cluster.producer.send_batch([message])
+        assert cluster.group.stored("T") == []
+
+
+async def test_blanks_and_words_are_sent_as_they_are() -> None:
+    async with setup() as cluster:
+        message = Message(
+            topic="T", body=b"x", keys=["größe", "b", "b"], properties={" ": "  ", "x": " y "}
+        )
+        await cluster.producer.send(message)
+        (record,) = cluster.group.stored("T")
+        stored = record.property_map()
+        assert stored["KEYS"] == "größe b b"
+        assert (stored[" "], stored["x"]) == ("  ", " y ")
+
+
 async def test_the_widest_numbers_are_sent() -> None:
     async with setup() as cluster:
         for flag in (2**31 - 1, -(2**31)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -113,6 +114,8 @@ def test_records_are_rocketmq_s_text(record: TraceRecord, fields: str) -> None:
 
 def test_the_keys_of_a_batch_are_each_of_its_ids() -> None:
     assert record_keys(SENT) == ["ID", "k1", "k2"]
+    others = dataclasses.replace(SENT, msg_id="one, two,", keys=())
+    assert record_keys(others) == ["one", "two"]
 
 
 class Sender:
