@@ -230,6 +230,15 @@ def test_other_systems_leave_out_what_they_do_not_have(tmp_path: Path) -> None:
     assert any("T1" in sentence and "left out" in sentence for sentence in verdict.not_shown)
 
 
+def test_null_is_as_good_as_absent(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    run.manifest |= {"engine": None, "left_behind": None}
+    verdict = verify_run(run.write(tmp_path), engine="duckdb")
+    assert verdict.outcome is Outcome.PASS, verdict.checks[0].reason
+    assert _result(verdict, "A17") is None, "nobody looked who caught up"
+    assert _result(verdict, "R1") is not None, "the engine is raft"
+
+
 @pytest.mark.parametrize("tables", [(), ("faults",), ("faults", "cq")])
 def test_run_that_tells_nothing_is_unknown(tables: tuple[str, ...], tmp_path: Path) -> None:
     run = SyntheticRun()

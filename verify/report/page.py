@@ -145,7 +145,7 @@ def _commands(source: RunSource) -> dict[str, str]:
                 *("ledgermq", "chaos", "run", scenario),
                 *("--world", world, *settings, "--seed", seed),
                 # The scenario's own may be another.
-                *(("--engine", engine) if "engine" in source.manifest else ()),
+                *(("--engine", engine) if source.manifest.get("engine") is not None else ()),
             ]
         ),
         "verify": shlex.join(["ledgermq", "verify", run]),
@@ -333,7 +333,7 @@ def _coverage(verdict: Mapping[str, object]) -> dict[str, object]:
 
 def _facts(manifest: Mapping[str, object]) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
-    if "engine" in manifest:
+    if manifest.get("engine") is not None:
         facts.append(("engine", _cell(manifest["engine"])))
     for group, voters in _members(manifest.get("groups")).items():
         facts.append((f"group {group}", ", ".join(str(voter) for voter in _list(voters))))

@@ -296,7 +296,7 @@ def _parse(raw: dict[str, object]) -> Manifest:
     limits = root.raw("limits")
     return Manifest(
         system=root.text("system"),
-        engine=root.text("engine") if "engine" in raw else "raft",
+        engine="raft" if root.optional("engine") is None else root.text("engine"),
         phases=_phases(root),
         groups={name: _strings(name, voters) for name, voters in root.members("groups").items()},
         queues=_queues(root),
@@ -307,7 +307,7 @@ def _parse(raw: dict[str, object]) -> Manifest:
         delays=_delays(root),
         dedupe=root.raw("dedupe") is not None,
         limits=None if limits is None else _numbers(limits, "run.limits"),
-        left_behind=_left_behind(root) if "left_behind" in raw else None,
+        left_behind=None if root.optional("left_behind") is None else _left_behind(root),
         dedupe_window_ms=_dedupe_window_ms(root),
         route_expire_ms=_of_routes(raw.get("routes"), "expire_ms"),
         route_gone_ms=_of_routes(raw.get("routes"), "gone_ms"),
