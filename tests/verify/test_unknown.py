@@ -239,6 +239,16 @@ def test_null_is_as_good_as_absent(tmp_path: Path) -> None:
     assert _result(verdict, "R1") is not None, "the engine is raft"
 
 
+def test_a_group_that_gives_up_may_leave_at_least_once_out(tmp_path: Path) -> None:
+    run = SyntheticRun()
+    groups = run.manifest["consumer_groups"]
+    del groups["retries"]["at_least_once"]
+    assert verify_run(run.write(tmp_path), engine="duckdb").outcome is Outcome.PASS
+    del groups["orderly"]["at_least_once"]
+    verdict = verify_run(run.write(tmp_path), engine="duckdb")
+    assert "consumer_groups.orderly.at_least_once is missing" in str(verdict.checks[0].reason)
+
+
 @pytest.mark.parametrize("tables", [(), ("faults",), ("faults", "cq")])
 def test_run_that_tells_nothing_is_unknown(tables: tuple[str, ...], tmp_path: Path) -> None:
     run = SyntheticRun()

@@ -431,15 +431,18 @@ def _consumer_group(name: str, value: object) -> ConsumerGroup:
     kind = reader.text("kind")
     if kind not in {"broadcast", "cluster"}:
         raise ManifestError(f"run.consumer_groups.{name}.kind in run.json is {kind!r}")
+    retries_max = reader.optional_integer("retries_max")
+    # What is refused for ever is never read ok: C6 says what such a group is owed.
+    may_lose = retries_max is not None and reader.optional("at_least_once") is None
     return ConsumerGroup(
         name=name,
         kind=kind,
-        at_least_once=reader.flag("at_least_once"),
+        at_least_once=not may_lose and reader.flag("at_least_once"),
         ordered=reader.flag("ordered"),
         rebalance_ms=reader.optional_number("rebalance_ms", 25_000),
         topics=reader.optional_texts("topics"),
         exclusive=reader.optional_flag("exclusive"),
-        retries_max=reader.optional_integer("retries_max"),
+        retries_max=retries_max,
         redelivery_ms=reader.optional_number("redelivery_ms", 10_000),
         retry_delay_ms=reader.number_or_none("retry_delay_ms"),
         wake_ms=reader.number_or_none("wake_ms"),
