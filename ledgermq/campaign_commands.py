@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from ledgermq.endings import stop_with
+from ledgermq.endings import first_of, stop_with
 from ledgermq.exit_codes import EXIT_ERROR, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from ledgermq.options import LocalRun
 
@@ -173,12 +173,7 @@ def _to_the_end(
     try:
         return asyncio.run(main())
     except ExceptionGroup as errors:  # of runs side by side; the first says what is wrong
-        raise _first_of(errors) from errors
-
-
-def _first_of(errors: ExceptionGroup[Exception]) -> Exception:
-    first = errors.exceptions[0]
-    return _first_of(first) if isinstance(first, ExceptionGroup) else first
+        raise first_of(errors) from errors
 
 
 def _report(text: str) -> None:

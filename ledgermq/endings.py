@@ -13,7 +13,7 @@ import typer
 
 from ledgermq.exit_codes import EXIT_ERROR
 
-__all__ = ["log_to_stderr", "reason_of", "stop_with"]
+__all__ = ["first_of", "log_to_stderr", "reason_of", "stop_with"]
 
 
 def stop_with(error: Exception | str, code: int = EXIT_ERROR) -> NoReturn:
@@ -27,6 +27,13 @@ def reason_of(error: OSError) -> str:
     if error.strerror is None:
         return str(error)
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+
+
+def first_of(errors: ExceptionGroup[Exception]) -> Exception:
+    """Return the first error of nested groups: the others of tasks side by side follow from it, or
+    say the same."""
+    first = errors.exceptions[0]
+    return first_of(first) if isinstance(first, ExceptionGroup) else first
 
 
 def log_to_stderr() -> None:

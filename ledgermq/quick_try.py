@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from client.connection.instance import InstanceSettings
 from client.consume.pull_consumer import PullConsumer, PullConsumerSettings, PullStatus
 from client.errors import ClientError
 from client.message import Message, MessageQueue
 from client.produce.producer import Producer, ProducerSettings
+from ledgermq.endings import first_of
 from remoting.connections.tls import client_context
 from remoting.protocol.acl_signature import Signer
 
@@ -80,18 +81,28 @@ async def tail_topic(
                 )
                 for queue in queues
             }
-            done = asyncio.Event()
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(_tail_queue(consumer, queue, offset, printed, done))
-                    for queue, offset in offsets.items()
-                ]
-                if printed is not None:
-                    await done.wait()
-                    for task in tasks:
-                        task.cancel()
+            await _tail_queues(consumer, offsets, printed)
         except ClientError as error:
             raise QuickTryError(str(error)) from error
+
+
+async def _tail_queues(
+    consumer: PullConsumer, offsets: Mapping[MessageQueue, int], left: asyncio.Semaphore | None
+) -> None:
+    """Print until none is `left` to print. Raises the first error of any queue."""
+    done = asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(_tail_queue(consumer, queue, offset, left, done))
+                for queue, offset in offsets.items()
+            ]
+            if left is not None:
+                await done.wait()
+                for task in tasks:
+                    task.cancel()
+    except ExceptionGroup as errors:
+        raise first_of(errors) from errors
 
 
 async def _tail_queue(

@@ -10,18 +10,23 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from ledgermq.exit_codes import EXIT_BROKEN_PIPE
+from remoting.protocol.codes import RequestCode
+from tests.client.fake_cluster import Act
 from tests.client.push_setup import Setup, setup
 
 TIMEOUT_S = 60
 
 
 @asynccontextmanager
-async def command(*words: str | bytes) -> AsyncIterator[asyncio.subprocess.Process]:
+async def command(
+    *words: str | bytes, stdout: int = asyncio.subprocess.PIPE
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A command, killed at the end of the block where it still runs."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "ledgermq", *words),
         stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
@@ -68,3 +73,32 @@ async def test_a_tag_that_is_not_utf_8_is_refused_in_one_line(cluster: Setup) ->
     assert err.count("\n") == 1
     assert os.fsdecode(b"\xff") not in err
     assert bodies(cluster) == []
+
+
+async def test_a_reader_that_goes_ends_a_tail_as_sigpipe_would(cluster: Setup) -> None:
+    for number in range(4):
+        await cluster.send(b"line %d" % number, number)
+    words = ("tail", "T", "--from-start", "--namesrv", cluster.name_server.address)
+    reader, writer = os.pipe()
+    async with asyncio.timeout(TIMEOUT_S), command(*words, stdout=writer) as process:
+        os.close(writer)
+        with os.fdopen(reader) as lines:  # and then, as `head` does, it goes
+            for _ in range(4):
+                assert " line " in await asyncio.to_thread(lines.readline)
+        await cluster.send(b"one more")
+        assert process.stderr is not None
+        assert await process.wait() == EXIT_BROKEN_PIPE
+        assert await process.stderr.read() == b""
+
+
+async def test_a_refused_tail_says_so_in_one_line(cluster: Setup) -> None:
+    cluster.group.script = lambda seen: (
+        (16, "reading is forbidden")
+        if seen.command.code == RequestCode.PULL_MESSAGE
+        else Act.ANSWER
+    )
+    code, out, err = await run("tail", "T", "--namesrv", cluster.name_server.address)
+    assert (code, out) == (2, "")
+    assert err.startswith("ledgermq: broker ")
+    assert err.endswith("answered code 16: reading is forbidden\n")
+    assert err.count("\n") == 1
