@@ -18,6 +18,7 @@ from remoting.protocol.acl_signature import Signer
 __all__ = ["QuickTryError", "instance_settings", "send_lines", "tail_topic"]
 
 _SUSPEND_MS = 5_000
+_EMPTY_PULL_WAIT_S = 0.05
 
 
 class QuickTryError(Exception):
@@ -112,11 +113,13 @@ async def _tail_queue(
     left: asyncio.Semaphore | None,
     done: asyncio.Event,
 ) -> None:
+    loop = asyncio.get_running_loop()
     while True:
+        began = loop.time()
         result = await consumer.pull(queue, offset, suspend_ms=_SUSPEND_MS)
         offset = result.next_begin_offset
-        if result.status is not PullStatus.FOUND:
-            continue
+        if result.status is PullStatus.NO_NEW_MSG and loop.time() - began < _EMPTY_PULL_WAIT_S:
+            await asyncio.sleep(_EMPTY_PULL_WAIT_S)  # a broker that holds no pulls, or no more
         for message in result.messages:
             if left is not None:
                 if left.locked():

@@ -7,12 +7,17 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
+from campaigns.rig.waiting import until
+from client.connection.instance import InstanceSettings
 from ledgermq.exit_codes import EXIT_BROKEN_PIPE
+from ledgermq.quick_try import tail_topic
 from remoting.protocol.codes import RequestCode
-from tests.client.fake_cluster import Act
+from tests.client.fake_cluster import Act, Seen
 from tests.client.push_setup import Setup, setup
 
 TIMEOUT_S = 60
@@ -102,3 +107,30 @@ async def test_a_refused_tail_says_so_in_one_line(cluster: Setup) -> None:
     assert err.startswith("ledgermq: broker ")
     assert err.endswith("answered code 16: reading is forbidden\n")
     assert err.count("\n") == 1
+
+
+async def test_a_tail_does_not_spin_before_a_broker_that_holds_no_pulls(
+    cluster: Setup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer_at_once(seen: Seen) -> Act:
+        if seen.command.code == RequestCode.PULL_MESSAGE:
+            seen.command.ext_fields["sysFlag"] = "4"  # without the bit that lets it be held
+        return Act.ANSWER
+
+    cluster.group.script = answer_at_once
+    tail = asyncio.create_task(
+        tail_topic(
+            [cluster.name_server.address],
+            "T",
+            from_start=True,
+            count=1,
+            instance=InstanceSettings(),
+        )
+    )
+    pulls = partial(cluster.group.sends, RequestCode.PULL_MESSAGE)
+    await until(lambda: len(pulls()) >= 12)  # three of each of four queues
+    await cluster.send(b"at last", 2)
+    await tail
+    assert "at last" in capsys.readouterr().out
+    at_s = [seen.at_s for seen in pulls() if seen.command.ext_fields["queueId"] == "0"]
+    assert all(later - earlier > 0.04 for earlier, later in pairwise(at_s))
