@@ -40,10 +40,11 @@ lives as (
   from ops o left semi join last_assigns l on o.client = l.client
   group by o.client
 ),
+-- By group: a client may be a member of several.
 taken as (
-  select client, broker_group, topic, queue, min(t_until) as t_taken
+  select client_group, client, broker_group, topic, queue, min(t_until) as t_taken
   from assignments
-  group by client, broker_group, topic, queue
+  group by client_group, client, broker_group, topic, queue
 ),
 held as (
   select distinct
@@ -52,8 +53,8 @@ held as (
   join assignments a on l.op = a.op
   join lives v on l.client = v.client
   join taken t
-    on a.client = t.client and a.broker_group = t.broker_group and a.topic = t.topic
-    and a.queue = t.queue
+    on l.client_group = t.client_group and l.client = t.client
+    and a.broker_group = t.broker_group and a.topic = t.topic and a.queue = t.queue
   cross join run_settings s
   where v.t_last >= s.drain_to
 ),
@@ -85,7 +86,8 @@ owed as (
     and (
       (a.offset > m.first_offset and a.offset < m.last_offset)
       or (a.offset > m.last_offset and m.t_taken is not null)
-      or (m.first_offset is null and o.t_invoke > m.t_taken + g.rebalance_ns)
+      -- Of an assign of unknown outcome t_taken is the greatest time, to which nothing can be added.
+      or (m.first_offset is null and o.t_invoke - g.rebalance_ns > m.t_taken)
     )
 )
 select
