@@ -160,6 +160,27 @@ async def test_how_far_a_group_is_behind(rig):
     assert json.loads(other.body)["offsetTable"] == {}
 
 
+async def test_the_rate_of_a_group_is_that_of_all_its_topics(rig):
+    offsets = rig.make(OffsetProcessor, rig.tasks)
+    for topic in ("A", "T", "Z"):
+        await rig.ask(rig.make(SendProcessor).handle, 310, send_fields(topic, key=topic), b"x")
+        commit = {"topic": topic, "queueId": "0", "consumerGroup": "G", "commitOffset": "1"}
+        await rig.ask(offsets.update, RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    stats = rig.context.stats
+    stats.sample(START_MS)
+    for topic, count in (("A", 100), ("T", 10), ("Z", 0)):
+        stats.got("G", topic, count, count)
+    stats.sample(START_MS + 10_000)
+    progress = rig.make(ConsumeStatsProcessor, rig.tasks)
+    rates = {}
+    for topic in ("", "A", "T"):
+        asked = {"consumerGroup": "G", "topic": topic}
+        answer = await rig.ask(progress.consume_stats, RequestCode.GET_CONSUME_STATS, asked)
+        rates[topic] = fastjson.parse(answer.body)["consumeTps"]
+    assert rates["A"] > rates["T"] > 0
+    assert rates[""] == pytest.approx(rates["A"] + rates["T"])
+
+
 async def test_a_message_is_viewed_by_its_position_and_only_there(rig):
     forged = encode_record(decode_record(await _forged(rig)))
     position = await send_at(rig, "a", START_MS, b"body " + forged)

@@ -243,6 +243,22 @@ async def test_a_group_may_want_not_to_hear_of_its_members(rig):
     assert codes == {ResponseCode.SUCCESS}
 
 
+@pytest.mark.parametrize("notifies", [False, True])
+async def test_a_group_may_change_its_mind_about_notices_while_it_has_members(rig, notifies):
+    clients, groups = rig.make(ClientProcessor), rig.make(GroupProcessor)
+    connections = [FakeConnection(f"127.0.0.1:{port}") for port in (1001, 1002)]
+    update = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    for wanted in (not notifies, notifies):
+        body = {"groupName": "G", "notifyConsumerIdsChangedEnable": wanted}
+        assert (await rig.ask(groups.update, update, {}, json.dumps(body).encode())).code == 0
+        code, first = RequestCode.HEART_BEAT, connections[0]
+        await rig.ask(clients.heartbeat, code, {}, heartbeat("c1"), first)
+    first.sent.clear()
+    await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c2"), connections[1])
+    notices = [one.code for one in first.sent]
+    assert notices == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] * notifies
+
+
 async def test_a_heartbeat_makes_the_retry_topic(rig):
     clients = rig.make(ClientProcessor)
     await rig.ask(clients.heartbeat, RequestCode.HEART_BEAT, {}, heartbeat("c1"))

@@ -91,6 +91,22 @@ async def test_a_held_pull_keeps_nothing_of_what_came_with_it(rig):
     assert answer.code == ResponseCode.PULL_NOT_FOUND, "answered at once"
 
 
+async def test_pulls_that_ran_out_of_time_make_room(rig):
+    await rig.ask(rig.make(SendProcessor).handle, SEND, send_fields(), b"x")
+    pull, held = rig.make(PullProcessor, rig.tasks), rig.context.long_polling
+    held._held_max = 2
+    fields = pull_fields(offset=1) | {"sysFlag": "6", "suspendTimeoutMillis": "1000"}
+    for _ in range(5):
+        connections = [FakeConnection(), FakeConnection()]
+        for connection in connections:
+            rig.give(pull.handle, RequestCode.PULL_MESSAGE, fields, b"", connection)
+        assert (len(held), [connection.sent for connection in connections]) == (2, [[], []])
+        rig.passed_ms += 1_000
+        held.expire(rig.passed_ms)
+        answers = [connection.sent[0].code for connection in connections]
+        assert (len(held), answers) == (0, [ResponseCode.PULL_NOT_FOUND] * 2)
+
+
 SQL = " OR ".join(f"n = {number}" for number in range(100))
 TAGS = "||".join(f"t{number}" for number in range(300))
 

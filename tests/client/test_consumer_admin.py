@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.rig.waiting import until
+from campaigns.rig.waiting import turns, until
 from client.connection.heartbeat import ConsumeFrom
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
@@ -193,6 +193,30 @@ async def test_a_suspended_consumer_keeps_its_queues_and_pulls_nothing(tmp_path:
             assert listener.seen == []
             member.resume()
             await until(lambda: listener.seen == [b"0"])
+
+
+async def test_a_suspended_consumer_pulls_the_queues_alone_that_are_resumed(
+    tmp_path: Path,
+) -> None:
+    """Queues that it gains later stay suspended as well."""
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 2)
+        listener = Bodies()
+        async with consumer(broker, listener) as member, Producer("PG", broker.name_servers) as by:
+            async with consumer(broker, Bodies()):
+                await until(lambda: len(_of_topic(member)) == 1)
+                (resumed,) = _of_topic(member)
+                member.suspend()
+                member.resume([resumed])
+            await until(lambda: len(_of_topic(member)) == 2)
+            (gained,) = set(_of_topic(member)) - {resumed}
+            await by.send(Message(topic="T", body=b"of the gained one", tags="a"), queue=gained)
+            await by.send(Message(topic="T", body=b"of the other", tags="a"), queue=resumed)
+            await until(lambda: listener.seen == [b"of the other"])
+            await turns(50)
+            assert listener.seen == [b"of the other"]
+            member.resume()
+            await until(lambda: len(listener.seen) == 2)
 
 
 async def test_nothing_comes_twice_when_a_member_joins(tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ def delivered(offset: int) -> DeliveredMessage:
     )
 
 
+COUNT_MAX = 6  # few, so that it is met
+
+
 class ProcessQueueMachine(RuleBasedStateMachine):
     """Against a model that keeps a set of unconsumed offsets and nothing else."""
 
@@ -103,7 +106,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.process = ProcessQueue(5, count_max=50, ordered=self.ordered)
+        self.process = ProcessQueue(5, count_max=COUNT_MAX, ordered=self.ordered)
         self.unconsumed: set[int] = set()
         self.taken: dict[int, DeliveredMessage] = {}
         self.failures: dict[int, int] = {}
@@ -179,7 +182,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         self.committed = expected
         assert self.process.held == len(self.unconsumed)
         assert self.process.held_bytes == BODY_BYTES * len(self.unconsumed)
-        assert self.process.has_room == (len(self.unconsumed) < 50)
+        assert self.process.has_room == (len(self.unconsumed) < COUNT_MAX)
         assert self.process.next_offset == self.position
         next_due_ms = self.process.next_due_ms()
         if self.ordered:

@@ -189,6 +189,18 @@ async def test_what_is_committed_behind_a_topics_deletion_is_not_the_next_topics
     assert (dict(rig.state.consumer_offsets), dict(rig.state.pop.modes)) == ({}, {})
 
 
+@pytest.mark.parametrize("chance", [0, 19, 20, 99])
+async def test_one_pop_in_five_takes_retries_first(rig, monkeypatch, chance):
+    await rig.send(b"a")
+    await rig.pop()
+    rig.now_ms += 10_000
+    await rig.let_revive()
+    await rig.send(b"b")
+    monkeypatch.setattr(rig.context.random, "randrange", lambda _: chance)
+    ((first, _),) = messages(await rig.pop(maxMsgNums="1"))
+    assert first.body == (b"a" if chance < 20 else b"b")
+
+
 async def test_after_the_last_try_it_is_a_dead_letter(rig):
     rig.state.groups["G"] = {"retryMaxTimes": 2}
     await rig.send(b"a")
