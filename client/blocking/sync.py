@@ -15,14 +15,13 @@ that they may block. A call from the loop's own thread is refused, since it woul
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from client.administer.admin import Admin, AdminSettings
+from client.blocking.listener_threads import ListenerThreads
 from client.blocking.sync_clients import (
     LoopThread,
     Opened,
@@ -97,9 +96,9 @@ class Session:
         self._loop = LoopThread()
         # A listener that sends in a transaction waits for the local one, and whoever runs that may
         # wait for long, while checks have to be answered: none may wait for the others' threads.
-        self._listeners = ThreadPoolExecutor(listener_threads, "ledgermq-listener")
-        self._transactions = ThreadPoolExecutor(listener_threads, "ledgermq-transaction")
-        self._checks = ThreadPoolExecutor(listener_threads, "ledgermq-check")
+        self._listeners = ListenerThreads(listener_threads, "ledgermq-listener")
+        self._transactions = ListenerThreads(listener_threads, "ledgermq-transaction")
+        self._checks = ListenerThreads(listener_threads, "ledgermq-check")
         self._opened: list[Opened[Any]] = []
 
     def __enter__(self) -> Self:
@@ -146,14 +145,10 @@ class Session:
 
         class Listener:
             async def execute_local(self, message: Message, half: HalfMessage) -> Decision:
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(
-                    transactions, listener.execute_local, message, half
-                )
+                return await transactions.call(listener.execute_local, message, half)
 
             async def check_local(self, message: DeliveredMessage) -> Decision:
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(checks, listener.check_local, message)
+                return await checks.call(listener.check_local, message)
 
         def make() -> TransactionProducer:
             return TransactionProducer(
@@ -214,8 +209,7 @@ class Session:
         """
 
         async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._listeners, listener, messages)
+            return await self._listeners.call(listener, messages)
 
         def make() -> PushConsumer:
             consumer = PushConsumer(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,8 @@ from tests.client.real_broker import RealBroker
 SETTINGS = PushConsumerSettings(
     consume_from=ConsumeFrom.FIRST, suspend_ms=1_000, rebalance_interval_ms=500
 )
+
+POLLED = LitePullSettings(consumer=SETTINGS)
 
 
 @pytest.fixture
@@ -101,7 +105,6 @@ def test_transactions_pops_and_polls_block_too(broker: RealBroker) -> None:
         def check_local(self, message: DeliveredMessage) -> Decision:
             return Decision.UNKNOWN
 
-    inside = LitePullSettings(consumer=SETTINGS)
     with Session(broker.name_servers) as session:
         session.admin().create_topic("T", queues=1)
         result = session.transaction_producer("till", Till()).send_in_transaction(
@@ -111,7 +114,7 @@ def test_transactions_pops_and_polls_block_too(broker: RealBroker) -> None:
         popping = session.pop_consumer("PC")
         (popped,) = popping.pop("T", poll_ms=10_000)
         popping.ack(popping.change_invisible(popped, 30_000))
-        polling = session.lite_pull_consumer("LC", {"T": "*"}, settings=inside)
+        polling = session.lite_pull_consumer("LC", {"T": "*"}, settings=POLLED)
         (polled,) = polling.poll(20_000)
         assert polled.body == popped.message.body == b"paid"
         polling.commit()
@@ -165,6 +168,62 @@ def test_listeners_may_send_in_transactions(broker: RealBroker) -> None:
         session.producer("PG").send(Message(topic="T", body=b"order"))
         session.push_consumer("CG", listen, {"T": "*"}, settings=SETTINGS)
         wait_for(30, sent)
+
+
+FOR_FUTURES = [
+    StopIteration(),  # of `next` without a default: a future can't carry it
+    futures.CancelledError(),  # of a future of the application's: it would cancel the consumer's
+    SystemExit(3),  # it would end the loop's thread
+]
+
+
+@pytest.mark.parametrize("error", FOR_FUTURES, ids=repr)
+def test_whatever_a_listener_raises_its_message_comes_again(
+    broker: RealBroker, error: BaseException
+) -> None:
+    attempts = list[int]()
+    again = threading.Event()
+
+    def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        attempts.append(messages[0].reconsume_times)
+        if len(attempts) == 1:
+            raise error
+        again.set()
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    settings = dataclasses.replace(SETTINGS, retry_delay_level=1)
+    with Session(broker.name_servers) as session:
+        session.producer("PG").send(Message(topic="T", body=b"order"))
+        session.push_consumer("CG", listen, {"T": "*"}, settings=settings)
+        wait_for(30, again)
+    assert attempts == [0, 1]
+
+
+@pytest.mark.parametrize("error", FOR_FUTURES, ids=repr)
+def test_whatever_a_local_transaction_raises_reaches_its_sender(
+    broker: RealBroker, error: BaseException
+) -> None:
+    checked = threading.Event()
+
+    class Till:
+        def execute_local(self, message: Message, half: HalfMessage) -> Decision:
+            raise error
+
+        def check_local(self, message: DeliveredMessage) -> Decision:
+            if not checked.is_set():
+                checked.set()
+                raise error
+            return Decision.COMMIT
+
+    with Session(broker.name_servers) as session:
+        session.admin().create_topic("T", queues=1)
+        till = session.transaction_producer("till", Till())
+        with pytest.raises(RuntimeError, match="the listener raised") as raised:
+            till.send_in_transaction(Message(topic="T", body=b"paid"))
+        assert raised.value.__cause__ is error
+        wait_for(30, checked)
+        (paid,) = session.lite_pull_consumer("CG", {"T": "*"}, settings=POLLED).poll(30_000)
+        assert paid.body == b"paid", "the next check was answered"
 
 
 def test_checks_are_answered_while_a_local_transaction_blocks(broker: RealBroker) -> None:
