@@ -3,10 +3,10 @@
 Place in the data path: `client.connection.instance` owns one `TaskScope`; poll and heartbeat loops,
 pull loops and asynchronous sends run in it.
 
-Invariants: no task outlives `stop`; an unexpected error of a loop ends all tasks of the client and
-is raised by `stop` (later calls find the client not running), never swallowed; so does a loop that
-ends as cancelled although nobody has cancelled it. The error of a launched request goes to the
-task's awaiter and ends nothing else.
+Invariants: no task outlives `stop`; an unexpected error of a loop is logged when it happens, ends
+all tasks of the client and is raised by `stop` (later calls find the client not running), never
+swallowed; so does a loop that ends as cancelled although nobody has cancelled it. The error of a
+launched request goes to the task's awaiter and ends nothing else.
 
 `start` and `stop` may be called from different tasks, which is why one owner task holds the
 TaskGroup.
@@ -15,12 +15,15 @@ TaskGroup.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import TypeVar
 
 from client.errors import ClientClosedError
 
 __all__ = ["TaskScope"]
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -105,8 +108,15 @@ class TaskScope:
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         self._loops.discard(task)
-        # Of something that it awaited. The TaskGroup takes that for an end in order, and the client
-        # would run on without this loop.
-        if task.cancelled() and task.cancelling() == 0 and self.running:
-            self._failure = RuntimeError(f"{task.get_name()} ended, though nobody had cancelled it")
+        if not task.cancelled():
+            error = task.exception()
+        elif task.cancelling() == 0 and self.running:
+            # Of something that it awaited. The TaskGroup takes that for an end in order, and the
+            # client would run on without this loop.
+            error = self._failure = RuntimeError("it was not cancelled, but what it awaited")
             self._stopping.set()
+        else:
+            error = None
+        if error is not None:
+            # Nobody may call this client again before it is stopped, a consumer's program least.
+            _log.error("%s failed, and ends its client", task.get_name(), exc_info=error)

@@ -71,7 +71,8 @@ class ConsumeTrace:
         *,
         raised: bool,
     ) -> None:
-        """Record the listener's `status`, or that it `raised`; None: it was interrupted."""
+        """Record the `status` as the listener returned it, or that it `raised`; None: it returned
+        nothing, or was interrupted."""
         if status is ConsumeStatus.CONSUME_SUCCESS:
             code = ConsumeReturn.SUCCESS
         elif raised:

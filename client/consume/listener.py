@@ -36,6 +36,8 @@ _DELAY_LEVEL_MAX: Final = 18
 class ConsumeStatus(enum.Enum):
     """A listener's verdict on the messages of one call, all together.
 
+    Anything else that one returns counts as RECONSUME_LATER, with a line in the log.
+
     To an ordered consumer RECONSUME_LATER means that the queue waits a moment (RocketMQ's
     SUSPEND_CURRENT_QUEUE_A_MOMENT).
     """
@@ -50,8 +52,9 @@ ConsumeListener: TypeAlias = Callable[[Sequence[DeliveredMessage]], Awaitable[Co
 class ConsumerObserver:
     """Hooks that report each step of a consumer. Times are CLOCK_MONOTONIC, in ns.
 
-    Every hook does nothing by default; hooks are called on the loop and must not block. An
-    operation that `crash` interrupts is reported, too, with an indefinite error.
+    Every hook does nothing by default; hooks are called on the loop and must not block. What one
+    raises is logged, and ends nothing. An operation that `crash` interrupts is reported, too, with
+    an indefinite error.
     """
 
     def assigned(self, queues: Sequence[MessageQueue], *, t: int) -> None:

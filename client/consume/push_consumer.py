@@ -51,6 +51,7 @@ from client.consume.queue_locks import QueueLocks
 from client.consume.rebalance import allocate, ownership_change
 from client.consume.subscription_check import check_subscription
 from client.errors import ClientError, MalformedAnswerError, NameServerError, NoRouteError
+from client.listener_guard import guarded_hooks
 from client.message import MessageQueue
 from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer
@@ -94,7 +95,7 @@ class PushConsumer(Lifecycle):
         )
         self._wire_group = self.instance.namespace.wrap(group)
         self._listener = listener
-        self._observer = observer or ConsumerObserver()
+        self._observer = guarded_hooks(observer or ConsumerObserver())
         self._subscriptions: dict[str, Subscription] = {}
         self._owned: dict[MessageQueue, QueueConsumer] = {}
         self._leaving: set[QueueConsumer] = set()

@@ -444,19 +444,19 @@ class QueueConsumer:
 
     async def _deliver(self, process: ProcessQueue, batch: list[DeliveredMessage]) -> None:
         began = time.monotonic_ns()
+        returned: ConsumeStatus | None = None
         status: ConsumeStatus | None = None
         traced = None if self._trace is None else self._trace.begin(batch)
-        failed = False
+        guard = ListenerGuard(f"{len(batch)} messages of {self.queue} come again")
         try:
-            with ListenerGuard(f"{len(batch)} messages of {self.queue} come again") as guard:
+            with guard:
                 limit_ms = self._settings.consume_timeout_ms
                 async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
-                    status = await self._listener(batch)
-            if guard.failed:
-                status, failed = ConsumeStatus.RECONSUME_LATER, True
+                    returned = await self._listener(batch)
+            status = guard.verdict(returned, ConsumeStatus.RECONSUME_LATER)
         finally:
             if self._trace is not None and traced is not None:
-                self._trace.end(traced, batch, status, raised=failed)
+                self._trace.end(traced, batch, returned, raised=guard.failed)
             self._delivered_ms = time.time_ns() // 1_000_000
             self._observer.delivered(batch, status, t_invoke=began, t_complete=time.monotonic_ns())
         if status is ConsumeStatus.CONSUME_SUCCESS:

@@ -33,7 +33,7 @@ from client.connection.broker_call import call_group, request_once
 from client.connection.retry import RetryPolicy
 from client.delivery import delivered_message
 from client.errors import BrokerUnreachableError, ClientError, MalformedAnswerError, NoRouteError
-from client.listener_guard import ListenerGuard
+from client.listener_guard import ListenerGuard, guarded_hooks
 from client.message import DeliveredMessage, Message, MessageQueue, SendResult, SendStatus
 from client.produce.producer import Producer, ProducerSettings, QueueSelector
 from client.trace.codec import TraceEnd
@@ -140,7 +140,8 @@ class TransactionListener(Protocol):
 class TransactionObserver:
     """Hooks that report each step of a transaction. Times are CLOCK_MONOTONIC, in ns.
 
-    Every hook does nothing by default; hooks are called on the loop and must not block.
+    Every hook does nothing by default; hooks are called on the loop and must not block. What one
+    raises is logged, and ends nothing.
     """
 
     def half_sent(
@@ -223,7 +224,7 @@ class TransactionProducer(Producer):
         self.transaction_settings = settings or TransactionSettings()
         super().__init__(group, name_servers, dial, settings=self.transaction_settings.producer)
         self._listener = listener
-        self._observer = observer or TransactionObserver()
+        self._observer = guarded_hooks(observer or TransactionObserver())
         self._checks: asyncio.Queue[tuple[DeliveredMessage, HalfMessage]] = asyncio.Queue(
             self.transaction_settings.checks_waiting_max
         )
@@ -252,15 +253,15 @@ class TransactionProducer(Producer):
         """Send a half message, run the local transaction, send the decision.
 
         Raises ClientError where the half was not stored, or this is unknown (if it was stored, the
-        broker's check finds it), and whatever the listener raises: then the half stays undecided
-        until the broker checks.
+        broker's check finds it), whatever the listener raises, and TypeError where it returns no
+        Decision: then the half stays undecided until the broker checks.
         """
         with self._under_way:
             send = await self._send_half(message, timeout_ms, queue, selector)
             half = half_message(send)
             if send.status is SendStatus.SEND_OK:
                 began = time.monotonic_ns()
-                decision = await self._listener.execute_local(message, half)
+                decision = _checked(await self._listener.execute_local(message, half))
                 self._observer.local_decided(
                     message, decision, t_invoke=began, t_complete=time.monotonic_ns()
                 )
@@ -462,10 +463,11 @@ class TransactionProducer(Producer):
     async def _answer_checks(self) -> None:
         while True:
             message, half = await self._checks.get()
-            decision = Decision.UNKNOWN
-            with ListenerGuard(f"the broker will ask again about {half.msg_id}"):
-                # A listener that fails leaves UNKNOWN, and the broker checks again.
-                decision = await self._listener.check_local(message)
+            returned: Decision | None = None
+            with ListenerGuard(f"the broker will ask again about {half.msg_id}") as guard:
+                returned = await self._listener.check_local(message)
+            # A listener that fails leaves UNKNOWN, and the broker checks again.
+            decision = guard.verdict(returned, Decision.UNKNOWN)
             result = EndResult(outcome=EndOutcome.INFO)
             try:
                 result = await self.end(half, decision, from_check=True)
@@ -490,3 +492,9 @@ def half_message(result: SendResult) -> HalfMessage:
         commit_log_offset=commit_log_offset,
         status=result.status,
     )
+
+
+def _checked(decision: object) -> Decision:
+    if not isinstance(decision, Decision):
+        raise TypeError(f"execute_local returned {decision!r}, which is no Decision")
+    return decision

@@ -10,7 +10,7 @@ import pytest
 
 from campaigns.rig.waiting import until
 from client.connection.heartbeat import MessageModel
-from client.consume.listener import ConsumeStatus
+from client.consume.listener import ConsumerObserver, ConsumeStatus
 from client.consume.pull_in_progress import PullInProgress
 from client.consume.queue_consumer import QueueConsumer
 from client.message import DeliveredMessage, MessageQueue
@@ -261,6 +261,43 @@ async def test_a_listener_that_raises_is_called_again(error: BaseException) -> N
         await cluster.send(b"a")
         await cluster.consumer(listener)  # type: ignore[arg-type]
         await until(lambda: calls == [0, 1])
+
+
+@pytest.mark.parametrize("returned", [None, True])
+async def test_a_listener_that_returns_no_status_has_failed(
+    returned: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the log says what it returned: the message may become a dead letter by that."""
+    async with setup() as cluster:
+        cluster.group.send_back_code = 0
+        listener, recorder = Listener(), Recorder()
+        listener.answer = lambda _: returned  # type: ignore[assignment, return-value]
+        await cluster.send(b"a")
+        await cluster.consumer(listener, recorder)
+        await until(lambda: cluster.group.sends(RequestCode.CONSUMER_SEND_MSG_BACK))
+        assert recorder.deliveries == [ConsumeStatus.RECONSUME_LATER]
+        assert (
+            f"a listener returned {returned}, which is no ConsumeStatus: 1 messages" in caplog.text
+        )
+
+
+async def test_an_observer_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the metrics are down")
+
+    listener, observer = Listener(), Recorder()
+    hooks = {name for name in vars(ConsumerObserver) if not name.startswith("_")}
+    for hook in hooks:
+        setattr(observer, hook, fail)
+    async with setup() as cluster:
+        await cluster.send(b"a")
+        consumer = await cluster.consumer(listener, observer, ordered=True)
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 1)
+        await cluster.send(b"b")
+        await until(lambda: cluster.group.offsets.get(("CG", "T", 0)) == 2)
+        await consumer.stop()
+    assert listener.bodies == [b"a", b"b"]
+    assert {hook for hook in hooks if f"it was not told `{hook}`" in caplog.text} == hooks
 
 
 async def test_queues_are_shared_and_taken_over() -> None:

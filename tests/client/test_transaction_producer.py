@@ -292,6 +292,52 @@ async def test_a_failing_check_listener_is_asked_again(error: BaseException) -> 
         await until(lambda: cluster.group.halves[0].decision == "committed")
 
 
+async def test_a_check_that_returns_no_decision_is_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with setup() as cluster:
+        cluster.listener.local = Decision.UNKNOWN
+        cluster.listener.memory = None  # type: ignore[assignment]
+        sent = await cluster.producer.send_in_transaction(message())
+        await until(lambda: "PG" in cluster.group.producers)
+        cluster.group.ask_check(0, "PG")
+        await until(lambda: answered(cluster.recorder) == 1)
+        assert cluster.recorder.events[-1] == ("answered", (Decision.UNKNOWN, EndOutcome.INFO))
+        said = "a listener returned None, which is no Decision: the broker will ask again about"
+        assert f"{said} {sent.half.msg_id}" in caplog.text
+        cluster.listener.memory = Decision.COMMIT
+        cluster.group.ask_check(0, "PG")
+        await until(lambda: cluster.group.halves[0].decision == "committed")
+
+
+async def test_a_local_transaction_without_a_decision_is_left_to_the_check() -> None:
+    async with setup() as cluster:
+        cluster.listener.local = None  # type: ignore[assignment]
+        with pytest.raises(TypeError, match="execute_local returned None, which is no Decision"):
+            await cluster.producer.send_in_transaction(message())
+        await until(lambda: "PG" in cluster.group.producers)
+        cluster.group.ask_check(0, "PG")
+        await until(lambda: cluster.group.halves[0].decision == "committed")
+
+
+async def test_an_observer_that_fails_ends_nothing() -> None:
+    async with setup() as cluster:
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("the metrics are down")
+
+        for hook in ("half_sent", "local_decided", "end_sent", "check_received", "check_answered"):
+            setattr(cluster.recorder, hook, fail)
+        cluster.listener.local = Decision.UNKNOWN
+        await cluster.producer.send_in_transaction(message())
+        await until(lambda: "PG" in cluster.group.producers)
+        cluster.group.ask_check(0, "PG")
+        await until(lambda: cluster.group.halves[0].decision == "committed")
+        cluster.listener.local = Decision.COMMIT
+        sent = await cluster.producer.send_in_transaction(message())
+        assert sent.end == EndResult(outcome=EndOutcome.OK)
+
+
 async def test_a_crash_sends_no_end() -> None:
     async with setup() as cluster:
         half = half_message(await cluster.producer.send_half(message()))
