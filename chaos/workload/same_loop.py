@@ -79,5 +79,5 @@ def through_blocking(client: _T, kind: Callable[..., Opened[Any]]) -> _T:
     """Return `client` with its calls going through the blocking client `kind`, a class of
     `client.blocking.sync_clients`; starts, stops and all that this has not go on to `client`."""
     loop = SameLoop()
-    blocking = kind(loop, client, lambda _: None)
+    blocking = kind(loop, client, lambda *_: None)
     return cast("_T", _Through(client, blocking, loop))

@@ -110,20 +110,23 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._close(after_error=error is not None)
 
     def close(self) -> None:
         """Stop all open clients, the last one first, then the thread. A second call does nothing.
 
         Raises what stopping a client raised, once everything is stopped.
         """
+        self._close(after_error=False)
+
+    def _close(self, *, after_error: bool) -> None:
         # An ExitStack runs its callbacks in reverse order, and all of them even if one raises.
         with contextlib.ExitStack() as stack:
             for threads in (self._listeners, self._transactions, self._checks):
                 stack.callback(threads.shutdown)
             stack.callback(self._loop.close)
             for opened in list(self._opened):
-                stack.callback(opened.stop)
+                stack.callback(self._stop_one, opened, after_error)
 
     def producer(self, group: str, *, settings: ProducerSettings | None = None) -> SyncProducer:
         """Return a started producer."""
@@ -236,7 +239,7 @@ class Session:
 
     def _open(
         self,
-        kind: Callable[[LoopThread, _C, Callable[[Opened[Any]], None]], _O],
+        kind: Callable[[LoopThread, _C, Callable[[Opened[Any], bool], None]], _O],
         make: Callable[[], _C],
     ) -> _O:
         async def start() -> _C:
@@ -248,10 +251,11 @@ class Session:
         self._opened.append(opened)
         return opened
 
-    def _stop_one(self, opened: Opened[Any]) -> None:
+    def _stop_one(self, opened: Opened[_C], after_error: bool) -> None:
         if opened in self._opened:
             self._opened.remove(opened)
-            self._loop.call(opened.client.stop())
+            client = opened.client
+            self._loop.call(client.stop_after_error() if after_error else client.stop())
 
 
 _O = TypeVar("_O", bound=Opened[Any])

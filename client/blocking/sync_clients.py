@@ -48,6 +48,8 @@ class Stoppable(Protocol):
 
     async def stop(self) -> None: ...
 
+    async def stop_after_error(self) -> None: ...
+
 
 _C = TypeVar("_C", bound=Stoppable)
 
@@ -105,9 +107,14 @@ class LoopThread:
 
 
 class Opened(Generic[_C]):
-    """A client that runs on the session's loop; a context manager that stops it."""
+    """A client that runs on the session's loop; a context manager that stops it.
 
-    def __init__(self, loop: LoopThread, client: _C, stop: Callable[[Opened[Any]], None]) -> None:
+    `stop` is told whether the body of a `with` raised.
+    """
+
+    def __init__(
+        self, loop: LoopThread, client: _C, stop: Callable[[Opened[Any], bool], None]
+    ) -> None:
         self._stop = stop
         self._call = loop.call
         self.client = client
@@ -115,7 +122,7 @@ class Opened(Generic[_C]):
 
     def stop(self) -> None:
         """Stop the client before the session ends. A second call does nothing."""
-        self._stop(self)
+        self._stop(self, False)
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +133,7 @@ class Opened(Generic[_C]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        self._stop(self, error is not None)
 
 
 class SyncProducer(Opened[Producer]):

@@ -23,6 +23,10 @@ class Lifecycle(ABC):
     async def stop(self) -> None:
         """Let work in progress end, then leave the cluster and close."""
 
+    async def stop_after_error(self) -> None:
+        """As `stop`, for a program that failed: what it may not have done is not taken for done."""
+        await self.stop()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -33,4 +37,4 @@ class Lifecycle(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.stop()
+        await (self.stop() if error is None else self.stop_after_error())

@@ -6,7 +6,7 @@ stages messages here, and `poll` returns them to the application.
 Invariants:
 - What `poll` has returned counts as consumed at the next `poll` or `commit`, or at `stop`; before
   that it is not committed, so that messages in the hands of a killed application are delivered
-  again.
+  again. So are those in the hands of one that leaves `async with` by an error.
 - Once a queue is lost to another member, no more of its messages are returned, and those that the
   application still holds are delivered again by the new owner.
 - Staged messages are bounded: one batch per queue, behind it what a queue may hold.
@@ -135,6 +135,13 @@ class LitePullConsumer(Lifecycle):
     async def stop(self) -> None:
         """Mark what was polled as consumed, commit, and leave the group."""
         await self._mark_consumed()
+        await self._consumer.stop()
+
+    async def stop_after_error(self) -> None:
+        """Leave the group; what the last poll returned is not consumed, and is delivered again.
+
+        This takes `release_timeout_ms`.
+        """
         await self._consumer.stop()
 
     async def crash(self) -> None:

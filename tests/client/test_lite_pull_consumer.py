@@ -78,6 +78,24 @@ async def test_what_was_polled_is_consumed_with_the_next_call(tmp_path: Path) ->
             await member.poll(50)
 
 
+async def test_what_a_failed_body_has_polled_is_not_consumed(tmp_path: Path) -> None:
+    async with real_broker(tmp_path) as broker:
+        await make_topic(broker, "T", 1)
+        await send(broker, b"0", b"1", b"2")
+
+        async def work() -> None:
+            async with consumer(broker, poll_batch_max=1, release_timeout_ms=50) as member:
+                assert await poll_until(member, 2) == [b"0", b"1"]
+                raise KeyError("the row of 1")
+
+        with pytest.raises(KeyError):
+            await work()
+        assert await committed(broker) == 1, "what the poll before it returned was consumed"
+        async with consumer(broker) as member:
+            assert await poll_until(member, 2) == [b"1", b"2"]
+        assert await committed(broker) == 3, "a body that ends has consumed what it polled"
+
+
 async def test_what_waits_to_be_polled_has_not_failed(tmp_path: Path) -> None:
     """However long the application is busy elsewhere, or works on what it has polled."""
     async with real_broker(tmp_path) as broker:

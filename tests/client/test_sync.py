@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import inspect
 import threading
@@ -121,6 +122,33 @@ def test_transactions_pops_and_polls_block_too(broker: RealBroker) -> None:
         assert polling.poll(50) == []
         (queried,) = session.admin().query_messages("T", "order-1")
         assert session.admin().view_message(queried.offset_msg_id).body == b"paid"
+
+
+@pytest.mark.parametrize("by_session", [False, True])
+def test_a_body_that_raises_has_not_consumed_its_last_poll(
+    broker: RealBroker, by_session: bool
+) -> None:
+    with Session(broker.name_servers) as session:
+        session.producer("PG").send(Message(topic="T", body=b"order"))
+
+    def work(*, fails: bool) -> list[bytes]:
+        bodies = list[bytes]()
+        with Session(broker.name_servers) as session, contextlib.ExitStack() as stack:
+            member = session.lite_pull_consumer("CG", {"T": "*"}, settings=POLLED)
+            if not by_session:
+                stack.enter_context(member)
+            bodies += [polled.body for polled in member.poll(20_000)]
+            if fails:
+                raise KeyError(bodies[0])
+        return bodies
+
+    with pytest.raises(KeyError, match="order"):
+        work(fails=True)
+    assert work(fails=False) == [b"order"]
+    with Session(broker.name_servers) as session:
+        reader = session.pull_consumer("CG")
+        offsets = {queue: reader.fetch_offset(queue) for queue in reader.queues("T")}
+        assert sum(offset or 0 for offset in offsets.values()) == 1, "and then it was consumed"
 
 
 def test_errors_are_those_of_the_asyncio_clients() -> None:
@@ -301,7 +329,7 @@ BLOCKING = [
     (sync_clients.SyncPushConsumer, PushConsumer),
     (sync_clients.SyncAdmin, Admin),
 ]
-LIFE = {"start", "stop", "crash"}  # the session's business
+LIFE = {"start", "stop", "stop_after_error", "crash"}  # the session's business
 NOT_BLOCKING = {
     "send_async",  # its result is a future of the loop
     "send_half",  # parts of `send_in_transaction`

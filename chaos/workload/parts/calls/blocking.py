@@ -90,7 +90,7 @@ async def _hold_call(
 ) -> None:
     recorder = _Recorder(client)
     loop = SameLoop()
-    blocking: Any = kind(loop, recorder, lambda _: None)
+    blocking: Any = kind(loop, recorder, lambda *_: None)
     signature = inspect.signature(getattr(client, name))
     args, named = _draw(inspect.signature(getattr(kind, name)), rng)
     result = getattr(blocking, name)(*args, **named)
