@@ -29,7 +29,7 @@ from client.connection.heartbeat import ConsumerGroup, heartbeat_body
 from client.connection.route_view import TopicRoute
 from client.connection.routes import RouteSettings, RouteTable
 from client.connection.task_scope import TaskScope
-from client.errors import ClientClosedError
+from client.errors import ClientClosedError, ClientError
 from client.namespace import Namespace
 from remoting.connections.connection import Connection
 from remoting.connections.rpc import RemotingClient
@@ -126,6 +126,7 @@ class ClientInstance:
         self._greeted: set[str] = set()
         self._greeting: set[str] = set()
         self._wake_heartbeat = asyncio.Event()
+        self._started = False
         self._closed = False
 
     # Before start.
@@ -149,10 +150,18 @@ class ClientInstance:
     # Start and stop.
 
     async def start(self) -> None:
-        """Start the background work; nodes get heartbeats once a route names them."""
-        await self.scope.start()
-        self.scope.spawn(self.routes.run(), "client-routes")
-        self.scope.spawn(self._send_heartbeats(), "client-heartbeats")
+        """Start the background work; nodes get heartbeats once a route names them.
+
+        A start that is cancelled leaves nothing behind. Raises ClientError at a second one.
+        """
+        self.check_unstarted()
+        self._started = True
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self.stop)
+            await self.scope.start()
+            self.scope.spawn(self.routes.run(), "client-routes")
+            self.scope.spawn(self._send_heartbeats(), "client-heartbeats")
+            undo.pop_all()
 
     async def stop(self) -> None:
         """Unregister the groups at the nodes that are connected, then close everything.
@@ -184,6 +193,11 @@ class ClientInstance:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    def check_unstarted(self) -> None:
+        """Raise ClientError where the client was started or stopped before."""
+        if self._started or self._closed:
+            raise ClientError("a client starts once")
 
     def check_running(self) -> None:
         """Raise ClientClosedError where the client is not started, or is stopped."""

@@ -76,8 +76,15 @@ class LocalOffsets:
 
     async def open(self) -> None:
         """Lock and read the file. Raises OffsetFileError."""
-        if self._path is not None:
-            await asyncio.to_thread(self._open, self._path)
+        if self._path is None:
+            return
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open, self._path))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait([opening])  # no thread is cancelled, and this one locks the file
+            self.abandon()
+            raise
 
     def get(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)

@@ -197,23 +197,30 @@ class PushConsumer(Lifecycle):
         """Join the group in the background; brokers may be down for now.
 
         With a subscription by SQL92 they must be up: raises ClientError where one of them refuses
-        the expression or can't be reached; the consumer is stopped then. Raises OffsetFileError
-        where a broadcasting consumer's file can't be read or is in use.
+        the expression or can't be reached; the consumer is stopped then, as where the start is
+        cancelled. Raises OffsetFileError where a broadcasting consumer's file can't be read or is
+        in use, and ClientError at a second start.
         """
+        self.instance.check_unstarted()
         if self._local is not None:
             await self._local.open()
-        self._started_ms = time.time_ns() // 1_000_000
-        await self.instance.start()
-        await self._check_subscriptions()
-        scope = self.instance.scope
-        if self._tracer is not None:
-            await self._tracer.start(scope)
-        self._loops = [
-            scope.spawn(self._rebalance_periodically(), "client-rebalance"),
-            scope.spawn(self._commit_periodically(), "client-commit"),
-        ]
-        if self._locks is not None:
-            self._loops.append(scope.spawn(self._renew_locks(self._locks), "client-locks"))
+        # Heartbeats make it a member at once: one that was left so would own queues that it never
+        # consumes.
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.stop)
+            self._started_ms = time.time_ns() // 1_000_000
+            await self.instance.start()
+            await self._check_subscriptions()
+            scope = self.instance.scope
+            if self._tracer is not None:
+                await self._tracer.start(scope)
+            self._loops = [
+                scope.spawn(self._rebalance_periodically(), "client-rebalance"),
+                scope.spawn(self._commit_periodically(), "client-commit"),
+            ]
+            if self._locks is not None:
+                self._loops.append(scope.spawn(self._renew_locks(self._locks), "client-locks"))
+            undo.pop_all()
 
     async def stop(self) -> None:
         """Leave: end the listeners, commit every queue and await the answers, unlock, unregister.
@@ -285,17 +292,13 @@ class PushConsumer(Lifecycle):
         for subscription in self._subscriptions.values():
             if subscription.kind is ExpressionType.TAG:
                 continue
-            try:
-                await check_subscription(
-                    self.instance,
-                    self._wire_group,
-                    subscription,
-                    timeout_ms=self.settings.timeout_ms,
-                    policy=self.settings.retry,
-                )
-            except ClientError:
-                await self.stop()
-                raise
+            await check_subscription(
+                self.instance,
+                self._wire_group,
+                subscription,
+                timeout_ms=self.settings.timeout_ms,
+                policy=self.settings.retry,
+            )
 
     # Rebalance.
 

@@ -20,17 +20,16 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from client.connection.answers import error_of, error_of_remoting
 from client.connection.broker_call import call_group, learn
 from client.connection.drain_gate import DrainGate
-from client.connection.instance import ClientInstance, InstanceSettings
+from client.connection.instance import ClientInstance
 from client.connection.lifecycle import Lifecycle
-from client.connection.retry import Place, Retries, RetryPolicy
+from client.connection.retry import Place, Retries
 from client.connection.send_codec import (
-    Compression,
     MessageRefusedError,
     PreparedSend,
     prepare_batch,
@@ -41,10 +40,11 @@ from client.connection.send_codec import (
 from client.errors import ClientError, NoRouteError, NotLeaderError
 from client.message import DeliveredMessage, Message, MessageQueue, PropertyName, SendResult
 from client.produce.latency_faults import LatencyFaults
+from client.produce.producer_settings import ProducerSettings
 from client.produce.queue_choice import QueueChoice
 from client.produce.request_reply import NoReplyError, Replies, reply_message
 from client.trace.send_trace import send_trace
-from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer, TraceSettings
+from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -52,29 +52,6 @@ from remoting.protocol.command import RemotingCommand
 __all__ = ["Producer", "ProducerSettings", "QueueSelector"]
 
 QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
-    """Settings of a producer. `compression` None: no body is compressed.
-
-    With `latency_faults`, broker groups that were slow or failed are avoided for a while where
-    there are others. With `trace`, sends are recorded in RocketMQ's trace topic.
-    """
-
-    timeout_ms: int = 3_000
-    in_flight_max: int = 1_024
-    compression: Compression | None = field(default_factory=Compression)
-    latency_faults: bool = False
-    trace: TraceSettings | None = None
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    instance: InstanceSettings = field(default_factory=InstanceSettings)
-
-    def __post_init__(self) -> None:
-        if self.timeout_ms < 1:
-            raise ValueError(f"timeout_ms must be positive, not {self.timeout_ms}")
-        if self.in_flight_max < 1:
-            raise ValueError(f"in_flight_max must be positive, not {self.in_flight_max}")
 
 
 class Producer(Lifecycle):
@@ -116,10 +93,16 @@ class Producer(Lifecycle):
         return self.instance.client_id
 
     async def start(self) -> None:
-        """Start the background work. Connections to brokers are opened at the first send."""
+        """Start the background work. Connections to brokers are opened at the first send.
+
+        A start that is cancelled leaves nothing behind. Raises ClientError at a second one.
+        """
         await self.instance.start()
-        if self._tracer is not None:
-            await self._tracer.start(self.instance.scope)
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.stop)
+            if self._tracer is not None:
+                await self._tracer.start(self.instance.scope)
+            undo.pop_all()
 
     async def stop(self) -> None:
         """Let calls in progress end, for as long as a send may take; unregister and close.

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 import pytest
 
 from campaigns.rig.waiting import turns, until
-from client.consume.listener import ConsumeStatus
+from client.connection.heartbeat import ExpressionType
+from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.push_consumer import PushConsumer
+from client.errors import ClientError
 from client.message import DeliveredMessage, Message
 from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TraceSettings
 from remoting.protocol.codes import RequestCode
 from tests.client.fake_cluster import Act
-from tests.client.push_setup import Listener, setup
+from tests.client.push_setup import QUICK, Listener, setup
 
 
 async def test_a_node_whose_name_no_resolver_takes_ends_no_client() -> None:
@@ -99,3 +101,42 @@ async def test_a_stop_that_waits_for_a_listener_and_is_cut_short_has_left_the_gr
         await cut_short(stopping)
         assert ended(consumer)
         await until(lambda: not cluster.group.members["CG"])
+
+
+async def test_a_start_that_is_cut_short_leaves_no_member() -> None:
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            Act.IGNORE if seen.command.code == RequestCode.CHECK_CLIENT_CONFIG else Act.ANSWER
+        )
+        settings = PushConsumerSettings(**QUICK, trace=TraceSettings())
+        consumer = PushConsumer("CG", [cluster.name_server.address], Listener(), settings=settings)
+        consumer.subscribe("T", "a > 1", ExpressionType.SQL92)
+        starting = asyncio.create_task(consumer.start())
+        await until(lambda: cluster.group.members.get("CG"))
+        await until(lambda: cluster.group.sends(RequestCode.CHECK_CLIENT_CONFIG))
+        await cut_short(starting)
+        assert ended(consumer)
+        await until(lambda: not cluster.group.members["CG"])
+
+
+@pytest.mark.parametrize("turn_count", range(1, 4))
+async def test_a_producer_s_start_that_is_cut_short_leaves_nothing(turn_count: int) -> None:
+    before = asyncio.all_tasks()
+    settings = ProducerSettings(trace=TraceSettings())
+    producer = Producer("PG", ["127.0.0.1:1"], settings=settings)
+    starting = asyncio.create_task(producer.start())
+    await turns(turn_count)
+    await cut_short(starting)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_client_starts_once_and_a_second_start_does_not_end_it() -> None:
+    async with setup() as cluster:
+        consumer = await cluster.consumer(Listener())
+        for client in (cluster.producer, consumer):
+            with pytest.raises(ClientError, match="a client starts once"):
+                await client.start()
+            assert client.instance.scope.running
+            await client.stop()
+            with pytest.raises(ClientError, match="a client starts once"):
+                await client.start()

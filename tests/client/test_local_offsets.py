@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from campaigns.rig.waiting import turns
 from client.consume.local_offsets import (
     LocalOffsets,
     OffsetFileError,
@@ -89,6 +91,18 @@ async def test_a_write_that_fails_is_told_and_tried_again(tmp_path: Path) -> Non
     blocker.rmdir()
     await offsets.close()
     assert decode_offsets(path.read_bytes()) == {QUEUE: 1}
+
+
+async def test_a_file_that_a_cancelled_start_opened_is_closed(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path / "offsets.json")
+    opening = asyncio.create_task(offsets.open())
+    await turns(1)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    again = LocalOffsets(tmp_path / "offsets.json")
+    await again.open()
+    await again.close()
 
 
 def test_a_lock_holds_for_half_of_what_the_broker_keeps_it() -> None:
