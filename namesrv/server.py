@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -128,11 +127,7 @@ class NameServer:
         try:
             await self._server.start()
         except OSError as error:
-            # asyncio's own text repeats the address; the plain reason reads better.
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise NameServerStartError(
-                f"can't listen on {self._config.listen}: {reason}"
-            ) from error
+            raise NameServerStartError(error.strerror) from error
         self._started_ms = self._now_ms()
         self._schedule_scan()
         if self._tls is not None:

@@ -11,7 +11,6 @@ Invariant: what `format_address` writes, `parse_listen` reads back as the same h
 import asyncio
 import errno
 import ipaddress
-import os
 import socket
 from typing import NewType
 
@@ -84,7 +83,7 @@ def bind(address: Address) -> tuple[socket.socket, Address]:
     except OSError as error:
         if host == "::" and error.errno in {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}:
             return bind(Address(("0.0.0.0", port)))  # noqa: S104 - the wildcard was asked for
-        reason = os.strerror(error.errno or errno.EIO).lower()
+        reason = (error.strerror or str(error)).lower()
         raise AddressError(f"listen tcp {_shown(address)}: bind: {reason}") from None
     name = listener.getsockname()
     return listener, Address((str(name[0]), int(name[1])))

@@ -15,6 +15,7 @@ import re
 import resource
 import secrets
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -258,7 +259,11 @@ async def _serve(host: str, port: int, seed: int | None) -> int:
         sys.stderr.write(f"ledgermq: toxiproxy can't listen on {host!r}: {error}\n")
         return 1
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        # The loop's text repeats the address; that of a host without one is plain, and its number
+        # is one of the resolver's.
+        reason = error.strerror or str(error)
+        if error.errno and not isinstance(error, socket.gaierror):
+            reason = os.strerror(error.errno)
         sys.stderr.write(f"ledgermq: toxiproxy can't listen on {host}:{port}: {reason}\n")
         return 1
     return 0

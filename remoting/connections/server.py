@@ -131,8 +131,11 @@ class RemotingServer:
                 )
                 self._port = self._server.sockets[0].getsockname()[1]
         except OSError as error:
-            # The loop's own text differs between loops and gives the address as a tuple.
-            reason = os.strerror(error.errno) if error.errno else str(error)
+            # The loop's own text differs between loops and gives the address as a tuple; that of a
+            # host without an address is plain, and its number is one of the resolver's.
+            reason = error.strerror or str(error)
+            if error.errno and not isinstance(error, socket.gaierror):
+                reason = os.strerror(error.errno)
             raise OSError(
                 error.errno, f"can't listen on {self.address} for remoting: {reason}"
             ) from error

@@ -184,3 +184,14 @@ def test_a_directory_that_is_none_of_a_cluster_is_told_so(
 
 def test_a_host_that_is_no_name_is_told_in_one_line() -> None:
     assert "can't listen" in one_line(ledgermq("toxiproxy", "--host", "a" * 70, "--port", "0"), 2)
+
+
+def test_a_host_without_an_address_is_told_in_one_line() -> None:
+    nowhere = "::1%nowhere"  # which is asked of no resolver
+    for words in (
+        ("toxiproxy", "--host", nowhere, "--port", "0"),
+        ("namesrv", "--listen", f"[{nowhere}]:0"),
+    ):
+        line = one_line(ledgermq(*words), 2)
+        assert nowhere in line
+        assert line.endswith(": Name or service not known")

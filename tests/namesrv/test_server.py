@@ -299,7 +299,14 @@ async def test_a_port_in_use_is_named() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(NameServerStartError) as caught:
             await run(NameServerConfig(listen=address))
-    assert str(caught.value) == f"can't listen on {address}: Address already in use"
+    assert str(caught.value) == f"can't listen on {address} for remoting: Address already in use"
+
+
+async def test_a_host_without_an_address_is_named() -> None:
+    listen = "[::1%nowhere]:1"  # which is asked of no resolver
+    with pytest.raises(NameServerStartError) as caught:
+        await NameServer(NameServerConfig(listen=listen)).start()
+    assert str(caught.value) == f"can't listen on {listen} for remoting: Name or service not known"
 
 
 def test_the_configuration_is_checked() -> None:

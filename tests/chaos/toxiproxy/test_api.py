@@ -102,6 +102,12 @@ async def test_browsers_are_refused_on_routes_only(toxiproxy_url: str) -> None:
             assert response.status == 405
 
 
+async def test_a_host_without_an_address_is_named(client: ToxiproxyClient) -> None:
+    spec = ProxySpec(name="nowhere", upstream="x:1", listen="[fe80::1%nowhere]:0")
+    with pytest.raises(ToxiproxyApiError, match="bind: name or service not known"):
+        await client.create_proxy(spec)
+
+
 async def test_a_wildcard_listen_is_shown_as_such(client: ToxiproxyClient) -> None:
     for number, listen in enumerate((":0", "", "0.0.0.0:0", "[::]:0")):
         spec = ProxySpec(name=f"w{number}", upstream="x:1", listen=listen)
