@@ -152,6 +152,8 @@ class NameServer:
         return round(asyncio.get_running_loop().time() * 1000)
 
     def _schedule_scan(self) -> None:
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
         self._scan_timer = asyncio.get_running_loop().call_later(
             self._settings.scan_not_active_broker_interval / 1000, self._scan
         )
@@ -407,7 +409,10 @@ class NameServer:
             return command.response(
                 ResponseCode.NO_PERMISSION, "Can not update config in black list."
             )
-        self._settings = self._settings.updated(values)
+        before, self._settings = self._settings, self._settings.updated(values)
+        interval_ms = self._settings.scan_not_active_broker_interval
+        if before.scan_not_active_broker_interval != interval_ms:
+            self._schedule_scan()
         self._table.policy = _policy(self._settings)
         _log.info("%s changed settings: %s", connection.peer, ", ".join(sorted(values)))
         return command.response(ResponseCode.SUCCESS)

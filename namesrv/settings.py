@@ -12,7 +12,7 @@ current values. Pure.
 | deleteTopicWithBrokerRegistration | a leader's registration drops topics that are not in it |
 | enableAllTopicList, enableTopicList | lists of topics are served |
 | needWaitForService, waitSecondsForService | routes are refused for that time after the start |
-| scanNotActiveBrokerInterval | milliseconds between two scans for silent brokers |
+| scanNotActiveBrokerInterval | milliseconds between two scans for silent brokers, from now on |
 
 Invariant: an update is applied as a whole or not at all; a name that can't be changed or isn't
 known is refused by name.
@@ -25,8 +25,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["Settings", "SettingsError"]
+
+_SCAN_INTERVAL_MS_MAX: Final = 3_600_000  # a silent broker stays in the routes for that long
 
 
 class SettingsError(ValueError):
@@ -49,8 +52,10 @@ class Settings:
     scan_not_active_broker_interval: int = 5_000
 
     def __post_init__(self) -> None:
-        if self.scan_not_active_broker_interval < 1:
-            raise SettingsError("scanNotActiveBrokerInterval must be at least 1")
+        if not 1 <= self.scan_not_active_broker_interval <= _SCAN_INTERVAL_MS_MAX:
+            raise SettingsError(
+                f"scanNotActiveBrokerInterval must be at least 1, at most {_SCAN_INTERVAL_MS_MAX}"
+            )
 
     def shown(self) -> dict[str, str]:
         """Return the values by RocketMQ's names."""

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from campaigns.rig.certificates import Authority
+from campaigns.rig.waiting import until
 from namesrv.config import NameServerConfig, NameServerConfigError, load_config
 from namesrv.kv_config import KvConfig
 from namesrv.kv_file import KvFileError, NotStoredError, StoredKv
+from namesrv.registration import RouteLimits
 from namesrv.server import NameServer, NameServerStartError
 from namesrv.settings import Settings, SettingsError
 from remoting.connections.connection import Connection
@@ -58,6 +60,7 @@ async def test_settings_are_told_changed_and_followed() -> None:
             (b"enableTopicList=false\nenabelTopicList=true", 1, "enabelTopicList"),
             (b"kvConfigPath=/etc/passwd", 16, "black list"),
             (b"scanNotActiveBrokerInterval=0", 1, "at least 1"),
+            (b"scanNotActiveBrokerInterval=3600001", 1, "at most 3600000"),
             (b"a=\\u00", 1, "line 1"),
             (b"\xff", 1, "not UTF-8"),
         ):
@@ -73,6 +76,32 @@ async def test_settings_are_told_changed_and_followed() -> None:
             answer = await ask(server, client, code, cluster="C")
             assert (answer.code, answer.remark) == (1, "disable")
         assert (await ask(server, client, 206)).remark == "disable"
+
+
+async def test_a_changed_scan_interval_counts_at_once() -> None:
+    config = NameServerConfig(
+        listen="127.0.0.1:0",
+        settings=Settings(scan_not_active_broker_interval=3_600_000),
+        limits=RouteLimits(broker_timeout_ms=1),
+    )
+    async with name_server(config) as (server, client):
+        await client.request(server.address, register(), 3_000)
+        assert (await ask(server, client, 105, topic="T")).code == 0
+        assert (await ask(server, client, 318, b"scanNotActiveBrokerInterval=20")).code == 0
+
+        async def is_gone() -> bool:
+            return (await ask(server, client, 105, topic="T")).code == 17
+
+        await until(is_gone)
+        # And is not put off by changes of other settings, however often they come.
+        await client.request(server.address, register(), 3_000)
+        assert (await ask(server, client, 318, b"scanNotActiveBrokerInterval=500")).code == 0
+
+        async def is_gone_meanwhile() -> bool:
+            await ask(server, client, 318, b"enableTopicList=true")
+            return await is_gone()
+
+        await until(is_gone_meanwhile)
 
 
 async def test_lists_and_topics_by_hand() -> None:
