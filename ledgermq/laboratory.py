@@ -259,6 +259,9 @@ def query_to_rows(run: Path, query: str, *, as_json: bool) -> int:
     """Print the rows of a query."""
     from verify.sql import QueryError, main  # noqa: PLC0415
 
+    if not run.is_dir():
+        _report(f"{run} is no run directory")
+        return EXIT_USAGE
     try:
         main(run, query, as_json=as_json)
     except QueryError as error:

@@ -92,3 +92,5 @@ def test_a_directory_that_is_no_run_proves_nothing(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     assert f"{nowhere} is no run directory" in one_line(ledgermq_here("report", nowhere), 64)
     assert f"{nowhere} is no run directory" in one_line(ledgermq_here("verify", nowhere), 64)
+    asked = ledgermq_here("sql", nowhere, "select 1")
+    assert f"{nowhere} is no run directory" in one_line(asked, 64)
