@@ -156,7 +156,8 @@ class Admin(Lifecycle):
         )
         fields = request_fields(header)
         await self._query_leaders(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, names=names)
-        await self._await_route(topic, names, queues)
+        # Queues that may neither be read nor written are in no client's view of a route.
+        await self._await_route(topic, names, queues if perm & (PERM_READ | PERM_WRITE) else 0)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete `topic` at all broker groups, then its route at every name server."""
@@ -486,7 +487,7 @@ class Admin(Lifecycle):
                     else:
                         there = {*route.read_queues, *route.write_queues}
                         counts = Counter(queue.broker_name for queue in there)
-                        if all(counts[name] == queues for name in names):
+                        if all(name in route.groups and counts[name] == queues for name in names):
                             return
                     await asyncio.sleep(_ROUTE_POLL_MS / 1000)
         except TimeoutError as error:

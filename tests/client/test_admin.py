@@ -142,3 +142,17 @@ async def test_of_many_matches_the_newest_of_all_groups_are_returned(
     for count_max, bodies in ((0, []), (2, [b"30", b"40"]), (9, [b"10", b"20", b"30", b"40"])):
         found = await admin.query_messages("T", "k", count_max=count_max)
         assert [message.body for message in found] == bodies
+
+
+async def test_a_topic_that_nobody_may_use_is_made(tmp_path: Path) -> None:
+    async with (
+        real_broker(tmp_path) as broker,
+        Admin(broker.name_servers, settings=AdminSettings(timeout_ms=2_000)) as admin,
+    ):
+        await admin.create_topic("closed", perm=0)
+        await admin.create_topic("T", queues=2)
+        await admin.create_topic("T", queues=2, perm=0)
+        for topic in ("closed", "T"):
+            route = await admin.topic_route(topic)
+            assert (route.read_queues, route.write_queues) == ((), ())
+            assert set(route.groups) == {"broker-a"}
