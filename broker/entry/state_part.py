@@ -11,21 +11,38 @@ restoring what was captured gives an equal part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-__all__ = ["Row", "StatePart", "natural", "text"]
+__all__ = ["Captured", "Row", "StatePart", "natural", "text"]
 
 Row: TypeAlias = list[Any]
+_Table = TypeVar("_Table")
 
 
 class StatePart(Protocol):
     def capture(self) -> Iterable[Row]:
-        """Return the rows in the order of their creation; they may be iterated more than once."""
+        """Return the rows in the order of their creation; they may be iterated more than once.
+
+        This is called on the loop, of every replica at the same entry: it copies what changes, and
+        leaves it to the thread that writes the rows to make them.
+        """
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Replace the part's content by captured rows. Raises ValueError or TypeError for invalid
         rows; the part is undefined then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured(Generic[_Table]):
+    """Captured table, a copy that the loop has made; rows are made whenever they are iterated."""
+
+    table: _Table
+    rows_of: Callable[[_Table], Iterator[Row]]
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.rows_of(self.table)
 
 
 def natural(value: object) -> int:

@@ -14,10 +14,10 @@ would be too. Source: RocketMQ ConsumerOffsetManager.resetOffsetTable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from broker.entry.state_part import Row, natural, text
+from broker.entry.state_part import Captured, Row, natural, text
 
 __all__ = ["RESETS_MAX", "OffsetResets"]
 
@@ -61,7 +61,7 @@ class OffsetResets:
 
     def capture(self) -> Iterable[Row]:
         """See StatePart."""
-        return [[*key, offset] for key, offset in self._pending.items()]
+        return Captured(dict(self._pending), _rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         """See StatePart."""
@@ -69,3 +69,8 @@ class OffsetResets:
             (text(group), text(topic), natural(queue_id)): natural(offset)
             for group, topic, queue_id, offset in rows
         }
+
+
+def _rows(pending: Mapping[Key, int]) -> Iterator[Row]:
+    for key, offset in pending.items():
+        yield [*key, offset]

@@ -10,12 +10,12 @@ Source: RocketMQ ConsumerOrderInfoManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from broker.entry.pop_commands import PopOrderCommand
-from broker.entry.state_part import Row, natural, text
+from broker.entry.state_part import Captured, Row, natural, text
 
 __all__ = ["OrderSet", "OrderTable"]
 
@@ -128,20 +128,8 @@ class OrderTable:
     def retain(self, wanted: Callable[[_Key], bool]) -> None:
         self._sets = {key: held for key, held in self._sets.items() if wanted(key)}
 
-    def capture(self) -> list[Row]:
-        return [
-            [
-                *key,
-                held.attempt_id,
-                held.pop_ms,
-                held.invisible_ms,
-                list(held.offsets),
-                sorted(held.done),
-                [list(pair) for pair in held.visible_ms],
-                [list(pair) for pair in held.counts],
-            ]
-            for key, held in self._sets.items()
-        ]
+    def capture(self) -> Iterable[Row]:
+        return Captured(dict(self._sets), _rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         self._sets = {}
@@ -158,6 +146,20 @@ class OrderTable:
                 visible_ms=_pairs(visible_ms),
                 counts=_pairs(counts),
             )
+
+
+def _rows(sets: Mapping[_Key, OrderSet]) -> Iterator[Row]:
+    for key, held in sets.items():
+        yield [
+            *key,
+            held.attempt_id,
+            held.pop_ms,
+            held.invisible_ms,
+            list(held.offsets),
+            sorted(held.done),
+            [list(pair) for pair in held.visible_ms],
+            [list(pair) for pair in held.counts],
+        ]
 
 
 def _pairs(rows: Iterable[Row]) -> tuple[tuple[int, int], ...]:

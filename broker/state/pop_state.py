@@ -244,7 +244,7 @@ class _Captured:
     """Captured holdings; rows are made when they are written, on a thread."""
 
     held: dict[QueueKey, dict[int, Holding]]
-    orders: list[Row]
+    orders: Iterable[Row]
     modes: dict[tuple[str, str], RequestMode]
 
     def __iter__(self) -> Iterator[Row]:

@@ -13,10 +13,10 @@ Source: RocketMQ RebalanceLockManager, which forgets all in a failover.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.entry.state_part import Row, natural, text
+from broker.entry.state_part import Captured, Row, natural, text
 
 __all__ = ["Owner", "Queue", "QueueOwners"]
 
@@ -97,11 +97,7 @@ class QueueOwners:
 
     def capture(self) -> Iterable[Row]:
         """See StatePart."""
-        return [
-            [group, *queue, *owner]
-            for group, owners in self._owners.items()
-            for queue, owner in owners.items()
-        ]
+        return Captured({group: dict(owners) for group, owners in self._owners.items()}, _rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         """See StatePart."""
@@ -111,3 +107,9 @@ class QueueOwners:
             queue = (text(topic), natural(queue_id))
             (claim,) = claims or (0,)  # rows of older versions have none
             self.lock(text(group), text(client_id), [queue], natural(claim))
+
+
+def _rows(owners_of: Mapping[str, Mapping[Queue, Owner]]) -> Iterator[Row]:
+    for group, owners in owners_of.items():
+        for queue, owner in owners.items():
+            yield [group, *queue, *owner]

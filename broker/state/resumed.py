@@ -9,10 +9,10 @@ beside the first, and its message would be in its topic twice (promise G2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from typing import Final
 
-from broker.entry.state_part import Row, natural
+from broker.entry.state_part import Captured, Row, natural
 
 __all__ = ["RESUMED_MAX", "ResumedHalves"]
 
@@ -39,8 +39,13 @@ class ResumedHalves:
 
     def capture(self) -> Iterable[Row]:
         """See StatePart."""
-        return [[queue_offset] for queue_offset in sorted(self._copies)]
+        return Captured(frozenset(self._copies), _rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         """See StatePart."""
         self._copies = {natural(queue_offset) for (queue_offset,) in rows}
+
+
+def _rows(copies: Set[int]) -> Iterator[Row]:
+    for queue_offset in sorted(copies):
+        yield [queue_offset]

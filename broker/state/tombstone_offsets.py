@@ -11,10 +11,10 @@ Invariants: floors rise only; a floor is never above the queue's end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from broker.entry.state_part import Row, natural, text
+from broker.entry.state_part import Captured, Row, natural, text
 
 __all__ = ["FLOORS_MAX", "TombstoneOffsets"]
 
@@ -50,10 +50,15 @@ class TombstoneOffsets:
 
     def capture(self) -> Iterable[Row]:
         """See StatePart."""
-        return [[*key, floor] for key, floor in self._floors.items()]
+        return Captured(dict(self._floors), _rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         """See StatePart."""
         self._floors = {
             (text(topic), natural(queue_id)): natural(floor) for topic, queue_id, floor in rows
         }
+
+
+def _rows(floors: Mapping[tuple[str, int], int]) -> Iterator[Row]:
+    for key, floor in floors.items():
+        yield [*key, floor]

@@ -11,9 +11,9 @@ Invariants: positions rise only; only names that were topics have one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
-from broker.entry.state_part import Row, natural, text
+from broker.entry.state_part import Captured, Row, natural, text
 
 __all__ = ["TopicDeletions"]
 
@@ -41,8 +41,13 @@ class TopicDeletions:
 
     def capture(self) -> Iterable[Row]:
         """See StatePart."""
-        return [[topic, end] for topic, end in self._ends.items()]
+        return Captured(dict(self._ends), _rows)
 
     def restore(self, rows: Iterable[Row]) -> None:
         """See StatePart."""
         self._ends = {text(topic): natural(end) for topic, end in rows}
+
+
+def _rows(ends: Mapping[str, int]) -> Iterator[Row]:
+    for topic, end in ends.items():
+        yield [topic, end]

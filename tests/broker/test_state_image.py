@@ -33,10 +33,12 @@ from broker.entry.payload import (
     UnlockCommand,
     UserCommand,
 )
+from broker.entry.pop_commands import AckOrderCommand, PopOrderCommand
 from broker.entry.topics import HALF_TOPIC, SCHEDULE_TOPIC, Topic, system_topics
 from broker.state.dedupe import DedupeWindow, Verdict
 from broker.state.state import BrokerState, StateLimits
 from broker.state.state_image import CHUNK_SIZE_MAX, decode_image
+from tests.work import counted
 
 LIMITS = StateLimits(
     dedupe_window_ms=5_000, dedupe_keys_max=24, dedupe_evicted_keys_max=24, decided_max=3
@@ -253,6 +255,45 @@ def test_a_capture_is_not_touched_by_what_comes_after():
         step = (400, [(HALF_TOPIC, 1, [number + 30]), ("A", 1, [number])], ["commit", "check"])
         state.apply(*author.payload(state, step))
     assert b"".join(image.encode()) == before
+    assert encoded(state) != before
+
+
+def with_many_rows(count: int) -> BrokerState:
+    """A state with so many rows of each part that groups, topics and their queues have."""
+    state, now_ms = fresh(), 1_000_000
+    for number in range(count):
+        queue = ("G", f"T{number}", 0)
+        state.queue_owners.lock("G", "c", [queue[1:]])
+        popped = PopOrderCommand(*queue, -1, 0, now_ms, 30_000, "attempt", [0, 1, 2])
+        state.pop.apply(popped, state.consumer_offsets)
+        state.pop.apply(AckOrderCommand(*queue, 1, now_ms), state.consumer_offsets)
+        state.resets.set(*queue, 1)
+        state.resumed.add(count - number)
+        state.deletions.note(f"T{number}", number)
+        state.next_offsets[queue[1:]] = number
+    state.floors.topics_deleted({f"T{number}" for number in range(count)}, state.next_offsets)
+    return state
+
+
+def test_the_loop_makes_no_rows_of_a_capture():
+    """All replicas capture at the same entry: while they did, nobody led or voted."""
+    state = with_many_rows(500)
+    with counted() as work:
+        image = state.capture()
+    assert work.lines < 250
+    before = encoded(state)
+    told = decode_image([before]).parts
+    assert told.keys() == {"resets", "floors", "deletions", "owners", "pop", "resumed"}
+    for number in range(500):  # what comes after changes nothing in it
+        queue = ("G", f"T{number}", 0)
+        state.queue_owners.unlock("G", "c", [queue[1:]])
+        state.pop.apply(AckOrderCommand(*queue, 2, 1_000_000), state.consumer_offsets)
+        state.resets.clear(*queue, 1)
+        state.resumed.add(1_000 + number)
+        state.deletions.note(f"T{number}", 1_000)
+        state.next_offsets[queue[1:]] = 1_000
+    state.floors.topics_deleted({f"T{number}" for number in range(500)}, state.next_offsets)
+    assert {name: list(rows) for name, rows in image.parts.items() if name in told} == told
     assert encoded(state) != before
 
 
