@@ -89,22 +89,37 @@ def message(value: str, offset: int | None, **columns: Any) -> Row:
     return base | {"queue": 0, "offset": offset, "reconsume": 0} | columns
 
 
-def send(run: SyntheticRun, at: float, value: str, offset: int | None, **columns: Any) -> Row:
-    """A send within a millisecond; columns of its message are those of a message."""
-    told = {name: columns.pop(name) for name in ("digest",) if name in columns}
-    topic = columns.get("topic", TOPIC)
-    row = {"client": "pr", "client_group": "producers", "topic": topic, "queue": 0}
-    shown = [message(value, offset, topic=topic, **told)]
-    return op(run, "send", at, at + 0.001, **row, messages=shown, **columns)
+def send(
+    run: SyntheticRun,
+    at: float,
+    value: str,
+    offset: int | None,
+    *,
+    topic: str = TOPIC,
+    digest: int | None = None,
+    **columns: Any,
+) -> Row:
+    """A send of the client `pr` within a millisecond."""
+    row = {"client": "pr", "client_group": "producers", "topic": topic, "queue": 0} | columns
+    sent = message(value, offset, topic=topic, digest=digest)
+    return op(run, "send", at, at + 0.001, messages=[sent], **row)
 
 
-def show(run: SyntheticRun, f: str, at: float, value: str, offset: int, **columns: Any) -> Row:
+def show(
+    run: SyntheticRun,
+    f: str,
+    at: float,
+    value: str,
+    offset: int,
+    *,
+    topic: str = TOPIC,
+    digest: int | None = None,
+    **columns: Any,
+) -> Row:
     """A poll or deliver within a millisecond that shows one message."""
-    told = {name: columns.pop(name) for name in ("digest", "reconsume") if name in columns}
-    topic = columns.get("topic", TOPIC)
-    asked = {"offset": offset} if f == "poll" else {}
-    row = {"topic": topic, "queue": 0} | asked | columns
-    return op(run, f, at, at + 0.001, messages=[message(value, offset, topic=topic, **told)], **row)
+    row = {"topic": topic, "queue": 0, "offset": offset if f == "poll" else None} | columns
+    shown = message(value, offset, topic=topic, digest=digest)
+    return op(run, f, at, at + 0.001, messages=[shown], **row)
 
 
 def owned(topic: str = TOPIC) -> list[Row]:

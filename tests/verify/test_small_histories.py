@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.verify.by_hand import GROUP, bare, judged_by, op, owned, queue, send, show
-from tests.verify.synthetic import SyntheticRun
+import pytest
+
+from tests.verify.by_hand import GROUP, bare, judged_by, op, owned, queue, record, send, show
+from tests.verify.synthetic import JOBS, TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
 BROADCAST = GROUP | {"kind": "broadcast"}
@@ -16,7 +18,7 @@ def _takes(run: SyntheticRun, at: float, client: str, outcome: str = "ok", **col
     ended = at + 0.001 if outcome == "ok" else None
     told = {"client": client, "type": outcome, "broker_group": None} | columns
     op(run, "assign", at, ended, **told, assigned=owned())
-    op(run, "fetch_offset", 201, 202, client=client, topic="Orders", queue=0, **columns)
+    op(run, "fetch_offset", 201, 202, client=client, topic=TOPIC, queue=0, **columns)
 
 
 def test_who_may_have_taken_a_queue_is_owed_nothing(tmp_path: Path) -> None:
@@ -39,3 +41,24 @@ def test_a_member_of_two_groups_takes_a_queue_for_each(tmp_path: Path) -> None:
     show(run, "deliver", 52, "v0", 0, client="other")
     (witness,) = judged_by("C5", run, tmp_path).witnesses
     assert (witness["client_group"], witness["client"]) == ("g", "both")
+
+
+@pytest.mark.parametrize("topics", [None, [TOPIC], [JOBS]], ids=str)
+@pytest.mark.parametrize(
+    ("rule_id", "wants"), [("C6", {"retries_max": 2}), ("C13", {"tags": ["a"]})]
+)
+def test_a_group_that_lists_no_topics_is_to_read_all_that_users_made(
+    rule_id: str, wants: Row, topics: list[str] | None, tmp_path: Path
+) -> None:
+    group = GROUP | wants | ({} if topics is None else {"topics": topics})
+    queues = [queue(2), queue(1, topic=JOBS), queue(1, topic="%RETRY%other")]
+    run = bare(queues=queues, consumer_groups={"g": group})
+    for number, (topic, offset) in enumerate([(TOPIC, 0), (TOPIC, 1), (JOBS, 0)]):
+        send(run, 2 + number, f"v{number}", offset, topic=topic)
+        record(run, 1 + number, f"v{number}", offset, topic=topic, tag_hash=ord("a"))
+    record(run, 4, "w", 0, topic="%RETRY%other", tag_hash=ord("a"))
+    show(run, "deliver", 10, "v0", 0)
+    show(run, "deliver", 11, "v2", 0, topic=JOBS)
+    found = judged_by(rule_id, run, tmp_path)
+    missed = [] if topics == [JOBS] else ["v1"]
+    assert [witness["value"] for witness in found.witnesses] == missed, found.reason

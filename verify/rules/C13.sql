@@ -12,17 +12,18 @@
 --   has another hash.
 -- source: RocketMQ ExpressionMessageFilter, FilterAPI
 with filters as (
-  select g.client_group, t.tag_hash
+  select g.client_group, g.of_all_topics, t.tag_hash
   from run_groups g
   join run_group_tags t on g.client_group = t.client_group
   where g.of_some_tags
 ),
 tagged as (
   select
-    l.broker_group, l.topic, l.queue, l.queue_offset as offset, l.tag_hash, min(l.value) as value
-  from log l
-  where l.committed and l.kind in ('message', 'final') and l.tag_hash is not null
-  group by l.broker_group, l.topic, l.queue, l.queue_offset, l.tag_hash
+    r.broker_group, r.topic, r.queue, r.offset, r.tag_hash, min(r.value) as value,
+    bool_or(r.is_visible) as on_user_topic
+  from records r
+  where r.kind in ('message', 'final') and r.tag_hash is not null
+  group by r.broker_group, r.topic, r.queue, r.offset, r.tag_hash
 ),
 given as (
   select
@@ -37,9 +38,11 @@ wanted as (
   select f.client_group, m.broker_group, m.topic, m.queue, m.offset, m.value
   from tagged m
   join filters f on m.tag_hash = f.tag_hash
-  join run_group_topics t on f.client_group = t.client_group and m.topic = t.topic
+  left join run_group_topics t on f.client_group = t.client_group and m.topic = t.topic
   join queues q on m.broker_group = q.broker_group and m.topic = q.topic and m.queue = q.queue
   where q.was_drained and m.offset >= q.floor and m.offset < q.max_offset
+    -- A group that lists no topics reads all that users made.
+    and (t.topic is not null or (f.of_all_topics and m.on_user_topic))
 )
 select
   w.client_group, w.broker_group, w.topic, w.queue, w.offset, w.value,

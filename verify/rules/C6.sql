@@ -22,14 +22,27 @@ with delivered as (
   from refusals
   group by client_group, value
 ),
+owed_groups as (
+  select g.client_group, g.of_all_topics
+  from run_groups g
+  left anti join (select distinct client_group from ops where f = 'pop') p
+    on g.client_group = p.client_group
+  where g.retries_max is not null and not g.of_some_tags
+),
+read_topics as (
+  select g.client_group, t.topic
+  from owed_groups g join run_group_topics t on g.client_group = t.client_group
+  union all
+  -- A group that lists no topics reads all that users made.
+  select g.client_group, u.topic
+  from owed_groups g
+  cross join (select distinct topic from acked_places where on_user_topic) u
+  where g.of_all_topics
+),
 acknowledged as (
   select t.client_group, a.value, min(a.op) as acked_op
   from acked_places a
-  join run_group_topics t on a.topic = t.topic
-  join run_groups g
-    on t.client_group = g.client_group and g.retries_max is not null and not g.of_some_tags
-  left anti join (select distinct client_group from ops where f = 'pop') p
-    on t.client_group = p.client_group
+  join read_topics t on a.topic = t.topic
   join queues q
     on a.broker_group = q.broker_group and a.topic = q.topic and a.queue = q.queue
   where q.was_drained and a.offset >= q.floor and a.offset < q.max_offset

@@ -1,10 +1,10 @@
 -- Where what was acknowledged stands, as far as it is known: the offset that the answer told; of a
 -- transaction that of its record, where the logs have it at one place only.
-select broker_group, topic, queue, offset, value, t_acked, op
+select broker_group, topic, queue, offset, value, t_acked, op, on_user_topic
 from acked
 where offset is not null and queue is not null and t_acked is not null
 union all
-select f.broker_group, f.topic, f.queue, f.offset, a.value, a.t_acked, a.op
+select f.broker_group, f.topic, f.queue, f.offset, a.value, a.t_acked, a.op, true as on_user_topic
 from acked a
 join (
   select
