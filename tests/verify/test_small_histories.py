@@ -62,3 +62,31 @@ def test_a_group_that_lists_no_topics_is_to_read_all_that_users_made(
     found = judged_by(rule_id, run, tmp_path)
     missed = [] if topics == [JOBS] else ["v1"]
     assert [witness["value"] for witness in found.witnesses] == missed, found.reason
+
+
+ONCE = GROUP | {"at_least_once": True}
+
+
+def _unread(run: SyntheticRun, folder: Path) -> list[tuple[object, object]]:
+    found = judged_by("A5", run, folder)
+    return [(witness["client_group"], witness["value"]) for witness in found.witnesses]
+
+
+@pytest.mark.parametrize("number", [1, 62, 70])
+def test_what_a_group_of_another_topic_was_shown_is_unread_by_those_of_its_own(
+    number: int, tmp_path: Path
+) -> None:
+    """However many groups there are."""
+    jobs = {f"j{place:02}": ONCE | {"topics": [JOBS]} for place in range(number)}
+    groups = jobs | {"last": ONCE | {"topics": [TOPIC]}}
+    run = bare(queues=[queue(2), queue(1, topic=JOBS)], consumer_groups=groups)
+    send(run, 1, "v0", 0)
+    send(run, 2, "v1", 1)
+    send(run, 3, "j", 0, topic=JOBS)
+    for name in jobs:
+        show(run, "poll", 10, "v0", 0, client_group=name)
+        show(run, "poll", 11, "j", 0, client_group=name, topic=JOBS)
+    show(run, "poll", 12, "v1", 1, client_group="last")
+    assert _unread(run, tmp_path / "one") == [("last", "v0")]
+    show(run, "poll", 13, "v0", 0, client_group="last")
+    assert _unread(run, tmp_path / "none") == []

@@ -21,33 +21,37 @@ with lost as (
   cross join (select coalesce(sum(records), 0) as records from record_counts) c
   where c.records > 0 and a.offset >= q.max_offset and v.logged_index is null
 ),
-at_least_once as (
-  select client_group, of_all_topics from run_groups where at_least_once
-),
 readers as (
-  -- How many groups are to read a topic: of the topics that some group names.
-  select n.topic, count(*) as groups
+  -- Which groups are to read a topic: of the topics that some group names.
+  select n.topic, bit_or(g.bit) as groups
   from (select distinct topic from run_group_topics) n
-  cross join at_least_once g
+  cross join at_least_once_groups g
   left join run_group_topics t on g.client_group = t.client_group and n.topic = t.topic
   where g.of_all_topics or t.topic is not null
   group by n.topic
 ),
 behind as (
-  select v.value, v.acked_place.topic as topic
-  from values_told v
-  cross join (
-    select count(*) as groups, count_if(of_all_topics) as of_all from at_least_once
-  ) n
-  left join readers r on v.acked_place.topic = r.topic
-  where v.acked_op is not null
-    and v.groups_that_read < coalesce(
-      r.groups, case when v.acked_place.topic is null then n.groups else n.of_all end
-    )
+  select b.value, b.topic
+  from (
+    select
+      v.value, v.acked_place.topic as topic, v.groups_that_read as groups,
+      coalesce(
+        r.groups, case when v.acked_place.topic is null then n.groups else n.of_all end,
+        cast(0 as bigint)
+      ) as owed
+    from values_told v
+    cross join (
+      select bit_or(bit) as groups, bit_or(case when of_all_topics then bit end) as of_all
+      from at_least_once_groups
+    ) n
+    left join readers r on v.acked_place.topic = r.topic
+    where v.acked_op is not null
+  ) b
+  where (b.groups & b.owed) <> b.owed
 ),
 unread as (
   select b.value, g.client_group
-  from behind b cross join at_least_once g
+  from behind b cross join at_least_once_groups g
   left join run_group_topics t on g.client_group = t.client_group and b.topic = t.topic
   left anti join (
     select r.value, r.client_group

@@ -2,7 +2,7 @@
 -- `open_attempts` that did not end fail and `attempts_without_key`; `acked_op` null where it was
 -- never acknowledged, then with the place as far as it is told; `must`: it must have committed;
 -- `was_read`: by an ok read; `read_op`: the first read of it, an ok one if there is one;
--- `groups_that_read`: how many at-least-once groups read it ok; `logged_index`: its first committed
+-- `groups_that_read`: which of `at_least_once_groups` read it ok, as their bits; `logged_index`: its first committed
 -- record on a user topic. Of the keys that it was sent and seen with stand the least and the greatest
 -- here: where all four are one there is no other, and lists per value do not spill. Nor do many
 -- joins at once: what each stage before knows of a value is put in rows of one shape, and grouped once.
@@ -54,7 +54,7 @@ select
   coalesce(bool_or(must), false) or max(acked_op) is not null as must,
   coalesce(bool_or(was_ok), false) as was_read,
   max(read_op) as read_op,
-  coalesce(max(groups), 0) as groups_that_read,
+  coalesce(max(groups), cast(0 as bigint)) as groups_that_read,
   max(least_key_sent) as least_key_sent,
   max(greatest_key_sent) as greatest_key_sent,
   max(least_key_seen) as least_key_seen,
