@@ -35,10 +35,11 @@ GROUP: Row = {"kind": "cluster", "at_least_once": False, "ordered": False}
 
 
 def bare(**manifest: Any) -> SyntheticRun:
-    """A run of 200 s, drained from 101 s on, in which nothing happened yet."""
+    """A run of 200 s, drained from 101 s on, in which nothing happened, and no fault was taken."""
     run = SyntheticRun("a")
     for table in SCHEMAS:
         setattr(run, table, [])
+    run.faults = [{"fault": 1, "name": "kill", "targets": [], "t_start": 0, "effect": "not_taken"}]
     run.manifest |= {
         "phases": {
             "load": [0, 100 * _S],

@@ -377,6 +377,13 @@ def offset_outlives_its_group(run: SyntheticRun) -> None:
     use_offset(run, "fetch_offset", 7)
 
 
+@plant("M17", witness="though those were cleaned")
+def offset_outlives_its_group_that_had_consumed(run: SyntheticRun) -> None:
+    use_offset(run, "deliver", None)["messages"] = []
+    change_group(run, "delete_group", decision="clean")
+    use_offset(run, "fetch_offset", 7)
+
+
 @plant("M4", witness="though it may send")
 def replica_refuses_what_it_has_just_granted(run: SyntheticRun) -> None:
     run.tick(FAULT_OVER_MS)

@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import GROUP, bare, judged_by, op, owned, queue, record, send, show
+from tests.verify.by_hand import (
+    GROUP,
+    bare,
+    judged_by,
+    message,
+    op,
+    owned,
+    queue,
+    record,
+    send,
+    show,
+)
 from tests.verify.synthetic import JOBS, TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
@@ -90,3 +101,21 @@ def test_what_a_group_of_another_topic_was_shown_is_unread_by_those_of_its_own(
     assert _unread(run, tmp_path / "one") == [("last", "v0")]
     show(run, "poll", 13, "v0", 0, client_group="last")
     assert _unread(run, tmp_path / "none") == []
+
+
+@pytest.mark.parametrize("f", ["deliver", "pop", "ack"])
+@pytest.mark.parametrize(
+    ("outcome", "ended", "is_told"),
+    [("ok", 6, True), ("fail", 6, True), ("ok", 22, False), ("info", None, False)],
+)
+def test_what_had_ended_before_a_deletion_wrote_no_offset_behind_it(
+    f: str, outcome: str, ended: float | None, is_told: bool, tmp_path: Path
+) -> None:
+    run = bare(queues=[queue(2)])
+    at = {"topic": TOPIC, "queue": 0}
+    told = [message("v0", 0)]
+    op(run, f, 5, ended, **at, client="worker", type=outcome, ref="receipt", messages=told)
+    op(run, "delete_group", 20, 21, client="admin", decision="clean", node="n0")
+    op(run, "fetch_offset", 30, 31, **at, client="asker", offset=1, node="n0")
+    found = judged_by("M17", run, tmp_path)
+    assert found.verdict is (Outcome.FAIL if is_told else Outcome.PASS), found.reason

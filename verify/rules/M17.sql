@@ -13,8 +13,9 @@
 --   another one, or the one that was deleted (groups are made with configurations that no broker
 --   gives by itself, which a heartbeat brings back); only where no other change may have come in between
 --   and no fault touches the time from that change's invoke to the answer. Or an offset that a group
---   fetched after a deletion that was to clean its offsets had been acknowledged, without a commit
---   in that queue that may have come behind the deletion.
+--   fetched after a deletion that was to clean its offsets had been acknowledged, without anything
+--   in that queue that may have moved it behind the deletion: a commit, a reset, an offset on a poll,
+--   a pop, a delivery or an acknowledgement.
 -- source: RocketMQ SubscriptionGroupManager, AdminBrokerProcessor.deleteSubscriptionGroup
 with changes as (
   select
@@ -87,18 +88,29 @@ written as (
   from ops
   where f in ('commit_offset', 'reset') and type <> 'fail'
   union all
+  -- What moves a group's offset by the way: what was consumed, popped, or acknowledged in order.
+  select
+    client_group, broker_group, topic, queue, t_invoke,
+    case
+      when type <> 'info' then coalesce(t_complete, cast(9223372036854775807 as bigint))
+      else cast(9223372036854775807 as bigint)
+    end
+  from ops
+  where f in ('pop', 'deliver', 'ack')
+  union all
+  -- No answer tells what became of an offset that rode on a poll.
   select
     client_group, broker_group, topic, queue, t_invoke, cast(9223372036854775807 as bigint)
   from ops
-  where f in ('poll', 'pop', 'deliver') and (f <> 'poll' or commit_offset is not null)
+  where f = 'poll' and commit_offset is not null
 ),
 rewritten as (
   select distinct d.op
   from cleaned d
   join fetches f on d.op = f.op
   join written w
-    on f.client_group = w.client_group and f.broker_group = w.broker_group and f.topic = w.topic
-    and f.queue = coalesce(w.queue, f.queue)
+    on f.client_group = w.client_group and f.broker_group = w.broker_group
+    and f.topic = coalesce(w.topic, f.topic) and f.queue = coalesce(w.queue, f.queue)
   where w.t_end >= d.t_cleaned and w.t_invoke < f.t_complete
 )
 select
