@@ -8,7 +8,8 @@
 -- holds: A group that was reset went on where it was sent.
 -- rule: Of an administrator's ok reset that no other reset of the group and queue overlaps or follows:
 --   a message that stands at its offset or behind was delivered to nobody after its invoke, though
---   the queue was drained; unless a commit of unknown outcome wrote a higher offset, or a member
+--   the queue was drained; unless a commit of unknown outcome (one that rode on a poll is) wrote a
+--   higher offset, or a member
 --   that had the queue before the reset, with no assign since, went on behind the message after
 --   another member had followed the reset (two had the queue: A22). Or a message
 --   before it was delivered ten seconds after the reset or later; unless a commit of a lower offset
@@ -45,13 +46,21 @@ shown as (
     and r.topic = g.topic and r.queue = g.queue
   where r.f = 'deliver' and r.offset is not null
 ),
+-- Of an offset that rode on a poll nobody tells what became.
 commits as (
   select o.client_group, o.broker_group, o.topic, o.queue, o.offset, o.type, o.t_complete
-  from ops o
+  from (
+    select client_group, broker_group, topic, queue, offset, type, t_complete
+    from ops
+    where f = 'commit_offset' and type <> 'fail'
+    union all
+    select client_group, broker_group, topic, queue, commit_offset, 'info', null
+    from ops
+    where f = 'poll' and commit_offset is not null
+  ) o
   left semi join lasts l
     on o.client_group = l.client_group and o.broker_group = l.broker_group
     and o.topic = l.topic and o.queue = l.queue
-  where o.f = 'commit_offset' and o.type <> 'fail'
 ),
 followed as (
   select

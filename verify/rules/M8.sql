@@ -32,6 +32,13 @@ steps as (
   from ops o
   where o.f = 'commit_offset' and o.type <> 'fail'
   union all
+  -- Of an offset that rode on a poll nobody tells what became.
+  select
+    o.op, o.client_group, o.broker_group, o.topic, o.queue, o.commit_offset, o.t_invoke,
+    false, false, false, cast(9223372036854775807 as bigint)
+  from ops o
+  where o.f = 'poll' and o.commit_offset is not null
+  union all
   select
     g.op, g.client_group, g.broker_group, g.topic, g.queue, g.offset, g.t_invoke,
     true, g.type = 'ok', g.type = 'ok' and not g.by_member, g.t_end

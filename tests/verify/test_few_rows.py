@@ -1,0 +1,80 @@
+"""Legal histories of a few rows, each beside the violation that it must not be taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.verify.few_rows import GROUP, FewRows, S, message, queue
+from tests.verify.one_rule import judged, result
+from tests.verify.synthetic import STARTED_MS
+from verify.verdict import Outcome
+
+Made = Callable[[str], FewRows]
+CASES: list[tuple[str, Made, str, int]] = []
+
+
+def case(rule_id: str, **variants: int) -> Callable[[Made], Made]:
+    """Register a run, made by the name of its variant, with how many violations each has."""
+
+    def register(made: Made) -> Made:
+        CASES.extend((rule_id, made, variant, count) for variant, count in variants.items())
+        return made
+
+    return register
+
+
+def _three_messages(**manifest: object) -> FewRows:
+    """Three messages of queue 0, sent and stored in the first four seconds."""
+    run = FewRows(queues=[queue(3)], consumer_groups={"g": GROUP}, **manifest)
+    for offset in range(3):
+        run.sent((1 + offset) * S, f"v{offset}", offset)
+        run.record(1 + offset, "message", offset, f"v{offset}")
+    run.traced({1 + offset: (1 + offset) * S + 2 for offset in range(3)})
+    return run
+
+
+def _offset_written(run: FewRows, t: int, variant: str, offset: int) -> None:
+    """An offset that rode on a poll, or one that was committed with an unknown or known outcome."""
+    if variant == "rode":
+        read = [message(f"v{offset}", offset)]
+        run.did("poll", t, t + 5, offset=offset, commit_offset=offset, messages=read)
+    elif variant == "unknown":
+        run.did("commit_offset", t, None, "info", offset=offset)
+    elif variant == "acknowledged":
+        run.did("commit_offset", t, t + 5, offset=offset)
+
+
+@case("C9", rode=0, unknown=0, acknowledged=1, nothing=1)
+def offset_was_written_behind_the_reset(variant: str) -> FewRows:
+    run = _three_messages()
+    for offset in range(2):
+        run.delivered((5 + offset) * S, f"v{offset}", offset)
+    run.did("reset", 10 * S, 11 * S, offset=0)
+    _offset_written(run, 12 * S, variant, 2)
+    run.delivered(14 * S, "v2", 2, client="d")
+    return run
+
+
+@case("M8", rode=0, unknown=0, acknowledged=0, nothing=1)
+def group_may_have_been_there_before_a_gentle_reset(variant: str) -> FewRows:
+    run = _three_messages()
+    run.did("commit_offset", 10 * S, 11 * S, offset=0)
+    _offset_written(run, 12 * S, variant, 2)
+    run.did("reset", 20 * S, 21 * S, offset=2, from_ms=STARTED_MS + 3, ref="no-force")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "made", "variant", "violations"),
+    [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],
+)
+def test_of_few_rows(
+    rule_id: str, made: Made, variant: str, violations: int, tmp_path: Path
+) -> None:
+    found = result(judged(rule_id, made(variant), tmp_path))
+    assert found.violations == violations, (found.reason, found.witnesses)
+    assert found.verdict is (Outcome.FAIL if violations else Outcome.PASS), found.reason
+    assert found.examined > 0
