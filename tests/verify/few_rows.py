@@ -117,13 +117,14 @@ class FewRows(SyntheticRun):
         `found` is the last index that the nodes' starts found.
         """
         for node in NODES:
-            seq = 0
-            at = (
+            end = (
                 {"entry_term": 1, "chain": 1000 + found} if found else {"entry_term": 0, "chain": 0}
             )
-            rows = [(0, "start", {"index": found, "voters": list(NODES), **at})]
+            rows: list[tuple[int, str, Row]] = [
+                (0, "start", {"index": found, "voters": list(NODES), **end})
+            ]
             for index, t in sorted(appends.items()):
-                entry = {"index": index, "entry_term": 1, "chain": 1000 + index}
+                entry: Row = {"index": index, "entry_term": 1, "chain": 1000 + index}
                 rows += [(t, "append", entry), (t, "fsync", {"index": index})]
                 rows.append((t + 1, "commit", entry))
             for seq, (t, event, columns) in enumerate(rows):

@@ -67,6 +67,37 @@ def group_may_have_been_there_before_a_gentle_reset(variant: str) -> FewRows:
     return run
 
 
+@case("M5", told=0, first_untold=0, another_time=1, not_stored=1)
+def search_shows_a_record(variant: str) -> FewRows:
+    run = _stored_at_times(variant)
+    found = [message(f"v{offset}", offset, keys=["k"]) for offset in range(2)]
+    times = {"from_ms": STARTED_MS - 10, "to_ms": STARTED_MS + 10}
+    run.did("search", 50 * S, 51 * S, queue=None, key="k", ref="range", messages=found, **times)
+    return run
+
+
+@case("M5", told=0, first_untold=0, another_time=1, not_stored=1)
+def search_tells_when_the_first_was_stored(variant: str) -> FewRows:
+    run = _stored_at_times(variant)
+    run.did("search", 50 * S, 51 * S, ref="earliest", from_ms=STARTED_MS)
+    return run
+
+
+def _stored_at_times(variant: str) -> FewRows:
+    """Two messages; of the first a time is told, none, another one, or no log has it."""
+    run = FewRows(queues=[queue(2)])
+    times = {"told": STARTED_MS, "first_untold": None, "another_time": STARTED_MS - 20}
+    for offset in range(2):
+        value = f"v{offset}"
+        run.sent((2 + offset) * S, value, offset, messages=[message(value, offset, keys=["k"])])
+        if offset == 0 and variant == "not_stored":
+            run.record(1, "noop", None, topic=None, queue=None, cq_ok=None)
+        else:
+            time = STARTED_MS + 1 if offset else times[variant]
+            run.record(1 + offset, "message", offset, value, keys=["k"], stored_ms=time)
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],

@@ -10,14 +10,14 @@
 --   or later, with a later one before it that was stored then too, or one known before the question
 --   that is older; the last one until a time, likewise; the time of the first message that is left;
 --   of a key within a time, a message that does not belong there, or without one that was known
---   before.
+--   before. A record whose time of storing is not told contradicts none.
 -- source: RocketMQ DefaultMessageStore.getOffsetInQueueByTime, queryMessage
 with placed as (
   select
     broker_group, topic, queue, offset, min(named) as value, min(stored_ms) as stored_ms,
     min_by(struct(uniq_key, keys), struct(coalesce(node, '') as node, index, slot)) as names
   from records
-  where kind in ('message', 'final') and stored_ms is not null and offset is not null
+  where kind in ('message', 'final') and offset is not null
   group by broker_group, topic, queue, offset
 ),
 asked as (
@@ -71,7 +71,7 @@ by_begin as (
     a.op, a.broker_group, a.topic, a.queue, a.from_ms, a.t_invoke, p.stored_ms, k.t_known,
     case
       when a.from_ms = -1 and k.t_known < a.t_invoke then 'there was a message'
-      when a.from_ms <> -1 and p.stored_ms is null then 'there is no message'
+      when a.from_ms <> -1 and p.offset is null then 'there is no message'
       when a.from_ms <> -1 and a.from_ms <> p.stored_ms then 'the first message has another time'
     end as problem
   from asked a
@@ -113,7 +113,7 @@ made_up as (
   select
     s.op, s.broker_group, s.topic, s.queue, s.offset, s.value, s.t_invoke, p.stored_ms,
     case
-      when p.value is null then 'it is not in the log'
+      when p.offset is null then 'it is not in the log'
       when p.value <> s.value then 'another message stands there'
       when p.stored_ms < s.from_ms or p.stored_ms > s.to_ms then 'it was stored at another time'
       when not coalesce(array_contains(p.names.keys, s.key), false)
@@ -126,7 +126,7 @@ made_up as (
     on s.broker_group = q.broker_group and s.topic = q.topic and s.queue = q.queue
   left join cut_groups c on s.broker_group = c.broker_group
   where s.offset >= coalesce(q.floor, cast(0 as bigint))
-    and (q.floor is not null or c.broker_group is null or p.value is not null)
+    and (q.floor is not null or c.broker_group is null or p.offset is not null)
 ),
 keyed as (
   select p.broker_group, p.topic, p.queue, p.offset, p.value, p.stored_ms, name
