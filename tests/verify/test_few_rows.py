@@ -98,6 +98,27 @@ def _stored_at_times(variant: str) -> FewRows:
     return run
 
 
+@case("D5", in_time=0, late=1, untold=0)
+def delayed_message_was_read_in_the_drain_alone(variant: str) -> FewRows:
+    """A start found its record, of which no append tells, or it was appended `late`."""
+    run = _delayed()
+    if variant == "untold":
+        run.traced({}, found=2)
+    else:
+        run.traced({1: S + 10, 2: 40 * S if variant == "late" else 10 * S + 10})
+    run.did("poll", 150 * S, 151 * S, offset=0, final=True, messages=[message("d", 0)])
+    return run
+
+
+def _delayed() -> FewRows:
+    """A message that falls due at ten seconds, and may come five seconds later."""
+    run = FewRows(queues=[queue(1)], limits={"late_ms": 5_000})
+    run.did("delay", S, S + 100, due=10 * S, messages=[message("d", None)])
+    run.record(1, "message", 0, "d", topic="SCHEDULE_TOPIC_XXXX")
+    run.record(2, "message", 0, "d")
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],

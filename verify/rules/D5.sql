@@ -9,12 +9,13 @@
 -- holds: Delayed messages were delivered about when they were due.
 -- rule: A delayed message whose first record on a user topic was appended more than late_ms after the
 --   latest time at which it fell due, though no fault window lies between its due and late_ms
---   behind it.
+--   behind it. One whose append no trace tells is not judged.
 -- source: own rule
 select
   d.value, d.due_latest, d.t_shown, d.t_shown - d.due_latest as late_by_ns, d.acked_op, d.shown_by
 from delays d
 cross join run_settings s
 join calm_stretches c on c.t_from <= d.due and c.t_to >= d.due_latest + s.late_ns
-where not d.is_untold and d.acked_op is not null and d.first_index is not null
+-- Where its append is told nowhere a read may show it long after it came.
+where not d.is_untold and d.acked_op is not null and d.t_logged is not null
   and d.t_shown > d.due_latest + s.late_ns

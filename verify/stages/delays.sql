@@ -5,7 +5,8 @@
 -- `t_recalled`, when the first ok recall was answered. `t_shown`: when it first could be
 -- seen on a user topic, from the append of its record, a read of any outcome, or both; null where it
 -- never was; `shown_by` is what tells; `logged` and `read_op` whether a record or a read does.
--- `first_index` is that of its first record there.
+-- `first_index` is that of its first record there; `t_logged`, when that was appended: null where the
+-- append of any such record is not told.
 with sent as (
   select
     m.value,
@@ -57,6 +58,7 @@ shown as (
     value,
     min(t) as t_shown,
     min(index) as first_index,
+    case when count_if(index is not null and t is null) = 0 then min(case when index is not null then t end) end as t_logged,
     min(op) as read_op,
     min_by(
       struct(broker_group, topic, queue, offset, node, op),
@@ -76,7 +78,7 @@ select
   coalesce(r.recalls_ok, cast(0 as bigint)) as recalls_ok,
   coalesce(r.recalls_failed, cast(0 as bigint)) as recalls_failed,
   r.recall_op, r.recalled_op, r.t_recalled,
-  w.value is not null as was_shown, w.t_shown, w.first_index, w.read_op, w.shown_by
+  w.value is not null as was_shown, w.t_shown, w.first_index, w.t_logged, w.read_op, w.shown_by
 from sent s
 left join recalled r on s.value = r.value
 left join shown w on s.value = w.value
