@@ -119,6 +119,19 @@ def _delayed() -> FewRows:
     return run
 
 
+@case("M7", none=1, ok=0, unknown=0, fail=1, elsewhere=1)
+def offset_of_a_failed_commit_is_stored(variant: str) -> FewRows:
+    """An administrator may have reset the group to that offset."""
+    run = FewRows(queues=[queue(2), queue(2, queue=1)], consumer_groups={"g": GROUP})
+    run.did("commit_offset", 5 * S, 6 * S, "fail", offset=1)
+    if variant != "none":
+        outcome = {"fail": "fail", "unknown": "info"}.get(variant, "ok")
+        number = 1 if variant == "elsewhere" else 0
+        run.did("reset", 10 * S, 11 * S, outcome, offset=1, queue=number)
+    run.record(1, "offset", 1, client_group="g", cq_ok=None)
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],

@@ -6,7 +6,7 @@
 -- nothing: no offset was committed
 -- holds: A consumer offset whose commit was told as failed is not stored.
 -- rule: A committed offset record of a listed group, where every commit_offset of that group, queue
---   and offset ended fail, and it rode on no poll.
+--   and offset ended fail, and it rode on no poll. Queues in which the group was reset are left out.
 -- source: promise G7; a timeout is not a failure
 with tried as (
   select
@@ -22,6 +22,10 @@ refused as (
   left anti join ops p
     on p.f = 'poll' and t.client_group = p.client_group and t.broker_group = p.broker_group
     and t.topic = p.topic and t.queue = p.queue and t.offset = p.commit_offset
+  -- A reset stores an offset, too.
+  left anti join group_resets s
+    on t.client_group = s.client_group and t.broker_group = s.broker_group
+    and t.topic = s.topic and t.queue = s.queue
   where t.least_type = 'fail' and t.greatest_type = 'fail'
 )
 select
