@@ -9,9 +9,10 @@ import pytest
 
 from tests.verify.few_rows import GROUP, FewRows, S, message, queue
 from tests.verify.one_rule import judged, result
-from tests.verify.synthetic import STARTED_MS
+from tests.verify.synthetic import HALF, NODES, OP, STARTED_MS
 from verify.verdict import Outcome
 
+TRANSACTIONS = {"timeout_ms": 6_000, "check_interval_ms": 30_000, "check_max": 15}
 Made = Callable[[str], FewRows]
 CASES: list[tuple[str, Made, str, int]] = []
 
@@ -129,6 +130,52 @@ def offset_of_a_failed_commit_is_stored(variant: str) -> FewRows:
         number = 1 if variant == "elsewhere" else 0
         run.did("reset", 10 * S, 11 * S, outcome, offset=1, queue=number)
     run.record(1, "offset", 1, client_group="g", cq_ok=None)
+    return run
+
+
+def _of_two_groups() -> FewRows:
+    both = {group: list(NODES) for group in ("broker-a", "broker-b")}
+    return FewRows(groups=both, transactions=TRANSACTIONS)
+
+
+@case("A20", told=0, untold=0, untold_and_late=1, told_elsewhere=1)
+def decision_where_two_groups_have_the_half(variant: str) -> FewRows:
+    """The half at broker-a was asked about, and committed, long after the producer's decision."""
+    run = _of_two_groups()
+    answered = {"untold": None, "untold_and_late": None, "told_elsewhere": "broker-a"}
+    for group, t in (("broker-a", 10), ("broker-b", 12)):
+        half = {"tx": "x", "broker_group": group, "messages": [message("v", None, tx="x")]}
+        stored = {"broker_group": group, "tx": "x"}
+        outcome, offset = ("info", None) if group == "broker-a" else ("ok", 0)
+        run.did("half", t * S, (t + 1) * S, outcome, offset=offset, **half)
+        run.record(1, "half", 0, "v", topic=HALF, **stored)
+        run.record(2, "op", 0, "v", topic=OP, decision="commit", **stored)
+        run.record(3, "final", 0, "v", **stored)
+        in_time = group == "broker-b" and variant != "untold_and_late"
+        settled = 14 * S + 10 if in_time else 61 * S
+        run.traced({1: t * S + 5, 2: settled, 3: settled + 2}, group)
+    run.did(
+        "decide",
+        14 * S,
+        15 * S,
+        tx="x",
+        decision="commit",
+        broker_group=answered.get(variant, "broker-b"),
+    )
+    return run
+
+
+@case("A20", in_time=0, late=1)
+def send_whose_answer_told_no_place(variant: str) -> FewRows:
+    """Its second attempt stored it again, in the other group."""
+    run = _of_two_groups()
+    nowhere = message("v", None, broker_group=None, queue=None)
+    run.sent(S, "v", None, broker_group=None, queue=None, messages=[nowhere])
+    run.sent(5 * S, "v", 0, broker_group="broker-b")
+    first = S + 2 if variant == "in_time" else 2 * S
+    for group, t in (("broker-a", first), ("broker-b", 5 * S + 2)):
+        run.record(1, "message", 0, "v", broker_group=group)
+        run.traced({1: t}, group)
     return run
 
 

@@ -12,7 +12,8 @@
 --   to commit it committed later than the answer came, by more than the clocks may differ. The
 --   record is the one at the offset that the answer told, else the first of its value on user
 --   topics (of a delay on any), of its transaction's halves, or of its op records of that decision; where retention took
---   some of the group's, only the one at the offset told is judged.
+--   some of the group's, only the one at the offset told is judged. Where the answer tells no broker
+--   group the first of any group counts.
 -- source: Raft, 8: a leader answers once the entry is committed
 with answers as (
   select
@@ -52,12 +53,43 @@ rows_of as (
 ),
 judged as (
   select
-    r.op, r.f, r.value, r.tx, r.broker_group, r.t_complete,
+    r.op, r.f, r.value, r.tx, r.broker_group, r.t_complete, r.told_index is not null as is_told,
     coalesce(r.told_index, case when coalesce(f.first_index, cast(1 as bigint)) <= 1 then r.first_index end) as index
   from rows_of r left join first_index f on r.broker_group = f.broker_group
+),
+late as (
+  select
+    j.op, j.f, j.value, j.tx, j.broker_group, j.index, j.t_complete, c.t_committed, j.is_told
+  from judged j
+  join first_commits c on j.broker_group = c.broker_group and j.index = c.index
+  cross join run_settings s
+  where coalesce(c.t_committed > j.t_complete + coalesce(s.clock_error_ns, cast(0 as bigint)), true)
+),
+-- Where the answer tells no broker group the record may be that of another one, which came in time
+-- or which retention may have taken.
+elsewhere as (
+  select distinct l.op, l.value, l.tx
+  from late l
+  join judged j
+    on l.op = j.op and l.value <=> j.value and l.tx <=> j.tx and l.broker_group <> j.broker_group
+  left anti join late o
+    on j.op = o.op and j.value <=> o.value and j.tx <=> o.tx and j.broker_group = o.broker_group
+  where j.is_told or not l.is_told
+),
+firsts as (
+  select
+    l.op, l.f, l.value, l.tx, l.t_complete,
+    min_by(
+      struct(l.broker_group, l.index, l.t_committed),
+      struct(
+        not l.is_told as is_guessed,
+        coalesce(l.t_committed, cast(9223372036854775807 as bigint)) as t_committed, l.broker_group
+      )
+    ) as record
+  from late l
+  left anti join elsewhere e on l.op = e.op and l.value <=> e.value and l.tx <=> e.tx
+  group by l.op, l.f, l.value, l.tx, l.t_complete
 )
-select j.op, j.f, j.value, j.tx, j.broker_group, j.index, j.t_complete, c.t_committed
-from judged j
-join first_commits c on j.broker_group = c.broker_group and j.index = c.index
-cross join run_settings s
-where coalesce(c.t_committed > j.t_complete + coalesce(s.clock_error_ns, cast(0 as bigint)), true)
+select
+  op, f, value, tx, record.broker_group, record.index, t_complete, record.t_committed
+from firsts
