@@ -179,6 +179,25 @@ def send_whose_answer_told_no_place(variant: str) -> FewRows:
     return run
 
 
+@case("T10", neither=1, half_elsewhere=1, settled_elsewhere=1, settled=0, appended_anew=0)
+def progress_went_past_a_half(variant: str) -> FewRows:
+    """Of another broker group's records of the transaction none settles a half of this one."""
+    run = _of_two_groups()
+    told = [message("v", None, tx="x")]
+    run.did("half", S, S + 5, tx="x", offset=0, messages=told)
+    run.record(5, "half", 0, "v", topic=HALF, tx="x")
+    run.record(50, "offset", 1, topic=HALF, cq_ok=None)
+    if variant in {"half_elsewhere", "settled_elsewhere"}:
+        run.record(6, "half", 0, "v", topic=HALF, tx="x", broker_group="broker-b")
+    if variant == "appended_anew":
+        run.record(6, "half", 1, "v", topic=HALF, tx="x")
+    if variant in {"settled", "settled_elsewhere"}:
+        group = "broker-a" if variant == "settled" else "broker-b"
+        decided = {"topic": OP, "decision": "rollback", "broker_group": group}
+        run.record(7, "op", 0, "v", tx="x", **decided)
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],

@@ -7,7 +7,8 @@
 -- holds: The bookkeeping of halves and decisions agrees.
 -- rule: Two op records of one half; an op record of no half; or the half queue's progress is past a
 --   half that neither an op record nor a discard had settled. A half may be appended anew at each
---   check: progress is past it when it is beyond the last of its appends at that index.
+--   check: progress is past it when it is beyond the last of its appends at that index in that
+--   broker group.
 -- source: RocketMQ issue 9500
 with lone as (
   select r.broker_group, r.index, r.slot, r.decision, min(r.node) as node
@@ -21,20 +22,30 @@ progress as (
   where committed and kind = 'offset' and topic = 'RMQ_SYS_TRANS_HALF_TOPIC'
   group by broker_group, queue, index, queue_offset
 ),
+-- Indexes of two broker groups have no order between them: what one has of a transaction says nothing
+-- of the other's half.
+settled as (
+  select tx, broker_group, min(index) as settled_index
+  from tx_records
+  where role in ('op', 'discard')
+  group by tx, broker_group
+),
 -- Each append of a half is what progress must not pass until the next one of it, or until something
 -- has settled it. What stands in the same entry as the progress comes first.
 appends as (
   select
     h.tx, h.broker_group, h.queue, h.index, h.slot, h.offset as half_offset,
     least(
-      coalesce(o.settled_index, cast(9223372036854775807 as bigint)),
+      coalesce(s.settled_index, cast(9223372036854775807 as bigint)),
       coalesce(
-        lead(h.index) over (partition by h.tx order by h.index, h.slot),
+        lead(h.index) over (partition by h.tx, h.broker_group order by h.index, h.slot),
         cast(9223372036854775807 as bigint)
       )
     ) as until_index,
     o.first_op
-  from tx_records h join outcomes o on h.tx = o.tx
+  from tx_records h
+  join outcomes o on h.tx = o.tx
+  left join settled s on h.tx = s.tx and h.broker_group = s.broker_group
   where h.role = 'half' and h.counts
 ),
 told as (

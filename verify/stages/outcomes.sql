@@ -1,9 +1,8 @@
 -- What became of each transaction that anything tells of: the columns of `transactions`, and from
 -- the committed logs of all replicas together `finals` (how many final messages, with the first and
 -- last of them and `t_final`, when one could first be seen), `op_decisions` (which decisions op
--- records have) and `op_count`, `settled_index` (the first op record or discard), `settlements`
--- (records that settle it: op, final, discard) and `t_settled` (when the first of them could be
--- seen), `discarded`, `half_offset` (the last place of its half); `delivered` the delivery that ended first, at
+-- records have) and `op_count`, `settlements` (records that settle it: op, final, discard) and
+-- `t_settled` (when the first of them could be seen), `discarded`, `half_offset` (the last place of its half); `delivered` the delivery that ended first, at
 -- `t_delivered` (null where only one of unknown outcome shows it). `kept` is false where retention
 -- may have taken the half.
 with stored as (
@@ -28,7 +27,6 @@ with stored as (
     min_by(struct(t_append, broker_group, index, slot, term, node, value), struct(broker_group, index, slot))
       filter (where role = 'discard') as discarded,
     min(case when role = 'discard' then t_append end) as t_discarded,
-    min(case when role in ('op', 'discard') then index end) as settled_index,
     count_if(role in ('op', 'final', 'discard')) as settlements,
     min(case when role in ('op', 'final', 'discard') then t_append end) as t_settled,
     max(case when role = 'half' and counts then offset end) as half_offset
@@ -69,7 +67,7 @@ select
   t.t_last_check,
   coalesce(s.finals, cast(0 as bigint)) as finals, s.t_final, s.first_final, s.last_final,
   coalesce(s.op_decisions, array()) as op_decisions, coalesce(s.op_count, cast(0 as bigint)) as op_count,
-  s.first_op, s.last_op, s.discarded, s.t_discarded, s.settled_index,
+  s.first_op, s.last_op, s.discarded, s.t_discarded,
   coalesce(s.settlements, cast(0 as bigint)) as settlements, s.t_settled, s.half_offset,
   d.t_delivered, d.delivered,
   coalesce(f.first_index, cast(1 as bigint)) = 1 or s.half_offset is not null as kept
