@@ -198,6 +198,26 @@ def progress_went_past_a_half(variant: str) -> FewRows:
     return run
 
 
+@case("C8", one_refusal_of_both=0, two_refusals=0, one_refusal=1)
+def came_again_at_two_places(variant: str) -> FewRows:
+    """The value was tried twice, and stands at two places."""
+    group = GROUP | {"retries_max": 3}
+    run = FewRows(queues=[queue(2)], consumer_groups={"g": group}, dedupe=None)
+    run.sent(1_000, "v", 0)
+    run.sent(2_000, "v", None, outcome="info")
+    shown = [message("v", offset) for offset in range(2)]
+    if variant == "one_refusal_of_both":
+        run.delivered(S, "v", 0, outcome="fail", messages=shown)
+    else:
+        run.delivered(S, "v", 0, outcome="fail")
+    if variant == "two_refusals":
+        run.delivered(2 * S, "v", 1, outcome="fail")
+    for offset in range(2):
+        again = message("v", offset, topic="%RETRY%g", reconsume=1)
+        run.delivered((40 + offset) * S, "v", offset, topic="%RETRY%g", messages=[again])
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],

@@ -12,7 +12,7 @@
 --   the refusal before it and itself lie in one stretch outside of fault windows, five seconds
 --   behind its beginning: where sending it back fails, the member tries it again by itself. Or it did
 --   not rise: the message came at more places of the retry topic with one count than it was refused
---   with the count below it, all of them first delivered in such a stretch, twenty seconds behind its
+--   (twice by one delivery that shows it twice) with the count below it, all of them first delivered in such a stretch, twenty seconds behind its
 --   beginning: a refusal whose answer was lost may have stored it more than once before.
 -- source: RocketMQ CONSUMER_SEND_MSG_BACK
 with before as (
@@ -45,7 +45,7 @@ came as (
   group by f.client_group, f.value, f.reconsume, f.retries_max
 ),
 refused as (
-  select client_group, value, reconsume, count(distinct op) as refusals, max(op) as op
+  select client_group, value, reconsume, count(*) as refusals, max(op) as op
   from refusals
   where is_refused
   group by client_group, value, reconsume
