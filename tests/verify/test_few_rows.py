@@ -9,7 +9,7 @@ import pytest
 
 from tests.verify.few_rows import GROUP, FewRows, S, message, queue
 from tests.verify.one_rule import judged, result
-from tests.verify.synthetic import HALF, NODES, OP, STARTED_MS
+from tests.verify.synthetic import HALF, NODES, OP, SCHEMAS, STARTED_MS
 from verify.verdict import Outcome
 
 TRANSACTIONS = {"timeout_ms": 6_000, "check_interval_ms": 30_000, "check_max": 15}
@@ -215,6 +215,25 @@ def came_again_at_two_places(variant: str) -> FewRows:
     for offset in range(2):
         again = message("v", offset, topic="%RETRY%g", reconsume=1)
         run.delivered((40 + offset) * S, "v", offset, topic="%RETRY%g", messages=[again])
+    return run
+
+
+@case("S1", gone=0, listed=3, no_deletion=3, failed=3, deleted_elsewhere=3)
+def record_without_its_unit(variant: str) -> FewRows:
+    """Its topic was deleted, with its ConsumeQueue, and not made again."""
+    run = FewRows(queues=[queue(1, topic="U")])
+    if variant == "listed":
+        run.manifest["queues"].append(queue(1))
+    run.sent(S, "v", 0)
+    if variant != "no_deletion":
+        group = "broker-b" if variant == "deleted_elsewhere" else "broker-a"
+        outcome = "fail" if variant == "failed" else "ok"
+        run.did("delete_topic", 50 * S, 51 * S, outcome, broker_group=group, queue=None)
+    run.record(1, "message", 0, "v", cq_ok=False)
+    run.record(2, "message", 0, "w", topic="U")
+    run.cq = [
+        {name: row[name] for name in SCHEMAS["cq"].names} for row in run.log if row["topic"] == "U"
+    ]
     return run
 
 

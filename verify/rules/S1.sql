@@ -1,6 +1,7 @@
 -- S1: ConsumeQueue differs from the log
 -- promise: G3
 -- needs: log, cq
+-- wants: ops
 -- examined: select (select coalesce(sum(records), 0) from record_counts
 --   where committed and kind in ('message', 'half', 'op', 'final')) + (select units from unit_counts)
 -- nothing: no replica has a committed record
@@ -8,7 +9,8 @@
 -- rule: On every replica and in every queue, from min_offset on (from the first record on, where the
 --   log begins late): a committed message without its unit, a unit without its message or not of its
 --   record, a hole or a repeat in the offsets. Units below are left over and prove nothing; a record
---   whose cq_ok is null owes no unit and may have one.
+--   whose cq_ok is null owes no unit and may have one. With its topic a queue's units go: queues
+--   that the run has no more, of a topic that may have been deleted, are left out.
 -- source: RocketMQ issues 8032, 7355, 8762
 with firsts as (
   select
@@ -30,6 +32,11 @@ bounds as (
   join replicas r on f.broker_group = r.broker_group and f.node = r.node
   left join run_queues q
     on f.broker_group = q.broker_group and f.topic = q.topic and f.queue = q.queue
+  left join (
+    select distinct broker_group, topic from topic_changes where f = 'delete_topic'
+  ) d
+    on f.broker_group = d.broker_group and f.topic = d.topic
+  where q.topic is not null or d.topic is null
 ),
 kept as (
   select p.*, b.bound
