@@ -237,6 +237,22 @@ def record_without_its_unit(variant: str) -> FewRows:
     return run
 
 
+@case("A4", gone=0, unknown=0, before=1, no_deletion=1, made_again=1)
+def unread_before_what_was_read(variant: str) -> FewRows:
+    """Nobody can drain a topic that was deleted."""
+    run = FewRows(queues=[queue(2)] if variant == "made_again" else [])
+    for offset in range(2):
+        run.sent((2 + offset) * S, f"v{offset}", offset)
+        run.record(1 + offset, "message", offset, f"v{offset}")
+    run.did("poll", 5 * S, 6 * S, offset=1, messages=[message("v1", 1)])
+    if variant == "unknown":
+        run.did("delete_topic", 10 * S, None, "info")
+    elif variant != "no_deletion":
+        at = S if variant == "before" else 10 * S
+        run.did("delete_topic", at, at + 5)
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],

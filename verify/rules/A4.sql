@@ -8,7 +8,8 @@
 -- holds: No message vanished from between others that were read.
 -- rule: A value that must have committed, was never read, and stands before one that was. Offsets
 --   take the part of dense ranks, for both order a queue alike; what stands only below the queue's
---   floor may have gone by retention. What a group with tags read shows nothing of what stands
+--   floor may have gone by retention, and what stands on a topic that was deleted behind it, and is
+--   not there any more, with that. What a group with tags read shows nothing of what stands
 --   before: it passes over what it does not want.
 -- source: Jepsen's Kafka workload, lost-write
 with ends as (
@@ -43,12 +44,26 @@ bounds as (
     and e.value = o.value
   where e.read_here and (f.topic is null or o.value is not null)
   group by e.broker_group, e.topic, e.queue
+),
+found as (
+  select
+    e.broker_group, e.topic, e.queue, e.last_offset as offset, e.value, v.acked_op, b.read_behind_it
+  from ends e
+  join values_told v on e.value = v.value
+  join bounds b on e.broker_group = b.broker_group and e.topic = b.topic and e.queue = b.queue
+  left join queues q on e.broker_group = q.broker_group and e.topic = q.topic and e.queue = q.queue
+  where not e.read_here and v.must and not v.was_read
+    and e.last_offset <= b.bound and e.last_offset >= coalesce(q.floor, 0)
+),
+gone as (
+  select distinct f.broker_group, f.topic, f.value
+  from found f
+  join values_sent s on f.value = s.value
+  join topic_changes c on f.broker_group = c.broker_group and f.topic = c.topic
+  left anti join run_queues q on f.broker_group = q.broker_group and f.topic = q.topic
+  where c.f = 'delete_topic' and c.t_end >= s.t_sent
 )
-select
-  e.broker_group, e.topic, e.queue, e.last_offset as offset, e.value, v.acked_op, b.read_behind_it
-from ends e
-join values_told v on e.value = v.value
-join bounds b on e.broker_group = b.broker_group and e.topic = b.topic and e.queue = b.queue
-left join queues q on e.broker_group = q.broker_group and e.topic = q.topic and e.queue = q.queue
-where not e.read_here and v.must and not v.was_read
-  and e.last_offset <= b.bound and e.last_offset >= coalesce(q.floor, 0)
+select f.*
+from found f
+left anti join gone g
+  on f.broker_group = g.broker_group and f.topic = g.topic and f.value = g.value
