@@ -253,6 +253,23 @@ def unread_before_what_was_read(variant: str) -> FewRows:
     return run
 
 
+@case("T3", before=0, unknown=0, before_half=1, behind=1, no_deletion=1)
+def commit_of_a_deleted_topic(variant: str) -> FewRows:
+    """What was acknowledged before the deletion was stored before it, too."""
+    run = FewRows(transactions=TRANSACTIONS)
+    told = [message("v", None, tx="x")]
+    run.did("half", 2 * S, 2 * S + 5, tx="x", offset=0, messages=told)
+    run.did("decide", 5 * S, 6 * S, tx="x", decision="commit")
+    if variant == "unknown":
+        run.did("delete_topic", 3 * S, None, "info")
+    elif variant != "no_deletion":
+        at = {"before": 3 * S, "before_half": S, "behind": 7 * S}[variant]
+        run.did("delete_topic", at, at + 5)
+    run.record(1, "half", 0, "v", topic=HALF, tx="x")
+    run.record(2, "op", 0, "v", topic=OP, tx="x", decision="commit")
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],
