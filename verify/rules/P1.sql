@@ -8,7 +8,8 @@
 -- rule: Two ok pops of one group that show one value, and neither can have come after the other: the
 --   one that is behind ended before the time of the one ahead was over, as the last change that was
 --   answered or any that may have been carried out has it, and nothing acknowledged the message
---   before. A tenth of each time is left to the brokers' clocks.
+--   before. A tenth of each time is left to the brokers' clocks. Only pops that ended before any
+--   reset of the group in the topic: it ends what the group holds.
 -- source: RocketMQ PopMessageProcessor; the run format, pop
 with several as (
   select h.*
@@ -17,6 +18,7 @@ with several as (
     select client_group, value from pop_handouts group by client_group, value having count(*) > 1
   ) t on h.client_group = t.client_group and h.value = t.value
   left anti join tried_twice w on h.value = w.value
+  where h.before_reset
 ),
 orders as (
   select

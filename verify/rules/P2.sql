@@ -7,7 +7,8 @@
 -- holds: What a group had acknowledged in time was never handed out to it again.
 -- rule: An ok pop of a value that was invoked after an acknowledgement by the group had been answered
 --   ok, within the time of a receipt that nothing had replaced. In order, a message comes again
---   with one ahead of it, so that all ahead of it in its pop and queue must be acknowledged so.
+--   with one ahead of it, so that all ahead of it in its pop and queue must be acknowledged so. Only pops
+--   that ended before any reset of the group in the topic: it may send the group back.
 -- source: RocketMQ AckMessageProcessor, ConsumerOrderInfoManager
 with sure as (
   select
@@ -41,5 +42,5 @@ select
 from pop_handouts b
 join done d on b.client_group = d.client_group and b.value = d.value
 left anti join tried_twice w on b.value = w.value
-where b.t_invoke > d.t_done
+where b.t_invoke > d.t_done and b.before_reset
 group by b.client_group, b.value, b.op, b.place_in_op, b.process, b.t_invoke

@@ -10,7 +10,8 @@
 --   did not acknowledge since its last delivery and that is no dead letter; and a pop of its topic
 --   and broker group, after the heal began, that found nothing though every time that may have
 --   hidden it was over, redelivery_ms before. In order, times of its whole queue count. A group with
---   tags is owed only what it was handed out once (C13).
+--   tags is owed only what it was handed out once (C13), and one that was reset in the topic may have
+--   been sent over what it did not get.
 -- source: RocketMQ issue 7914
 with popping as (
   select
@@ -115,6 +116,8 @@ select
 from due d
 left anti join consumed c on d.client_group = c.client_group and d.value = c.value
 left anti join dead l on d.client_group = l.client_group and d.value = l.value
+left anti join pop_resets r
+  on d.client_group = r.client_group and d.broker_group = r.broker_group and d.topic = r.topic
 left join queues f
   on d.broker_group = f.broker_group and d.topic = f.topic and d.queue = f.queue
 where coalesce(d.offset >= f.floor, true)

@@ -10,7 +10,8 @@
 -- rule: An ok pop of an ordered group that shows a message of a queue, and not one that stands
 --   before it there, was known to before the pop was invoked, and that no acknowledgement of the group
 --   can have ended before the pop did, by a receipt that no later pop had replaced: it was invisible,
---   and the queue is blocked, or it comes first. Groups with tags are left out.
+--   and the queue is blocked, or it comes first. Only pops that ended before any reset of
+--   the group in the topic. Groups with tags are left out.
 -- source: RocketMQ ConsumerOrderInfoManager
 with pops as (
   select
@@ -19,7 +20,7 @@ with pops as (
   from pop_handouts h
   left anti join (select client_group from run_groups where of_some_tags) g
     on h.client_group = g.client_group
-  where is_ordered and offset is not null and queue is not null
+  where is_ordered and before_reset and offset is not null and queue is not null
   group by client_group, op, broker_group, topic, queue
 ),
 first_acks as (

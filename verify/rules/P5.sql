@@ -7,13 +7,14 @@
 -- holds: Each time that a message came again, its count had risen by one.
 -- rule: Ok pops of a group without order that show one value. Two with the same count; one with a
 --   lower count than another that had ended before it was invoked; or a count above the number of pops
---   that can have shown the value before: ok ones that did, and unanswered ones of its broker group.
+--   that can have shown the value before: ok ones that did, and unanswered ones of its broker group. Only pops that ended
+--   before any reset of the group in the topic: behind it counts begin anew.
 -- source: RocketMQ PopReviveService, reconsumeTimes
 with counted as (
   select h.*
   from pop_handouts h
   left anti join tried_twice w on h.value = w.value
-  where not h.is_ordered and h.reconsume is not null
+  where not h.is_ordered and h.before_reset and h.reconsume is not null
 ),
 pairs as (
   select

@@ -9,7 +9,8 @@
 -- holds: A popped message became a dead letter once, after its last retry, and only unacknowledged.
 -- rule: Of a group that pops, with retries_max: a dead letter that was read with a count that does
 --   not exceed it; one at two places; one that the group had acknowledged in time; and an ok pop
---   that shows a count above it.
+--   that shows a count above it. Of a topic in which the group was reset what was popped may be
+--   dead twice, or dead and acknowledged: the reset may have sent the group back.
 -- source: RocketMQ PopReviveService; the run format, retries_max
 with popping as (
   select g.client_group, g.retries_max, concat('%DLQ%', g.client_group) as dead_topic
@@ -61,4 +62,14 @@ found as (
   where h.reconsume > p.retries_max
   group by h.client_group, h.value
 )
-select client_group, value, problem, op, reconsume, offset from found
+select f.client_group, f.value, f.problem, f.op, f.reconsume, f.offset
+from found f
+-- What a reset may have sent the group back to is handed out, counted and dead anew.
+left anti join (
+  select distinct h.client_group, h.value
+  from pop_handouts h
+  join pop_resets r
+    on h.client_group = r.client_group and h.broker_group = r.broker_group and h.topic = r.topic
+) s
+  on f.client_group = s.client_group and f.value = s.value
+  and f.problem in ('dead twice', 'dead though it was acknowledged')

@@ -1,0 +1,95 @@
+"""What a reset, or a seek, may have made of a history: a group that was sent back consumes again,
+one that was sent on consumes nothing of what lies between.
+
+Each history is legal with the reset, and a violation without it, or where it came too late.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.verify.by_hand import GROUP, bare, judged_by, message, op, queue, record, send
+from tests.verify.synthetic import TOPIC, SyntheticRun
+from verify.verdict import Outcome
+
+
+def reset(run: SyntheticRun, at: float, offset: int, client: str = "admin") -> None:
+    op(run, "reset", at, at + 1, client=client, topic=TOPIC, queue=0, offset=offset)
+
+
+def pop(
+    run: SyntheticRun, at: float, value: str | None, offset: int = 0, acked: bool = True
+) -> None:
+    """A pop that hides what it shows for thirty seconds, and the acknowledgement of that."""
+    row = op(run, "pop", at, at + 0.001, topic=TOPIC, queue=None, ref=f"receipt of {at}")
+    row |= {"due": row["t_invoke"] + 30 * 10**9, "messages": []}
+    if value is not None:
+        row["messages"] = [message(value, offset)]
+        if acked:
+            told = {"queue": 0, "ref": row["ref"], "messages": row["messages"]}
+            op(run, "ack", at + 1, at + 1.001, topic=TOPIC, **told)
+
+
+def popped_again(reset_at: float | None) -> SyntheticRun:
+    group = GROUP | {"topics": [TOPIC], "retries_max": 3}
+    run = bare(queues=[queue(1)], consumer_groups={"g": group})
+    send(run, 1, "v", 0)
+    pop(run, 3, "v")
+    pop(run, 13, "v", acked=False)
+    if reset_at is not None:
+        reset(run, reset_at, 0)
+    return run
+
+
+@pytest.mark.parametrize("rule", ["P2", "P5"])
+def test_a_reset_has_a_group_pop_again(rule: str, tmp_path: Path) -> None:
+    assert judged_by(rule, popped_again(10), tmp_path / "reset").verdict is Outcome.PASS
+    assert judged_by(rule, popped_again(20), tmp_path / "later").verdict is Outcome.FAIL
+
+
+def test_a_reset_ends_what_a_group_holds(tmp_path: Path) -> None:
+    """P1: both pops of the message, not acknowledged, lie within its invisible time."""
+    for name, at, expected in (("reset", 10, Outcome.PASS), ("later", 20, Outcome.FAIL)):
+        run = popped_again(at)
+        run.ops = [row for row in run.ops if row["f"] != "ack"]
+        assert judged_by("P1", run, tmp_path / name).verdict is expected
+
+
+def test_what_comes_again_does_so_in_its_own_topic(tmp_path: Path) -> None:
+    """P5: counted anew behind a reset of the topic whose messages they are."""
+    for name, at, expected in (("reset", 10, Outcome.PASS), ("later", 40, Outcome.FAIL)):
+        run = popped_again(at)
+        shown = [row["messages"][0] for row in run.ops if row["f"] == "pop"]
+        shown[1] |= {"topic": f"%RETRY%g_{TOPIC}", "reconsume": 2}
+        assert judged_by("P5", run, tmp_path / name).verdict is expected
+
+
+@pytest.mark.parametrize("rule", ["P3", "P4"])
+def test_a_group_that_pops_may_be_sent_on(rule: str, tmp_path: Path) -> None:
+    group = GROUP | {"topics": [TOPIC], "ordered": True}
+    for name, expected in (("reset", Outcome.PASS), ("none", Outcome.FAIL)):
+        run = bare(queues=[queue(2)], consumer_groups={"g": group})
+        send(run, 1, "v", 0)
+        send(run, 2, "w", 1)
+        record(run, 1, "v", 0)
+        record(run, 2, "w", 1)
+        if name == "reset":
+            reset(run, 10, 1)
+        pop(run, 13, "w", 1)
+        pop(run, 150, None)
+        assert judged_by(rule, run, tmp_path / name).verdict is expected
+
+
+def test_what_was_dead_may_be_so_again(tmp_path: Path) -> None:
+    for name, expected in (("reset", Outcome.PASS), ("none", Outcome.FAIL)):
+        run = popped_again(10 if name == "reset" else None)
+        record(run, 1, "v", 0)
+        for number in (0, 1):
+            found = message("v", number, topic="%DLQ%g", reconsume=4)
+            told = {"topic": "%DLQ%g", "queue": 0, "offset": number, "messages": [found]}
+            op(run, "poll", 150 + number, 151 + number, client_group="tool", **told)
+        result = judged_by("P6", run, tmp_path / name)
+        assert result.verdict is expected
+        assert result.violations == (0 if name == "reset" else 2)
