@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import GROUP, bare, judged_by, message, op, queue, record, send
+from tests.verify.by_hand import (
+    GROUP,
+    bare,
+    judged_by,
+    message,
+    op,
+    owned,
+    queue,
+    record,
+    send,
+    show,
+)
 from tests.verify.synthetic import TOPIC, SyntheticRun
 from verify.verdict import Outcome
 
@@ -93,3 +104,62 @@ def test_what_was_dead_may_be_so_again(tmp_path: Path) -> None:
         result = judged_by("P6", run, tmp_path / name)
         assert result.verdict is expected
         assert result.violations == (0 if name == "reset" else 2)
+
+
+def poll_back(run: SyntheticRun, *, process: str = "c", group: str = "g", at: float = 15) -> None:
+    show(run, "poll", at, "v", 0, process=process, client_group=group)
+
+
+def polled() -> SyntheticRun:
+    run = bare(queues=[queue(2)], consumer_groups={"g": GROUP, "h": GROUP})
+    for number, value in enumerate("vw"):
+        send(run, 1 + number, value, number)
+        record(run, 1 + number, value, number)
+        show(run, "poll", 5 + number, value, number)
+    return run
+
+
+def test_a_poller_that_seeks_starts_anew(tmp_path: Path) -> None:
+    for name, client, expected in (
+        ("own", "c", Outcome.PASS),
+        ("administrator's", "admin", Outcome.PASS),
+        ("another's", "other", Outcome.FAIL),
+    ):
+        run = polled()
+        show(run, "poll", 3, "v", 0, client="other")
+        reset(run, 10, 0, client)
+        poll_back(run)
+        assert judged_by("A6", run, tmp_path / name).verdict is expected
+
+
+def test_a_seek_excuses_only_the_next_poll(tmp_path: Path) -> None:
+    run = polled()
+    reset(run, 10, 0, "c")
+    poll_back(run, at=22)
+    poll_back(run, at=40)
+    result = judged_by("A6", run, tmp_path)
+    assert result.verdict is Outcome.FAIL
+    assert result.violations == 1
+
+
+def test_the_assign_of_its_client_starts_a_process_anew(tmp_path: Path) -> None:
+    for name, owner, expected in (("own", "c", Outcome.PASS), ("another's", "d", Outcome.FAIL)):
+        run = polled()
+        op(run, "assign", 10, 11, client=owner, process=f"{owner}.main", assigned=owned())
+        poll_back(run)
+        assert judged_by("A6", run, tmp_path / name).verdict is expected
+
+
+def test_the_assign_of_its_client_is_nothing_to_a_process_with_its_own(tmp_path: Path) -> None:
+    run = polled()
+    op(run, "assign", 3, 4, assigned=owned())
+    op(run, "assign", 10, 11, process="c.main", assigned=owned())
+    poll_back(run)
+    assert judged_by("A6", run, tmp_path).verdict is Outcome.FAIL
+
+
+def test_a_process_that_polls_for_two_groups_is_two_readers(tmp_path: Path) -> None:
+    for group, expected in (("h", Outcome.PASS), ("g", Outcome.FAIL)):
+        run = polled()
+        poll_back(run, group=group)
+        assert judged_by("A6", run, tmp_path / group).verdict is expected
