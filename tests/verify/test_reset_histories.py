@@ -163,3 +163,40 @@ def test_a_process_that_polls_for_two_groups_is_two_readers(tmp_path: Path) -> N
         run = polled()
         poll_back(run, group=group)
         assert judged_by("A6", run, tmp_path / group).verdict is expected
+
+
+def test_a_group_that_was_sent_back_begins_its_order_anew(tmp_path: Path) -> None:
+    for name, client, at, expected in (
+        ("seek", "c", 15, Outcome.PASS),
+        ("administrator's", "admin", 15, Outcome.PASS),
+        ("later", "admin", 35, Outcome.FAIL),
+    ):
+        run = in_shard()
+        consume(run, "w", 1, 10)
+        reset(run, at, 0, client)
+        consume(run, "v", 0, 30)
+        assert judged_by("A13", run, tmp_path / name).verdict is expected
+
+
+def test_order_counts_behind_a_reset(tmp_path: Path) -> None:
+    """What lay ahead before the reset hides nothing of it."""
+    for first, expected in ((20, Outcome.FAIL), (12, Outcome.PASS)):
+        run = in_shard()
+        consume(run, "x", 2, 5)
+        reset(run, 7, 0, "c")
+        consume(run, "w", 1, first)
+        consume(run, "v", 0, 25)
+        assert judged_by("A13", run, tmp_path / str(first)).verdict is expected
+
+
+def in_shard() -> SyntheticRun:
+    run = bare(queues=[queue(3)], consumer_groups={"g": GROUP | {"ordered": True}})
+    for number, value in enumerate("vwx"):
+        sent = send(run, 1 + number, value, number)
+        sent["messages"][0] |= {"shard": "s", "seq": number}
+    op(run, "assign", 4, 4.5, process="c.main", assigned=owned())
+    return run
+
+
+def consume(run: SyntheticRun, value: str, offset: int, at: float) -> None:
+    show(run, "deliver", at, value, offset, process="c.q0")
