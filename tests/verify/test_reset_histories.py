@@ -12,6 +12,7 @@ import pytest
 
 from tests.verify.by_hand import (
     GROUP,
+    appended,
     bare,
     judged_by,
     message,
@@ -200,3 +201,107 @@ def in_shard() -> SyntheticRun:
 
 def consume(run: SyntheticRun, value: str, offset: int, at: float) -> None:
     show(run, "deliver", at, value, offset, process="c.q0")
+
+
+@pytest.mark.parametrize("rule", ["A4", "A5", "C6", "C13"])
+def test_a_group_is_owed_nothing_below_the_place_that_it_was_sent_to(
+    rule: str, tmp_path: Path
+) -> None:
+    """v at 0 is owed to it unless it was sent beyond that."""
+    kind = {"A5": {"at_least_once": True}, "C6": {"retries_max": 3}, "C13": {"tags": ["a"]}}
+    group = GROUP | {"topics": [TOPIC]} | kind.get(rule, {})
+    for name, offset, expected in (
+        ("beyond", 1, Outcome.PASS),
+        ("before", 0, Outcome.PASS if rule == "A4" else Outcome.FAIL),
+        ("none", None, Outcome.FAIL),
+    ):
+        run = bare(queues=[queue(2)], consumer_groups={"g": group})
+        for number, value in enumerate("vw"):
+            send(run, 1 + number, value, number)
+            record(run, 1 + number, value, number, tag_hash=97)
+        appended(run, [1, 2])
+        if offset is not None:
+            reset(run, 10, offset)
+        show(run, "deliver", 30, "w", 1)
+        assert judged_by(rule, run, tmp_path / name).verdict is expected
+
+
+def test_who_was_not_reset_shows_what_stands_before(tmp_path: Path) -> None:
+    run = bare(queues=[queue(2)], consumer_groups={"g": GROUP, "h": GROUP})
+    for number, value in enumerate("vw"):
+        send(run, 1 + number, value, number)
+        record(run, 1 + number, value, number)
+    reset(run, 10, 1)
+    show(run, "deliver", 30, "w", 1, client="d", client_group="h")
+    assert judged_by("A4", run, tmp_path).verdict is Outcome.FAIL
+
+
+def test_what_was_interrupted_and_sent_over_need_not_come_again(tmp_path: Path) -> None:
+    for offset, expected in ((1, Outcome.PASS), (0, Outcome.FAIL)):
+        run = bare(consumer_groups={"g": GROUP | {"retries_max": 3}})
+        send(run, 1, "v", 0)
+        record(run, 1, "v", 0)
+        appended(run, [1])
+        show(run, "deliver", 5, "v", 0, type="info")
+        reset(run, 10, offset)
+        assert judged_by("C6", run, tmp_path / str(offset)).verdict is expected
+
+
+def broadcast(*values: str) -> SyntheticRun:
+    kind = {"kind": "broadcast", "progress_ms": 1000}
+    run = bare(queues=[queue(len(values))], consumer_groups={"g": GROUP | kind})
+    for number, value in enumerate(values):
+        send(run, 1 + number / 10, value, number)
+    op(run, "assign", 3, 3.5, assigned=owned())
+    return run
+
+
+def test_a_broadcast_member_seeks_over_messages(tmp_path: Path) -> None:
+    for client, offset, expected in (
+        ("c", 3, Outcome.PASS),
+        ("admin", 3, Outcome.PASS),
+        ("other", 3, Outcome.FAIL),
+        ("c", 1, Outcome.FAIL),
+    ):
+        run = broadcast("v", "w", "x", "y")
+        op(run, "assign", 3.6, 3.7, client="other", assigned=owned())
+        show(run, "deliver", 5, "v", 0)
+        reset(run, 10, offset, client)
+        show(run, "deliver", 30, "y", 3)
+        assert judged_by("C5", run, tmp_path / f"{client}{offset}").verdict is expected
+
+
+def test_a_broadcast_member_that_sought_back_goes_on_from_there(tmp_path: Path) -> None:
+    for client, offset, expected in (
+        ("c", 0, Outcome.PASS),
+        ("admin", 0, Outcome.PASS),
+        ("c", 2, Outcome.FAIL),
+        (None, 0, Outcome.FAIL),
+    ):
+        run = broadcast("v", "w", "x")
+        show(run, "deliver", 5, "v", 0)
+        show(run, "deliver", 6, "w", 1)
+        if client is not None:
+            reset(run, 20, offset, client)
+        op(run, "assign", 35, 36, assigned=[])
+        op(run, "assign", 40, 41, assigned=owned())
+        show(run, "deliver", 45, "v", 0)
+        show(run, "deliver", 46, "w", 1)
+        assert judged_by("C14", run, tmp_path / f"{client}{offset}").verdict is expected
+
+
+def test_a_member_commits_where_it_sought_to(tmp_path: Path) -> None:
+    for at, offset, expected in (
+        (10, 2, Outcome.PASS),
+        (10, 1, Outcome.FAIL),
+        (25, 2, Outcome.FAIL),
+    ):
+        group = GROUP | {"topics": [TOPIC], "at_least_once": True}
+        run = bare(queues=[queue(2)], consumer_groups={"g": group})
+        for number, value in enumerate("vw"):
+            send(run, 1 + number, value, number)
+        show(run, "deliver", 5, "v", 0)
+        reset(run, at, offset, "c")
+        op(run, "commit_offset", 20, 21, topic=TOPIC, queue=0, offset=2)
+        show(run, "deliver", 40, "w", 1)
+        assert judged_by("C19", run, tmp_path / f"{at}{offset}").verdict is expected

@@ -10,7 +10,8 @@
 --   take the part of dense ranks, for both order a queue alike; what stands only below the queue's
 --   floor may have gone by retention, and what stands on a topic that was deleted behind it, and is
 --   not there any more, with that. What a group with tags read shows nothing of what stands
---   before: it passes over what it does not want.
+--   before: it passes over what it does not want. Nor does what a group read of a queue in which it
+--   was reset: it may have been sent over what stands before.
 -- source: Jepsen's Kafka workload, lost-write
 with ends as (
   select
@@ -19,10 +20,12 @@ with ends as (
   from places
   group by broker_group, topic, queue, value
 ),
--- Queues that groups with tags read: there it counts who read what.
+-- Queues that groups with tags read, or in which a group was reset: there it counts who read what.
 filtered as (
-  select distinct r.broker_group, r.topic, r.queue
+  select r.broker_group, r.topic, r.queue
   from reads r join run_groups g on r.client_group = g.client_group and g.of_some_tags
+  union
+  select broker_group, topic, queue from reset_spans
 ),
 read_by_others as (
   select distinct r.broker_group, r.topic, r.queue, r.value
@@ -30,6 +33,9 @@ read_by_others as (
   left semi join filtered f
     on r.broker_group = f.broker_group and r.topic = f.topic and r.queue = f.queue
   left anti join run_groups g on r.client_group = g.client_group and g.of_some_tags
+  left anti join reset_spans s
+    on r.client_group = s.client_group
+    and r.broker_group = s.broker_group and r.topic = s.topic and r.queue = s.queue
   where r.type = 'ok' and r.offset is not null
 ),
 bounds as (

@@ -9,7 +9,8 @@
 -- rule: Acknowledged, and never read ok by a group that is to read all of its topic. Acknowledged at or
 --   beyond its queue's end and in no replica's committed log: lost, whoever read it. In a queue
 --   that was not drained an unread value proves nothing, nor does it where no read was recorded; one
---   whose topic was deleted behind it, and is not there to be drained, is owed to nobody; a
+--   whose topic was deleted behind it, and is not there to be drained, is owed to nobody; one below
+--   the offset of a reset of its queue is not owed to the group that was sent over it; a
 --   transaction whose queue nobody tells may be in any of its topic's. What nobody at all read of a
 --   queue that was drained is told as lost, too.
 -- source: Jepsen's Kafka workload, unseen
@@ -135,6 +136,10 @@ select
 from placed p
 left join topics t on p.broker_group = t.broker_group and p.topic = t.topic
 left anti join gone g on p.value = g.value
+left anti join reset_spans r
+  on p.client_group = r.client_group and p.topic = r.topic
+  and coalesce(p.broker_group = r.broker_group, true) and coalesce(p.queue = r.queue, true)
+  and coalesce(p.offset < r.offset, true) and not p.lost
 cross join (
   select coalesce(sum(ops), 0) as reads
   from op_counts

@@ -9,7 +9,8 @@
 -- holds: Groups that filter were given every message that they wanted, and no other.
 -- rule: A group with tags was never given, by an operation of any type, a committed message of a
 --   drained queue of its topics whose tag has the hash of one of them; or it was given one whose tag
---   has another hash.
+--   has another hash. What stands below the offset of a reset of the queue for the group it need not
+--   be given.
 -- source: RocketMQ ExpressionMessageFilter, FilterAPI
 with filters as (
   select g.client_group, g.of_all_topics, t.tag_hash
@@ -57,6 +58,10 @@ left anti join (
   from reads r
   where not coalesce(r.on_user_topic, false) and r.value is not null
 ) v on w.client_group = v.client_group and w.value = v.value
+left anti join reset_spans s
+  on w.client_group = s.client_group
+  and w.broker_group = s.broker_group and w.topic = s.topic and w.queue = s.queue
+  and coalesce(w.offset < s.offset, true)
 union all
 select
   g.client_group, g.broker_group, g.topic, g.queue, g.offset, g.value, 'given and not wanted', g.op

@@ -11,7 +11,8 @@
 --   all that it had been given of the queue before it, when it left in good order (an ok assign of
 --   nothing, its last before it took the queue anew), or progress_ms before the last that is known
 --   of it by then. A client whose progress does not outlive it takes another name at each start.
---   Without progress_ms only those that left in good order are judged.
+--   Without progress_ms only those that left in good order are judged, and nothing to which, or to
+--   what stands before it, a reset may have sent the client back since it had consumed it.
 -- source: RocketMQ LocalFileOffsetStore; promise G5
 with shown as (
   select
@@ -94,6 +95,17 @@ consumed as (
   group by
     c.client_group, c.client, c.broker_group, c.topic, c.queue, c.offset, c.value, c.op, c.ok_op,
     c.assign_op, c.t_cut
+),
+-- A reset, or the client's seek, in between made it go back.
+sent_back as (
+  select c.op, c.offset
+  from consumed c
+  join ops o on c.ok_op = o.op
+  join ops b on c.op = b.op
+  join reset_spans r
+    on c.client_group = r.client_group and coalesce(r.client = c.client, true)
+    and c.broker_group = r.broker_group and c.topic = r.topic and c.queue = r.queue
+  where r.t_invoke <= b.t_invoke and r.t_until >= o.t_invoke and coalesce(r.offset <= c.offset, true)
 )
 select
   c.client_group, c.client, c.broker_group, c.topic, c.queue, c.offset, c.value, c.op,
@@ -102,4 +114,5 @@ from consumed c
 join firsts f
   on c.client_group = f.client_group and c.client = f.client and c.broker_group = f.broker_group
   and c.topic = f.topic and c.queue = f.queue
+left anti join sent_back b on c.op = b.op and c.offset = b.offset
 where c.consumed = c.offset - f.first_offset + 1

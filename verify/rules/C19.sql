@@ -12,7 +12,8 @@
 --   (at_least_once or retries_max), and the message before its offset, at or above the queue's floor,
 --   was given to nobody of the group whose delivery had ended by then, ok or refused; of an exclusive
 --   group a refusal does not count but at retries_max. Clients that poll, groups with tags, and
---   queues that an administrator reset the group in, are left out.
+--   queues that an administrator reset the group in, are left out; so is the place before the offset
+--   where a member had sought beyond it.
 -- source: RocketMQ ProcessQueue; DefaultLitePullConsumer
 with members as (
   select distinct o.client_group, g.exclusive, g.retries_max
@@ -32,6 +33,10 @@ commits as (
   left anti join (select * from group_resets where not by_member) r
     on o.client_group = r.client_group and o.broker_group = r.broker_group
     and o.topic = r.topic and o.queue = r.queue
+  left anti join reset_spans k
+    on o.client_group = k.client_group and o.broker_group = k.broker_group
+    and o.topic = k.topic and o.queue = k.queue and k.t_invoke <= o.t_invoke
+    and coalesce(o.offset <= k.offset, true)
   where o.f = 'commit_offset' and o.offset > q.floor
 ),
 given as (

@@ -10,7 +10,8 @@
 --   first and the last that it was delivered of the queue; and where it held the queue to the end of
 --   the drain, one behind the first. A member that was delivered nothing of a queue is owed what was
 --   sent rebalance_ms after it had taken the queue, or later. Queues that were not drained are left
---   out, and groups with tags.
+--   out, groups with tags, and what stands below the offset of a reset of the queue, a seek of the
+--   member among them: it was sent over it.
 -- source: RocketMQ MessageModel.BROADCASTING
 with shown as (
   select distinct r.client_group, r.client, r.broker_group, r.topic, r.queue, r.offset
@@ -98,3 +99,7 @@ left anti join shown s
   on w.client_group = s.client_group and w.client = s.client
   and w.broker_group = s.broker_group and w.topic = s.topic and w.queue = s.queue
   and w.offset = s.offset
+left anti join reset_spans r
+  on w.client_group = r.client_group and coalesce(r.client = w.client, true)
+  and w.broker_group = r.broker_group and w.topic = r.topic and w.queue = r.queue
+  and coalesce(w.offset < r.offset, true)

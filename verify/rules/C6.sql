@@ -13,7 +13,8 @@
 --   never consumed and that does not stand in its dead letters.
 --   A doubt where its last delivery ended less than fifteen seconds before the drain did, or where a
 --   run without a log never read dead letters. Left out where it ended before the first entry that
---   logs which retention cut still have: its dead letter may be gone.
+--   logs which retention cut still have: its dead letter may be gone; and what stands below the
+--   offset of a reset of its queue for the group.
 -- source: RocketMQ CONSUMER_SEND_MSG_BACK
 with delivered as (
   select
@@ -63,6 +64,18 @@ begun as (
   left join first_appends p on f.broker_group = p.broker_group and f.first_index = p.index
   where f.first_index > 1
 ),
+-- What a group may have been sent over.
+passed_over as (
+  select s.client_group, p.value
+  from reset_spans s
+  join (
+    select value, broker_group, topic, queue, offset from acked_places
+    union all
+    select value, broker_group, topic, queue, offset from refusals where offset is not null
+  ) p
+    on s.broker_group = p.broker_group and s.topic = p.topic and s.queue = p.queue
+    and coalesce(p.offset < s.offset, true)
+),
 dead_reads as (
   select count(*) as reads from reads where startswith(topic, '%DLQ%')
 )
@@ -78,6 +91,7 @@ from owed o
 left anti join dead_letters d on o.client_group = d.client_group and o.value = d.value
 -- Nor one whose reader was not told its place.
 left anti join reads r on r.topic = concat('%DLQ%', o.client_group) and r.value = o.value
+left anti join passed_over p on o.client_group = p.client_group and o.value = p.value
 cross join run_settings s
 cross join dead_reads n
 cross join begun b
