@@ -270,6 +270,31 @@ def commit_of_a_deleted_topic(variant: str) -> FewRows:
     return run
 
 
+@case("P3", send=0, transaction=0, request=0, not_made_again=1, of_the_new_one=1)
+def owed_to_poppers_by_a_topic_made_again(variant: str) -> FewRows:
+    """The new topic's queue begins behind the message, but for one that was sent to the new one."""
+    popping = GROUP | {"topics": ["T"]}
+    made = queue(2, min_offset=0 if variant == "not_made_again" else 1)
+    run = FewRows(queues=[made], consumer_groups={"g": popping}, transactions=TRANSACTIONS)
+    run.sent(S, "u", 0, topic="U", messages=[message("u", 0, topic="U")])
+    if variant == "send":
+        run.sent(S, "v", 0)
+    elif variant == "request":
+        told = [message("v", None)]
+        run.did("request", S, S + 5, "info", status="NO_REPLY", messages=told)
+    else:
+        run.did("half", S, S + 5, tx="x", offset=0, messages=[message("v", None, tx="x")])
+        run.did("decide", 2 * S, 2 * S + 5, tx="x", decision="commit")
+        run.record(3, "half", 0, "v", topic=HALF, tx="x")
+        run.record(4, "op", 0, "v", topic=OP, tx="x", decision="commit")
+    place = 1 if variant == "of_the_new_one" else 0
+    run.record(1, "message" if variant in {"send", "request"} else "final", place, "v")
+    if variant != "not_made_again":
+        run.did("delete_topic", 10 * S, 11 * S)
+    run.did("pop", 150 * S, 150 * S + 5, queue=None, due=180 * S, messages=[])
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],
