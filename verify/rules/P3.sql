@@ -103,33 +103,37 @@ consumed as (
   left join pop_handouts h on k.pop_op = h.op and k.value = h.value
   where not k.is_void and coalesce(h.t_complete >= d.last_invoked, true)
 ),
--- Of a transaction or a request no answer tells the offset: the logs do.
-below as (
-  select d.client_group, d.value, d.topic
-  from (select distinct client_group, value, topic from due where offset is null) d
-  join standing s on d.value = s.value and d.topic = s.topic and s.node is not null
-  left join queues f
-    on s.broker_group = f.broker_group and s.topic = f.topic and s.queue = f.queue
-  group by d.client_group, d.value, d.topic
-  having max(case when coalesce(s.offset >= f.floor, true) then 1 else 0 end) = 0
-),
 dead as (
   select distinct p.client_group, r.value
   from popping p join reads r on r.topic = concat('%DLQ%', p.client_group)
   union
   select distinct p.client_group, r.named
   from popping p join records r on r.topic = concat('%DLQ%', p.client_group)
+),
+owed as (
+  select
+    d.client_group, d.value, d.broker_group, d.topic, d.queue, d.offset, d.acked_op, d.last_op,
+    d.t_visible, d.empty_pop, d.t_asked
+  from due d
+  left anti join consumed c on d.client_group = c.client_group and d.value = c.value
+  left anti join dead l on d.client_group = l.client_group and d.value = l.value
+  left anti join pop_resets r
+    on d.client_group = r.client_group and d.broker_group = r.broker_group and d.topic = r.topic
+  left join queues f
+    on d.broker_group = f.broker_group and d.topic = f.topic and d.queue = f.queue
+  where coalesce(d.offset >= f.floor, true)
+),
+-- Of a transaction or a request no answer tells the offset: the logs do.
+below as (
+  select d.client_group, d.value, d.topic
+  from (select distinct client_group, value, topic from owed where offset is null) d
+  join standing s on d.value = s.value and d.topic = s.topic and s.node is not null
+  left join queues f
+    on s.broker_group = f.broker_group and s.topic = f.topic and s.queue = f.queue
+  group by d.client_group, d.value, d.topic
+  having max(case when coalesce(s.offset >= f.floor, true) then 1 else 0 end) = 0
 )
-select
-  d.client_group, d.value, d.broker_group, d.topic, d.queue, d.offset, d.acked_op, d.last_op,
-  d.t_visible, d.empty_pop, d.t_asked
-from due d
-left anti join consumed c on d.client_group = c.client_group and d.value = c.value
-left anti join dead l on d.client_group = l.client_group and d.value = l.value
-left anti join pop_resets r
-  on d.client_group = r.client_group and d.broker_group = r.broker_group and d.topic = r.topic
+select o.*
+from owed o
 left anti join below b
-  on d.client_group = b.client_group and d.value = b.value and d.topic = b.topic
-left join queues f
-  on d.broker_group = f.broker_group and d.topic = f.topic and d.queue = f.queue
-where coalesce(d.offset >= f.floor, true)
+  on o.client_group = b.client_group and o.value = b.value and o.topic = b.topic
