@@ -295,6 +295,70 @@ def owed_to_poppers_by_a_topic_made_again(variant: str) -> FewRows:
     return run
 
 
+@case("C12", at_its_end=0, behind_it=1)
+def lock_was_requested_as_another_was_granted(variant: str) -> FewRows:
+    run = FewRows(queues=[queue(1)], consumer_groups={"g": GROUP | {"exclusive": True}})
+    run.did("lock", 10 * S, 11 * S)
+    run.did("lock", 11 * S + (variant == "behind_it"), 12 * S)
+    return run
+
+
+@case("P1", at_its_end=0, behind_it=1)
+def popped_again_as_the_time_was_changed(variant: str) -> FewRows:
+    """A change to a longer time counts alone once it had ended before the second pop."""
+    run = FewRows(queues=[queue(1)], consumer_groups={"g": GROUP | {"topics": ["T"]}})
+    run.sent(1, "v", 0)
+    shown = [message("v", 0)]
+    run.did("pop", 10, 20, queue=None, due=10 + 10 * S, ref="r1", messages=shown)
+    run.did("change", S, 2 * S, ref="r1", key="r2", due=101 * S, messages=shown)
+    again = 2 * S + (variant == "behind_it")
+    run.did("pop", again, 12 * S, queue=None, due=again + 10 * S, ref="r3", messages=shown)
+    return run
+
+
+@case("P4", before=0, at_its_end=0, behind_it=1)
+def acknowledged_as_a_pop_behind_it_ended(variant: str) -> FewRows:
+    popping = GROUP | {"topics": ["T"], "ordered": True}
+    run = FewRows(queues=[queue(2)], consumer_groups={"g": popping})
+    for offset in range(2):
+        run.sent((1 + offset) * S, f"v{offset}", offset)
+        run.record(1 + offset, "message", offset, f"v{offset}")
+    first = [message("v0", 0)]
+    run.did("pop", 13 * S, 13 * S + 5, queue=None, due=43 * S, ref="r1", messages=first)
+    acked = 14 * S + {"before": -1, "at_its_end": 0, "behind_it": 1}[variant]
+    run.did("ack", acked, acked + 5, ref="r1", messages=first)
+    second = [message("v1", 1)]
+    run.did("pop", 13 * S + 6, 14 * S, queue=None, due=44 * S, ref="r2", messages=second)
+    return run
+
+
+@case("M12", before=1, at_the_first=0, at_the_last=0, behind=1)
+def leader_elected_at_the_edge_of_a_question(variant: str) -> FewRows:
+    """One that was deposed may answer otherwise from two seconds before it until its answer."""
+    times = {"before": 48 * S - 1, "at_the_first": 48 * S, "at_the_last": 51 * S}
+    run = FewRows()
+    run.did("ask", 50 * S, 51 * S, key="what", ref="1", status="2", decision="calm")
+    run.traced({})
+    elected = {"node": "n1", "seq": 9, "t": times.get(variant, 51 * S + 1), "term": 2}
+    run.raft.append(run.raft[0] | elected | {"event": "role", "role": "leader", "voters": None})
+    return run
+
+
+@case("D5", ends_before=1, ends_as_it_falls_due=0, begins_at_the_latest=0, begins_behind=1)
+def fault_at_the_edge_of_the_time_to_deliver(variant: str) -> FewRows:
+    run = _delayed()
+    run.traced({1: S + 10, 2: 40 * S})
+    latest = 10 * S + 100 + 5 * S
+    windows = {
+        "ends_before": (5 * S, 10 * S - 1),
+        "ends_as_it_falls_due": (5 * S, 10 * S),
+        "begins_at_the_latest": (latest, 60 * S),
+        "begins_behind": (latest + 1, 60 * S),
+    }
+    run.faulty(*windows[variant])
+    return run
+
+
 @pytest.mark.parametrize(
     ("rule_id", "made", "variant", "violations"),
     [pytest.param(*it, id=f"{it[0]}-{it[1].__name__}-{it[2]}") for it in CASES],

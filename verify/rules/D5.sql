@@ -15,7 +15,7 @@ select
   d.value, d.due_latest, d.t_shown, d.t_shown - d.due_latest as late_by_ns, d.acked_op, d.shown_by
 from delays d
 cross join run_settings s
-join calm_stretches c on c.t_from <= d.due and c.t_to >= d.due_latest + s.late_ns
+join calm_stretches c on c.t_from < d.due and c.t_to > d.due_latest + s.late_ns
 -- Where its append is told nowhere a read may show it long after it came.
 where not d.is_untold and d.acked_op is not null and d.t_logged is not null
   and d.t_shown > d.due_latest + s.late_ns

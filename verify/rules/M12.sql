@@ -26,7 +26,7 @@ calm as (
   join calm_stretches c on w.t_invoke > c.t_from + 2000000000 and w.t_complete < c.t_to
   left anti join masters m
     on coalesce(w.broker_group, m.broker_group) = m.broker_group
-    and m.t > w.t_invoke - 2000000000 and m.t < w.t_complete
+    and m.t >= w.t_invoke - 2000000000 and m.t <= w.t_complete
   where w.decision = 'calm'
 )
 select

@@ -33,7 +33,7 @@ orders as (
 changed as (
   select
     o.first_op, o.first_place, o.second_op, o.second_place, min(c.t_sure) as t_sure,
-    bool_or(c.is_ok and c.receipt = o.receipt and c.t_complete <= o.second_invoked) as is_replaced
+    bool_or(c.is_ok and c.receipt = o.receipt and c.t_complete < o.second_invoked) as is_replaced
   from orders o
   join pop_changes c on o.client_group = c.client_group and o.value = c.value
   where c.t_invoke >= o.t_invoke and c.t_invoke < o.second_completed

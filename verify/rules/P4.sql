@@ -41,7 +41,7 @@ passed as (
   left join queues f
     on e.broker_group = f.broker_group and e.topic = f.topic and e.queue = f.queue
   where e.offset < p.last_offset and e.t_known < p.t_invoke
-    and coalesce(k.t_acked >= p.t_complete, true) and coalesce(e.offset >= f.floor, true)
+    and coalesce(k.t_acked > p.t_complete, true) and coalesce(e.offset >= f.floor, true)
 ),
 left_out as (
   select x.*
