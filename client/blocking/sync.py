@@ -93,12 +93,12 @@ class Session:
     ) -> None:
         self._name_servers = name_servers
         self._dial = dial
-        self._loop = LoopThread()
         # A listener that sends in a transaction waits for the local one, and whoever runs that may
         # wait for long, while checks have to be answered: none may wait for the others' threads.
         self._listeners = ListenerThreads(listener_threads, "ledgermq-listener")
         self._transactions = ListenerThreads(listener_threads, "ledgermq-transaction")
         self._checks = ListenerThreads(listener_threads, "ledgermq-check")
+        self._loop = LoopThread()  # behind what refuses a number of threads: it runs at once
         self._opened: list[Opened[Any]] = []
 
     def __enter__(self) -> Self:

@@ -61,9 +61,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._ends = threading.Lock()
         self._has_ended = False  # under the lock: nothing is submitted behind the end
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="ledgermq-client", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="ledgermq-client", daemon=True)
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -97,6 +95,11 @@ class LoopThread:
             self._has_ended = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    def _run(self) -> None:
+        """Run the loop until `close` stops it, and end in the same thread what is left of it: the
+        one that closes may run a loop itself, as a notebook's does."""
+        self._loop.run_forever()
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()

@@ -17,6 +17,7 @@ import pytest
 from client.administer.admin import Admin
 from client.blocking import sync_clients
 from client.blocking.sync import Session
+from client.blocking.sync_clients import LoopThread
 from client.connection.heartbeat import ConsumeFrom, ExpressionType
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.lite_pull_consumer import LitePullConsumer, LitePullSettings
@@ -318,6 +319,38 @@ def test_calls_of_other_threads_end_with_their_session(broker: RealBroker) -> No
     assert [str(error) for error in raised] == ["the session ended meanwhile"]
     with pytest.raises(ClientClosedError, match="has ended"):
         loop.call(waits_for_ever())
+
+
+def loop_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "ledgermq-client"]
+
+
+def test_a_session_ends_where_a_loop_runs() -> None:
+    """As in a notebook, or in the blocking part of an asyncio program."""
+    ended = list[str]()
+
+    async def waits_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("the task")
+
+    async def cell() -> LoopThread:
+        with Session("127.0.0.1:1") as session:
+            session.producer("PG")
+            asyncio.run_coroutine_threadsafe(waits_for_ever(), session._loop._loop)
+        return session._loop
+
+    closed = asyncio.run(cell())
+    assert ended == ["the task"]
+    assert closed._loop.is_closed()
+    assert not loop_threads()
+
+
+def test_a_session_that_is_refused_leaves_no_thread() -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        Session("127.0.0.1:1", listener_threads=0)
+    assert not loop_threads()
 
 
 BLOCKING = [
