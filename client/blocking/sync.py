@@ -16,6 +16,7 @@ that they may block. A call from the loop's own thread is refused, since it woul
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
@@ -210,9 +211,11 @@ class Session:
 
         `subscriptions`: topic -> expression, or (expression, kind).
         """
+        chosen = settings or PushConsumerSettings()
+        limit_ms = chosen.consume_timeout_ms
 
         async def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
-            return await self._listeners.call(listener, messages)
+            return await self._listeners.call(listener, messages, limit_ms=limit_ms)
 
         def make() -> PushConsumer:
             consumer = PushConsumer(
@@ -220,7 +223,8 @@ class Session:
                 self._name_servers,
                 listen,
                 self._dial,
-                settings=settings,
+                # The consumer would also count the time that a call waits for a thread.
+                settings=dataclasses.replace(chosen, consume_timeout_ms=None),
                 observer=observer,
             )
             for topic, wanted in subscriptions.items():

@@ -175,7 +175,7 @@ class PushConsumerSettings:
     consume_timeout_ms: int | None = 900_000
     """Time limit of one listener call; None: none. Then the call is cancelled, and the messages are
     delivered again; a blocking listener of `client.blocking.sync` can't be cancelled and runs on
-    beside that."""
+    beside that. Its time begins when a thread does, however long it waits for one."""
     stop_timeout_ms: int = 10_000
     """Time limit for the listener to end when its queue is released."""
     timeout_ms: int = 3_000

@@ -199,6 +199,46 @@ def test_listeners_may_send_in_transactions(broker: RealBroker) -> None:
         wait_for(30, sent)
 
 
+def test_a_message_that_waits_for_a_thread_has_not_failed(broker: RealBroker) -> None:
+    got = list[tuple[bytes, int]]()
+    all_here = threading.Event()
+
+    def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        time.sleep(0.4)  # its work: less than the limit, but eight are more
+        got.append((messages[0].body, messages[0].reconsume_times))
+        if len(got) == 8:
+            all_here.set()
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    settings = dataclasses.replace(SETTINGS, consume_timeout_ms=2_000, retry_delay_level=1)
+    with Session(broker.name_servers, listener_threads=1) as session:
+        session.admin().create_topic("T", queues=8)
+        producer = session.producer("PG")
+        for queue in producer.queues("T"):
+            producer.send(Message(topic="T", body=b"%d" % queue.queue_id), queue=queue)
+        session.push_consumer("CG", listen, {"T": "*"}, settings=settings)
+        wait_for(30, all_here)
+    assert sorted(got) == [(b"%d" % number, 0) for number in range(8)]
+
+
+def test_a_listener_that_takes_too_long_has_failed(broker: RealBroker) -> None:
+    again, attempts = threading.Event(), list[int]()
+
+    def listen(messages: Sequence[DeliveredMessage]) -> ConsumeStatus:
+        attempts.append(messages[0].reconsume_times)
+        if len(attempts) == 1:
+            wait_for(30, again)
+        again.set()
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    settings = dataclasses.replace(SETTINGS, consume_timeout_ms=50, retry_delay_level=1)
+    with Session(broker.name_servers) as session:
+        session.producer("PG").send(Message(topic="T", body=b"order"))
+        session.push_consumer("CG", listen, {"T": "*"}, settings=settings)
+        wait_for(30, again)
+    assert attempts == [0, 1]
+
+
 FOR_FUTURES = [
     StopIteration(),  # of `next` without a default: a future can't carry it
     futures.CancelledError(),  # of a future of the application's: it would cancel the consumer's
