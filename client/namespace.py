@@ -6,18 +6,27 @@ Place in the data path: code inside this package uses the application's names; a
 Invariants: wrapping twice is wrapping once; the prefixes `%RETRY%` and `%DLQ%` stay in front; the
 system's own topics and groups belong to no namespace.
 
-Source: RocketMQ NamespaceUtil, TopicValidator.isSystemTopic.
+A name that brokers refuse is refused where an application gives it: they would refuse the
+heartbeats, in the background, and the consumer would receive nothing.
+
+Source: RocketMQ NamespaceUtil, TopicValidator (isSystemTopic, VALID_PATTERN).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from remoting.protocol.group_topics import DLQ_PREFIX, RETRY_PREFIX
 
-__all__ = ["NO_NAMESPACE", "Namespace"]
+__all__ = ["GROUP_SIZE_MAX", "NO_NAMESPACE", "Namespace"]
 
+GROUP_SIZE_MAX: Final = 247  # %RETRY% and the name still make a file name
+_TOPIC_SIZE_MAX: Final = 127
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NAME_OF_TWO: Final = re.compile(r"[%|a-zA-Z0-9_+-]+")
+"""Newer brokers of RocketMQ join the group and the topic of popped retries by `+`."""
 _SEPARATOR: Final = "%"
 _PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 _SYSTEM_TOPICS: Final = frozenset(
@@ -54,6 +63,28 @@ class Namespace:
         if bare.startswith(self.name + _SEPARATOR):
             return resource
         return f"{prefix}{self.name}{_SEPARATOR}{bare}"
+
+    def group(self, name: str) -> str:
+        """Return the group as brokers know it. Raises ValueError where they refuse its name."""
+        wire_name = self.wrap(name)
+        if len(wire_name) > GROUP_SIZE_MAX or not _NAME.fullmatch(wire_name):
+            raise ValueError(
+                f"group {wire_name[:40]!r} is blank, has more than {GROUP_SIZE_MAX} characters, or"
+                f" others than {_NAME.pattern}"
+            )
+        return wire_name
+
+    def check_topic(self, name: str) -> None:
+        """Raise ValueError where brokers refuse the topic's name."""
+        prefix, bare = _split(self.wrap(name))
+        size_max, pattern = _TOPIC_SIZE_MAX, _NAME
+        if prefix:
+            size_max, pattern = GROUP_SIZE_MAX + 1 + _TOPIC_SIZE_MAX, _NAME_OF_TWO
+        if len(bare) > size_max or not pattern.fullmatch(bare):
+            raise ValueError(
+                f"topic {bare[:40]!r} is blank, has more than {size_max} characters, or others than"
+                f" {pattern.pattern}"
+            )
 
     def unwrap(self, resource: str) -> str:
         """Return the application's name of a topic or group; other namespaces' stay unchanged."""

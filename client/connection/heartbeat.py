@@ -55,13 +55,16 @@ class Subscription:
     """Subscription of a consumer to a topic. `version` is Unix ms.
 
     By TAG: `*`, or tags joined by `||`. By SQL92: an expression over the messages' properties,
-    which brokers evaluate.
+    which brokers evaluate. Raises ValueError where the expression is not UTF-8.
     """
 
     topic: str
     expression: str = ALL_TAGS
     kind: ExpressionType = ExpressionType.TAG
     version: int
+
+    def __post_init__(self) -> None:
+        self.expression.encode()  # in a heartbeat the error would end the client
 
     @property
     def tags(self) -> tuple[str, ...]:

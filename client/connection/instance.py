@@ -8,6 +8,8 @@ Invariants:
   once where a route or a leader is new, so that a new leader knows the client before it needs it
   (to check a transaction's outcome, to notify of a change in the group). RocketMQ's Java producer
   sends them to the masters only and learns of a new master at the next route poll.
+- A node that refuses them is logged once for each reason, and gets the next ones a second later,
+  then more seldom: its reason (a name, an account) does not pass by itself.
 - After `stop` or `abort` no task and no connection is left.
 
 Source: RocketMQ MQClientInstance; clientId is `ip@pid#nanos`.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import ssl
@@ -25,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from client.connection.answers import error_of
 from client.connection.heartbeat import ConsumerGroup, heartbeat_body
 from client.connection.route_view import TopicRoute
 from client.connection.routes import RouteSettings, RouteTable
@@ -43,8 +47,20 @@ __all__ = ["ClientInstance", "InstanceSettings", "name_server_list"]
 
 RequestListener: TypeAlias = Callable[[Connection, RemotingCommand], None]
 
+_log = logging.getLogger(__name__)
+
 _HEARTBEAT_TIMEOUT_MS: Final = 1_000
 _HEARTBEAT_RETRY_MS: Final = 1_000
+_REFUSED_RETRY_MS_MAX: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A node's last answer to a heartbeat; the next one is sent at `until_ms`, not before."""
+
+    text: str
+    wait_ms: int
+    until_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +141,7 @@ class ClientInstance:
         self._listeners: dict[int, RequestListener] = {}
         self._greeted: set[str] = set()
         self._greeting: set[str] = set()
+        self._refusals: dict[str, _Refusal] = {}
         self._wake_heartbeat = asyncio.Event()
         self._started = False
         self._closed = False
@@ -132,7 +149,8 @@ class ClientInstance:
     # Before start.
 
     def add_producer_group(self, name: str) -> None:
-        self._producer_groups.append(self.namespace.wrap(name))
+        """Raises ValueError where brokers refuse the name."""
+        self._producer_groups.append(self.namespace.group(name))
 
     def set_consumer_groups(self, groups: Sequence[ConsumerGroup]) -> None:
         """Replace the consumer groups in heartbeats, and wake the heartbeats for all nodes at once.
@@ -141,6 +159,7 @@ class ClientInstance:
         """
         self._consumer_groups = list(groups)
         self._greeted.clear()
+        self._refusals.clear()
         self._wake_heartbeat.set()
 
     def listen(self, code: int, listener: RequestListener) -> None:
@@ -227,7 +246,7 @@ class ClientInstance:
 
     async def greet_all(self, *, within_ms: float) -> None:
         """Send a heartbeat to every known node that lacks one, as far as they answer in time."""
-        missing = [node for node in self.routes.nodes() if node not in self._greeted]
+        missing = [node for node in self.routes.nodes() if self._may_greet(node)]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_ms / 1000):
                 await asyncio.gather(*(self._greet_quietly(node) for node in missing))
@@ -238,6 +257,9 @@ class ClientInstance:
         answer = await self.rpc.request(address, command, _HEARTBEAT_TIMEOUT_MS)
         if answer.code == ResponseCode.SUCCESS:
             self._greeted.add(address)
+            self._refusals.pop(address, None)
+        else:
+            self._refused(address, answer)
         if answer.language == LANGUAGE_JAVA:  # RocketMQ itself
             broker_name = self.routes.broker_name_of(address)
             if broker_name is not None:
@@ -301,9 +323,24 @@ class ClientInstance:
             self._wake_heartbeat.clear()
             self._forget_lost_connections()
             for node in self.routes.nodes():
-                if node not in self._greeted and node not in self._greeting:
+                if self._may_greet(node) and node not in self._greeting:
                     self._greeting.add(node)
                     self.scope.spawn(self._greet_quietly(node), f"client-greet-{node}")
+
+    def _may_greet(self, address: str) -> bool:
+        refusal = self._refusals.get(address)
+        is_refused = refusal is not None and self.now_ms() < refusal.until_ms
+        return address not in self._greeted and not is_refused
+
+    def _refused(self, address: str, answer: RemotingCommand) -> None:
+        before = self._refusals.get(address)
+        text = str(error_of(answer.code, answer.remark, address))
+        wait_ms = _HEARTBEAT_RETRY_MS
+        if before is not None and before.text == text:
+            wait_ms = min(2 * before.wait_ms, _REFUSED_RETRY_MS_MAX)
+        else:
+            _log.warning("a heartbeat is refused; no messages, no checks come from there: %s", text)
+        self._refusals[address] = _Refusal(text, wait_ms, self.now_ms() + wait_ms)
 
     def _forget_lost_connections(self) -> None:
         self._greeted = {node for node in self._greeted if self.rpc.connection(node) is not None}

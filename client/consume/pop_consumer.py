@@ -92,12 +92,10 @@ class PopConsumer(Lifecycle):
         *,
         settings: PopConsumerSettings | None = None,
     ) -> None:
-        if not group:
-            raise ValueError("a consumer needs a group name")
         self.group = group
         self.settings = settings or PopConsumerSettings()
         self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
-        self._wire_group = self.instance.namespace.wrap(group)
+        self._wire_group = self.instance.namespace.group(group)
         self._turn = self.instance.random.randrange(1 << 16)
         self._attempts = 0
         self._subscriptions: dict[str, Subscription] = {}
@@ -137,7 +135,8 @@ class PopConsumer(Lifecycle):
         with `from_end` at its end. Messages whose other tag has the same hash are left out, and
         acknowledged, as far as the broker takes that. With `in_order` a queue delivers no further
         message until those before it are acknowledged or visible again; those come again in their
-        places, and a pop whose answer was lost gets the same messages when it is repeated.
+        places, and a pop whose answer was lost gets the same messages when it is repeated. Raises
+        ValueError where brokers refuse the topic's name.
         """
         subscription = self._subscribe(topic, expression, kind)
         if broker_name is None:
@@ -246,10 +245,12 @@ class PopConsumer(Lifecycle):
                 return
 
     def _subscribe(self, topic: str, expression: str, kind: ExpressionType) -> Subscription:
-        """Record the subscription for heartbeats, by which brokers learn of the group."""
+        """Record the subscription for heartbeats, by which brokers learn of the group. Raises
+        ValueError where they refuse the topic's name."""
         known = self._subscriptions.get(topic)
         if known is not None and (known.expression, known.kind) == (expression, kind):
             return known
+        self.instance.namespace.check_topic(topic)
         made = Subscription(
             topic=topic, expression=expression, kind=kind, version=time.time_ns() // 1_000_000
         )

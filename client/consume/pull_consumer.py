@@ -56,13 +56,11 @@ class PullConsumer(Lifecycle):
         *,
         settings: PullConsumerSettings | None = None,
     ) -> None:
-        if not group:
-            raise ValueError("a consumer needs a group name")
         self.group = group
         self.settings = settings or PullConsumerSettings()
         self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
         self._version = time.time_ns() // 1_000_000
-        wire_group = self.instance.namespace.wrap(group)
+        wire_group = self.instance.namespace.group(group)
         if self.settings.register:
             self.instance.set_consumer_groups(
                 [

@@ -54,7 +54,7 @@ from client.errors import ClientError, MalformedAnswerError, NameServerError, No
 from client.listener_guard import guarded_hooks
 from client.message import MessageQueue
 from client.produce.producer import Producer, ProducerSettings
-from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer
+from client.trace.tracer import Tracer, trace_group
 from remoting.connections.connection import Connection
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -86,14 +86,12 @@ class PushConsumer(Lifecycle):
         settings: PushConsumerSettings | None = None,
         observer: ConsumerObserver | None = None,
     ) -> None:
-        if not group:
-            raise ValueError("a consumer needs a group name")
         self.group = group
         self.settings = settings or PushConsumerSettings()
         self.instance = ClientInstance(
             name_servers, dial=dial, settings=self.settings.instance, on_leader=self._on_leader
         )
-        self._wire_group = self.instance.namespace.wrap(group)
+        self._wire_group = self.instance.namespace.group(group)
         self._listener = listener
         self._observer = guarded_hooks(observer or ConsumerObserver())
         self._subscriptions: dict[str, Subscription] = {}
@@ -121,7 +119,8 @@ class PushConsumer(Lifecycle):
         self._tracer: Tracer | None = None
         if self.settings.trace is not None:
             plain = ProducerSettings(instance=self.settings.instance, retry=self.settings.retry)
-            sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
+            trace_producers = trace_group(self.instance.namespace, group)
+            sender = Producer(trace_producers, name_servers, dial, settings=plain)
             self._tracer = Tracer(sender, self.settings.trace)
         self.instance.listen(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._on_members_changed)
         ConsumerAdmin(self.instance, self._wire_group, self).listen()
@@ -147,7 +146,9 @@ class PushConsumer(Lifecycle):
 
         With `kind` SQL92, to those for which the expression over their properties is true; `start`
         requests the brokers to check it. Once started, a change takes effect from the next pull on.
+        Raises ValueError where brokers refuse the topic's name.
         """
+        self.instance.namespace.check_topic(topic)
         subscription = Subscription(
             topic=topic, expression=expression, kind=kind, version=time.time_ns() // 1_000_000
         )

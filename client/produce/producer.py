@@ -44,7 +44,7 @@ from client.produce.producer_settings import ProducerSettings
 from client.produce.queue_choice import QueueChoice
 from client.produce.request_reply import NoReplyError, Replies, reply_message
 from client.trace.send_trace import send_trace
-from client.trace.tracer import TRACE_GROUP_PREFIX, Tracer
+from client.trace.tracer import Tracer, trace_group
 from remoting.errors import RemotingError
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
@@ -69,8 +69,6 @@ class Producer(Lifecycle):
         *,
         settings: ProducerSettings | None = None,
     ) -> None:
-        if not group:
-            raise ValueError("a producer needs a group name")
         self.group = group
         self.settings = settings or ProducerSettings()
         self.instance = ClientInstance(name_servers, dial=dial, settings=self.settings.instance)
@@ -84,7 +82,8 @@ class Producer(Lifecycle):
         self._tracer: Tracer | None = None
         if self.settings.trace is not None:
             plain = replace(self.settings, trace=None)
-            sender = Producer(TRACE_GROUP_PREFIX + group, name_servers, dial, settings=plain)
+            trace_producers = trace_group(self.instance.namespace, group)
+            sender = Producer(trace_producers, name_servers, dial, settings=plain)
             self._tracer = Tracer(sender, self.settings.trace)
         self._under_way = DrainGate()
 

@@ -21,13 +21,14 @@ from typing import Final, Protocol
 from client.connection.task_scope import TaskScope
 from client.errors import ClientError
 from client.message import Message
+from client.namespace import GROUP_SIZE_MAX, Namespace
 from client.trace.codec import TraceRecord, record_keys, record_text
 
-__all__ = ["TRACE_GROUP_PREFIX", "TraceSender", "TraceSettings", "Tracer"]
+__all__ = ["TraceSender", "TraceSettings", "Tracer", "trace_group"]
 
 _log = logging.getLogger(__name__)
 
-TRACE_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
+_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
 _BODY_SIZE_MAX: Final = 120_000
 _KEYS_SIZE_MAX: Final = 20_000
 
@@ -45,6 +46,13 @@ class TraceSettings:
         for name in ("waiting_max", "batch_max", "linger_ms"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+
+def trace_group(namespace: Namespace, group: str) -> str:
+    """Return the group of the producer that sends the traces of `group`: as much of its name as
+    there is room for."""
+    room = GROUP_SIZE_MAX - len(namespace.wrap(_GROUP_PREFIX))
+    return _GROUP_PREFIX + group[: max(0, room)]
 
 
 class TraceSender(Protocol):

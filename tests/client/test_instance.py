@@ -10,6 +10,8 @@ import pytest
 from campaigns.rig.waiting import turns, until
 from client.connection.heartbeat import ExpressionType
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
+from client.consume.pop_consumer import PopConsumer
+from client.consume.pull_consumer import PullConsumer
 from client.consume.push_consumer import PushConsumer
 from client.errors import ClientError
 from client.message import DeliveredMessage, Message
@@ -140,3 +142,58 @@ async def test_a_client_starts_once_and_a_second_start_does_not_end_it() -> None
             await client.stop()
             with pytest.raises(ClientError, match="a client starts once"):
                 await client.start()
+
+
+async def test_names_that_brokers_refuse_are_refused_where_they_are_given() -> None:
+    servers = ["127.0.0.1:1"]
+    for bad in ("", "bad group!", "x" * 248):
+        with pytest.raises(ValueError, match="group '"):
+            Producer(bad, servers)
+        with pytest.raises(ValueError, match="group '"):
+            PushConsumer(bad, servers, Listener())
+        with pytest.raises(ValueError, match="group '"):
+            PopConsumer(bad, servers)
+        with pytest.raises(ValueError, match="group '"):
+            PullConsumer(bad, servers)
+    consumer = PushConsumer("CG", servers, Listener())
+    for topic in ("", "bad topic!", "\udcff"):
+        with pytest.raises(ValueError, match="topic '"):
+            consumer.subscribe(topic)
+        with pytest.raises(ValueError, match="topic '"):
+            await PopConsumer("CG", servers).pop(topic)
+    with pytest.raises(ValueError, match="surrogates"):
+        consumer.subscribe("T", "\udcff")
+    assert [each.topic for each in consumer.subscriptions] == ["%RETRY%CG"]
+
+
+async def test_a_refused_heartbeat_is_told_once_and_sent_again_in_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.connection.instance._HEARTBEAT_RETRY_MS", 100)
+    async with setup() as cluster:
+        cluster.group.script = lambda seen: (
+            (16, "no permission") if seen.command.code == RequestCode.HEART_BEAT else Act.ANSWER
+        )
+        instance = cluster.producer.instance
+        await cluster.send(b"x")
+        leader = cluster.group.address(0)
+
+        def heartbeats() -> list[float]:
+            seen = cluster.group.sends(RequestCode.HEART_BEAT)
+            return [each.at_s for each in seen if each.node == 0]
+
+        await until(lambda: leader in instance._refusals)
+        for _ in range(5):
+            instance.greet_soon(leader)
+            await turns()
+            await instance.greet_all(within_ms=1_000)
+        await until(lambda: len(heartbeats()) >= 3)
+        first, second, third = heartbeats()[:3]
+        assert second - first > 0.09
+        assert third - second > 0.18
+        told = [text for text in caplog.messages if "refused" in text and leader in text]
+        assert len(told) == 1
+        assert "16: no permission" in told[0]
+        cluster.group.script = lambda _: Act.ANSWER
+        await until(lambda: cluster.group.producers.get("PG"))
+        await until(lambda: leader not in instance._refusals)
