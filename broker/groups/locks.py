@@ -103,14 +103,17 @@ class LockProcessor:
         )
 
     def unlock(self, request: Request) -> None:
-        """Unlock queues, and answer once they are free (UNLOCK_BATCH_MQ). Raises RefusedError."""
+        """Unlock queues, and answer once they are free (UNLOCK_BATCH_MQ). Raises RefusedError.
+
+        A lock of theirs that is in flight is in the log before this unlock, and ends by it.
+        """
         wanted = self._decoded(request)
         group = wanted.consumerGroup
         owners = self._replica.state.queue_owners.of_group(group)
         queues = [
             queue
             for queue in dict.fromkeys((queue.topic, queue.queueId) for queue in wanted.mqSet)
-            if self._locks.is_changing(group, queue)  # its own lock, maybe: apply judges
+            if self._locks.is_changing(group, queue)
             or (queue in owners and owners[queue].releases(*wanted.owner))
         ]
         if not queues:

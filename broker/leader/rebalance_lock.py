@@ -111,6 +111,10 @@ class RebalanceLocks:
         """Note a change of these owners in flight. Caller's duty: `end_change`."""
         self._under_way.update((group, queue) for queue in queues)
 
+    def is_changing(self, group: str, queue: Queue) -> bool:
+        """Whether a change of the queue's owner is in flight."""
+        return (group, queue) in self._under_way
+
     def end_change(self, group: str, queues: Iterable[Queue], now_ms: int | None) -> None:
         """End a change of these owners. `now_ms`: a client holds them from then on; None: they were
         given back, or the change failed, or its outcome is unknown."""
@@ -122,10 +126,6 @@ class RebalanceLocks:
                 del self._under_way[key]
             if now_ms is not None:
                 self._renewed_ms[key] = now_ms
-
-    def is_changing(self, group: str, queue: Queue) -> bool:
-        """Whether a change of the queue's owner is in flight."""
-        return (group, queue) in self._under_way
 
     def is_ordered(self, owners: QueueOwners, group: str, now_ms: int) -> bool:
         """Whether any client holds a queue of the group."""

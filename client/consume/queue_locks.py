@@ -9,6 +9,7 @@ Invariants:
   expires at the broker: here it holds `held_ms` (30 s), a broker keeps it twice as long.
 - A lock that was not renewed for as long as the broker keeps one may have been another member's in
   between: it is treated as lost, not renewed, and the queue starts again at the committed offset.
+- A lock that was requested and not answered may be held: it is released with the others.
 - Each request carries this member's claim, a number raised at each release: an unlock that arrives
   after a later lock request of this member releases nothing (at RocketMQ's brokers, which ignore
   the field, it would, and another member could get a queue that this one believes it holds).
@@ -71,11 +72,12 @@ class LockAnswer:
 class LockTable:
     """The locks held, and since when; pure, times are ms of any one clock."""
 
-    __slots__ = ("_claim", "_held_ms", "_released", "_since")
+    __slots__ = ("_asked", "_claim", "_held_ms", "_released", "_since")
 
     def __init__(self, *, held_ms: int = _HELD_MS) -> None:
         self._held_ms = held_ms
         self._since: dict[MessageQueue, float] = {}
+        self._asked: set[MessageQueue] = set()  # requested, and not answered
         self._released: dict[MessageQueue, int] = {}  # -> the last claim that released it
         self._claim = 1
 
@@ -87,10 +89,15 @@ class LockTable:
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
         """Return the queues whose locks brokers may still hold for this member."""
-        return tuple(sorted(self._since))
+        return tuple(sorted(self._asked.union(self._since)))
+
+    def asked(self, queues: Iterable[MessageQueue]) -> None:
+        """Record that these locks are requested."""
+        self._asked.update(queues)
 
     def granted(self, queue: MessageQueue, requested_ms: float) -> bool:
         """Record a granted lock; False where another member may have held it meanwhile."""
+        self._asked.discard(queue)
         before = self._since.get(queue)
         self._since[queue] = requested_ms
         return before is None or requested_ms - before < _LEASE_FACTOR * self._held_ms
@@ -100,6 +107,7 @@ class LockTable:
         return self._released.get(queue, 0) >= claim
 
     def forget(self, queue: MessageQueue) -> None:
+        self._asked.discard(queue)
         self._since.pop(queue, None)
 
     def release(self, queues: Iterable[MessageQueue]) -> int:
@@ -151,6 +159,7 @@ class QueueLocks:
         """
         groups = _by_broker(queues)
         requested_ms, claim = self._instance.now_ms(), self._table.claim
+        self._table.asked(queue for group in groups for queue in group)
         answers = await asyncio.gather(
             *(self._request_quietly(RequestCode.LOCK_BATCH_MQ, group, claim) for group in groups)
         )

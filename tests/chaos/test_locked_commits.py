@@ -106,3 +106,11 @@ def test_a_lock_that_is_got_while_its_release_is_on_its_way_stays() -> None:
     assert locks.since_ns(QUEUE) == 6 * MS
     assert locks.released([QUEUE], t_invoke=9 * MS) == []
     assert locks.released([QUEUE], t_invoke=10 * MS) == [QUEUE]
+
+
+def test_a_lock_that_was_asked_for_without_an_answer_may_be_given_back() -> None:
+    locks = MemberLocks(held_ms=HELD_MS)
+    locks.unanswered([QUEUE], t_invoke=1 * MS)
+    assert not locks.is_held(QUEUE, 2 * MS)
+    assert locks.released([QUEUE], t_invoke=2 * MS) == []
+    assert locks.released([QUEUE], t_invoke=3 * MS) == [QUEUE]

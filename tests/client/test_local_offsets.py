@@ -135,3 +135,15 @@ def test_what_is_given_back_is_asked_for_by_another_claim() -> None:
     assert not table.holds(QUEUE, 1_000)
     assert table.was_released_since(QUEUE, before)  # an answer that comes late
     assert not table.was_released_since(QUEUE, table.claim)
+
+
+def test_what_was_asked_for_and_not_answered_may_be_held() -> None:
+    table = LockTable()
+    granted, refused, unanswered = (MessageQueue("T", "broker-a", number) for number in range(3))
+    table.asked([granted, refused, unanswered])
+    table.granted(granted, 1_000)
+    table.forget(refused)
+    assert table.queues == (granted, unanswered)
+    assert not table.holds(unanswered, 1_000)
+    table.release([unanswered])
+    assert table.queues == (granted,)

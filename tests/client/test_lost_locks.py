@@ -208,3 +208,13 @@ async def test_an_answer_that_comes_when_its_lease_is_over_grants_nothing(
 def _holds(consumer: PushConsumer) -> bool:
     assert consumer._locks is not None
     return consumer._locks.holds(consumer.queues[0])
+
+
+async def test_locks_whose_answer_is_on_its_way_are_given_back_by_a_stop() -> None:
+    async with setup() as cluster:
+        group = cluster.group
+        group.script = lambda seen: Act.STORE_SILENTLY if seen.command.code == LOCK else Act.ANSWER
+        leaves = await cluster.consumer(Listener(), ordered=True)
+        await until(lambda: len(group.locks) == 4)
+        await leaves.stop()
+        assert not group.locks

@@ -78,6 +78,8 @@ class _Member(ConsumerObserver):
     ) -> None:
         if error is None:
             self._locks.answered(queues, held, t_invoke=t_invoke)
+        else:
+            self._locks.unanswered(queues, t_invoke=t_invoke)
 
     def locks_released(
         self,

@@ -49,6 +49,11 @@ class MemberLocks:
             else:
                 self._since_ns.pop(queue, None)
 
+    def unanswered(self, queues: Iterable[MessageQueue], *, t_invoke: int) -> None:
+        """Take that a request for locks on `queues` had no answer: the member may have got them."""
+        for queue in queues:
+            self._granted_ns[queue] = max(t_invoke, self._granted_ns.get(queue, t_invoke))
+
     def released(self, queues: Sequence[MessageQueue], *, t_invoke: int) -> list[MessageQueue]:
         """Take that `queues` were given back; return those that were not the member's any more: it
         had given them back before, and got none of them since."""

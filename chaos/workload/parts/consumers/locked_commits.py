@@ -60,6 +60,8 @@ class LockedCommits(MemberObserver):
         super().locks_requested(queues, held, error, t_invoke=t_invoke, t_complete=t_complete)
         if error is None:
             self._locks.answered(queues, held, t_invoke=t_invoke)
+        else:
+            self._locks.unanswered(queues, t_invoke=t_invoke)
 
     def locks_released(
         self,
