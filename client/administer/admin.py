@@ -380,7 +380,7 @@ class Admin(Lifecycle):
             answer = await self.instance.rpc.request(
                 address,
                 RemotingCommand(code=RequestCode.LEDGERMQ_STATUS),
-                timeout_ms or self.settings.timeout_ms,
+                self.settings.timeout_ms if timeout_ms is None else timeout_ms,
             )
         except RemotingError as error:
             raise error_of_remoting(error, address) from error

@@ -130,7 +130,7 @@ class PullConsumer(Lifecycle):
             subscription=Subscription(
                 topic=queue.topic, expression=expression, kind=kind, version=self._version
             ),
-            timeout_ms=timeout_ms or self.settings.timeout_ms + suspend_ms,
+            timeout_ms=self.settings.timeout_ms + suspend_ms if timeout_ms is None else timeout_ms,
             commit_offset=commit_offset,
         )
 

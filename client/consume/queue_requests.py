@@ -280,7 +280,7 @@ class QueueRequests:
             queue.broker_name,
             lambda: RemotingCommand(code=code, ext_fields=fields),
             topic=queue.topic,
-            timeout_ms=timeout_ms or self._timeout_ms,
+            timeout_ms=self._timeout_ms if timeout_ms is None else timeout_ms,
             policy=self._policy,
         )
 

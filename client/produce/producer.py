@@ -220,7 +220,7 @@ class Producer(Lifecycle):
         """
         if message.uniq_key is None:
             message = replace(message, born_timestamp_ms=None)
-        timeout_ms = timeout_ms or self.settings.timeout_ms
+        timeout_ms = self.settings.timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self.instance.now_ms() + timeout_ms
         with self._under_way:
             self.instance.check_running()
@@ -239,7 +239,7 @@ class Producer(Lifecycle):
                         PropertyName.TTL: str(timeout_ms),
                     },
                 )
-                left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
+                left_ms = round(deadline_ms - self.instance.now_ms())  # none: it is not sent
                 sent = await self._deliver(prepared, message, left_ms, queue, selector)
                 left_ms = max(1, round(deadline_ms - self.instance.now_ms()))
                 try:
@@ -288,7 +288,7 @@ class Producer(Lifecycle):
             sent.queue.broker_name,
             lambda: RemotingCommand(code=RequestCode.RECALL_MESSAGE, ext_fields=dict(fields)),
             topic=sent.queue.topic,
-            timeout_ms=timeout_ms or self.settings.timeout_ms,
+            timeout_ms=self.settings.timeout_ms if timeout_ms is None else timeout_ms,
             policy=self.settings.retry,
         )
         return answer.ext_fields.get("msgId", "")
@@ -297,7 +297,9 @@ class Producer(Lifecycle):
         """Return the queues that a send may go to. Raises NoRouteError, NameServerError."""
         self.instance.check_running()
         route = await self.instance.routes.route(
-            topic, timeout_ms=timeout_ms or self.settings.timeout_ms, or_default=True
+            topic,
+            timeout_ms=self.settings.timeout_ms if timeout_ms is None else timeout_ms,
+            or_default=True,
         )
         return route.write_queues
 
@@ -354,9 +356,10 @@ class Producer(Lifecycle):
     ) -> SendResult:
         """Make the attempts of one send. Raises ClientError."""
         instance = self.instance
+        timeout_ms = self.settings.timeout_ms if timeout_ms is None else timeout_ms
         retries = Retries(
             self.settings.retry,
-            deadline_ms=instance.now_ms() + (timeout_ms or self.settings.timeout_ms),
+            deadline_ms=instance.now_ms() + timeout_ms,
             may_move=queue is None and selector is None,
         )
         target: MessageQueue | None = None

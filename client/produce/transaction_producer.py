@@ -322,7 +322,7 @@ class TransactionProducer(Producer):
         """
         began = time.monotonic_ns()
         as_oneway = self.transaction_settings.end_oneway if oneway is None else oneway
-        limit_ms = timeout_ms or self.transaction_settings.end_timeout_ms
+        limit_ms = self.transaction_settings.end_timeout_ms if timeout_ms is None else timeout_ms
         try:
             if as_oneway or decision is Decision.UNKNOWN:
                 await self._end_oneway(half, decision, from_check)

@@ -18,6 +18,7 @@ from client.errors import (
     ClientClosedError,
     DeadlineError,
     IllegalMessageError,
+    NameServerError,
     NoPermissionError,
     NoRouteError,
     OutcomeUnknownError,
@@ -503,6 +504,24 @@ async def test_blanks_and_words_are_sent_as_they_are() -> None:
         stored = record.property_map()
         assert stored["KEYS"] == "größe b b"
         assert (stored[" "], stored["x"]) == ("  ", " y ")
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_without_time_nothing_is_sent(timeout_ms: int) -> None:
+    async with setup() as cluster:
+        producer, message = cluster.producer, Message(topic="T", body=b"x")
+        await producer.send(Message(topic="T", body=b"known"))
+        for send in (
+            producer.send(message, timeout_ms),
+            producer.send_batch([message], timeout_ms),
+            producer.request(message, timeout_ms),
+        ):
+            with pytest.raises(DeadlineError, match="0 attempts") as caught:
+                await send
+            assert caught.value.definite
+        with pytest.raises(NameServerError, match=f"within {timeout_ms} ms"):
+            await producer.queues("elsewhere", timeout_ms)
+        assert [record.body for record in cluster.group.stored("T")] == [b"known"]
 
 
 async def test_the_widest_numbers_are_sent() -> None:

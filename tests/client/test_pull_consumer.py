@@ -161,6 +161,19 @@ async def test_what_the_wire_has_no_form_for_is_definite_and_not_tried_again() -
         assert (await consumer.pull(QUEUE, 2**63 - 1)).status is PullStatus.OFFSET_ILLEGAL
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_without_time_nothing_is_asked(timeout_ms: int) -> None:
+    async with setup() as (cluster, consumer):
+        for request in (
+            consumer.pull(QUEUE, 0, timeout_ms=timeout_ms),
+            consumer.commit_offset(QUEUE, 1, timeout_ms),
+            consumer.fetch_offset(QUEUE, timeout_ms),
+        ):
+            with pytest.raises(DeadlineError, match="0 attempts"):
+                await request
+        assert {seen.command.code for seen in cluster.group.seen} <= {RequestCode.HEART_BEAT}
+
+
 async def test_unknown_topics_and_groups_are_named() -> None:
     async with setup() as (_, consumer):
         with pytest.raises(NoRouteError, match="nowhere"):
