@@ -57,6 +57,7 @@ from broker.state.dedupe import DedupeWindow
 from broker.state.half_table import Half, HalfTable
 from broker.state.offset_resets import OffsetResets
 from broker.state.pop_state import PopState
+from broker.state.queue_offsets import QueueOffsets
 from broker.state.queue_owners import QueueOwners
 from broker.state.resumed import ResumedHalves
 from broker.state.state_image import StateImage
@@ -93,8 +94,8 @@ class BrokerState:
         self.limits = limits
         self.topics: dict[str, Topic] = dict(topics)
         self.groups: dict[str, dict[str, Any]] = {}
-        self.next_offsets: dict[tuple[str, int], int] = {}
-        self.consumer_offsets: dict[tuple[str, str, int], int] = {}
+        self.next_offsets: QueueOffsets[tuple[str, int]] = QueueOffsets()
+        self.consumer_offsets: QueueOffsets[tuple[str, str, int]] = QueueOffsets()
         self.delay_offsets: dict[int, int] = {}  # schedule queue -> next offset to deliver
         self.messages = self._window()  # UNIQ_KEYs of user topics
         self.half_keys = self._window()  # UNIQ_KEYs of half messages: a scope of their own
@@ -258,8 +259,8 @@ class BrokerState:
         return end <= self.floors.get(command.topic, command.queue_id)
 
     def _delete_topic(self, name: str, end: int) -> Collection[str]:
-        """Delete a topic, and the retry topics of groups that popped its messages: in one pass,
-        however many groups there are. Returns the names of all of them."""
+        """Delete a topic, and the retry topics of groups that popped its messages. Returns the
+        names of all of them."""
         names = {name, *self._pop_retry_topics(name)}
         for one in sorted(names):
             if self.topics.pop(one, None) is not None:
@@ -270,19 +271,18 @@ class BrokerState:
         self.resets.drop_topics(names)
         self.queue_owners.drop_topics(names)
         self.pop.drop_topics(names)
-        self.consumer_offsets = {
-            key: offset for key, offset in self.consumer_offsets.items() if key[1] not in names
-        }
+        for key in self.consumer_offsets.of_topics(names):
+            del self.consumer_offsets[key]
         return names
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
         """Return a topic's POP retry topics, except those that are a pulling group's, too."""
-        groups = {group for group, name, _ in self.consumer_offsets if name == topic}
+        groups = {group for group, _, _ in self.consumer_offsets.of_topics([topic])}
         names = {pop_retry_topic(topic, group): group for group in groups}
         shared = {
             name
-            for group, name, _ in self.consumer_offsets
-            if name in names and group != names[name]
+            for group, name, _ in self.consumer_offsets.of_topics(names)
+            if group != names[name]
         }
         return sorted(
             name
@@ -297,11 +297,8 @@ class BrokerState:
         if command.clean_offset:
             # With offsets that stay stays what the group has popped behind them: it comes again.
             self.pop.drop_group(command.name)
-            self.consumer_offsets = {
-                key: offset
-                for key, offset in self.consumer_offsets.items()
-                if key[0] != command.name
-            }
+            for key in [key for key in self.consumer_offsets if key[0] == command.name]:
+                del self.consumer_offsets[key]
 
     def capture(self) -> StateImage:
         """Return an image of the state: shallow copies of what changes, the rest is shared."""
@@ -326,8 +323,8 @@ class BrokerState:
         state is undefined then."""
         self.topics = dict(image.topics)
         self.groups = dict(image.groups)
-        self.next_offsets = dict(image.next_offsets)
-        self.consumer_offsets = dict(image.consumer_offsets)
+        self.next_offsets = QueueOffsets(image.next_offsets)
+        self.consumer_offsets = QueueOffsets(image.consumer_offsets)
         self.delay_offsets = dict(image.delay_offsets)
         self.time_marks.restore(*image.time_marks)
         self.halves.restore(image.halves)

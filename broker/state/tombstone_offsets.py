@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from broker.entry.state_part import Captured, Row, natural, text
+from broker.state.queue_offsets import QueueOffsets
 
 __all__ = ["FLOORS_MAX", "TombstoneOffsets"]
 
@@ -41,12 +42,12 @@ class TombstoneOffsets:
         return self._floors
 
     def topics_deleted(
-        self, topics: Collection[str], next_offsets: Mapping[tuple[str, int], int]
+        self, topics: Collection[str], next_offsets: QueueOffsets[tuple[str, int]]
     ) -> None:
-        for key, end in next_offsets.items():
-            if key[0] in topics:
-                assert end >= self._floors.get(key, 0), f"{key}: the queue ends below its floor"
-                self._floors[key] = end
+        for key in next_offsets.of_topics(topics):
+            end = next_offsets[key]
+            assert end >= self._floors.get(key, 0), f"{key}: the queue ends below its floor"
+            self._floors[key] = end
 
     def capture(self) -> Iterable[Row]:
         """See StatePart."""

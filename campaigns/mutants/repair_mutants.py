@@ -108,8 +108,8 @@ REPAIR_MUTANTS = (
             SourcePatch(
                 module="broker.state.state",
                 within="BrokerState.restore",
-                before="self.consumer_offsets = dict(image.consumer_offsets)",
-                after="self.consumer_offsets = {}",
+                before="self.consumer_offsets = QueueOffsets(image.consumer_offsets)",
+                after="self.consumer_offsets = QueueOffsets()",
             ),
         ),
     ),
