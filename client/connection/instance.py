@@ -141,6 +141,8 @@ class ClientInstance:
         self._listeners: dict[int, RequestListener] = {}
         self._greeted: set[str] = set()
         self._greeting: set[str] = set()
+        self._wanted_of_all = 0  # how often new heartbeats were wanted; the same for single nodes
+        self._wanted: dict[str, int] = {}
         self._refusals: dict[str, _Refusal] = {}
         self._wake_heartbeat = asyncio.Event()
         self._started = False
@@ -158,6 +160,7 @@ class ClientInstance:
         Names are those of the wire, that is wrapped in the namespace already.
         """
         self._consumer_groups = list(groups)
+        self._wanted_of_all += 1
         self._greeted.clear()
         self._refusals.clear()
         self._wake_heartbeat.set()
@@ -241,6 +244,7 @@ class ClientInstance:
 
     def greet_soon(self, address: str) -> None:
         """Wake the background loop to send a heartbeat to one node at once."""
+        self._wanted[address] = self._wanted.get(address, 0) + 1
         self._greeted.discard(address)
         self._wake_heartbeat.set()
 
@@ -253,11 +257,15 @@ class ClientInstance:
 
     async def greet(self, address: str) -> None:
         """Send a heartbeat to one node now and await its answer. Raises RemotingError."""
+        wanted = self._wanted_from(address)
         command = RemotingCommand(code=RequestCode.HEART_BEAT, body=self._heartbeat_body())
         answer = await self.rpc.request(address, command, _HEARTBEAT_TIMEOUT_MS)
         if answer.code == ResponseCode.SUCCESS:
-            self._greeted.add(address)
             self._refusals.pop(address, None)
+            if self._wanted_from(address) == wanted:
+                self._greeted.add(address)
+            else:  # what it said is out of date, and the loop passed by while it was under way
+                self._wake_heartbeat.set()
         else:
             self._refused(address, answer)
         if answer.language == LANGUAGE_JAVA:  # RocketMQ itself
@@ -326,6 +334,10 @@ class ClientInstance:
                 if self._may_greet(node) and node not in self._greeting:
                     self._greeting.add(node)
                     self.scope.spawn(self._greet_quietly(node), f"client-greet-{node}")
+
+    def _wanted_from(self, address: str) -> tuple[int, int]:
+        """Return what changes when only a later heartbeat will do for this node."""
+        return self._wanted_of_all, self._wanted.get(address, 0)
 
     def _may_greet(self, address: str) -> bool:
         refusal = self._refusals.get(address)

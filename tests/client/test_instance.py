@@ -18,6 +18,7 @@ from client.message import DeliveredMessage, Message
 from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TraceSettings
 from remoting.protocol.codes import RequestCode
+from remoting.protocol.command import RemotingCommand
 from tests.client.fake_cluster import Act
 from tests.client.push_setup import QUICK, Listener, setup
 
@@ -197,3 +198,41 @@ async def test_a_refused_heartbeat_is_told_once_and_sent_again_in_a_while(
         cluster.group.script = lambda _: Act.ANSWER
         await until(lambda: cluster.group.producers.get("PG"))
         await until(lambda: leader not in instance._refusals)
+
+
+@pytest.mark.parametrize("by", ["subscribe", "greet_soon"])
+async def test_what_is_wanted_while_a_heartbeat_is_under_way_is_told_by_the_next(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with setup() as cluster:
+        consumer = await cluster.consumer(Listener())
+        instance, group = consumer.instance, cluster.group
+        nodes = {group.address(node) for node in range(3)}
+        await until(lambda: instance._greeted == nodes)
+        answered, go_on = set[str](), asyncio.Event()
+        request = instance.rpc.request
+
+        async def late(address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+            answer = await request(address, command, timeout_ms)
+            if command.code == RequestCode.HEART_BEAT:
+                answered.add(address)
+                await go_on.wait()
+            return answer
+
+        monkeypatch.setattr(instance.rpc, "request", late)
+        consumer.subscribe("T2")
+        await until(lambda: answered == nodes)
+        if by == "subscribe":
+            consumer.subscribe("T3")
+        else:
+            instance.greet_soon(group.address(1))
+        await turns()
+        before = len(group.seen)
+        go_on.set()
+
+        def told() -> set[int]:
+            seen = [each for each in group.seen[before:] if b'"T2"' in each.command.body]
+            return {each.node for each in seen if by != "subscribe" or b'"T3"' in each.command.body}
+
+        await until(lambda: told() == ({0, 1, 2} if by == "subscribe" else {1}), seconds=10)
+        await until(lambda: instance._greeted == nodes, seconds=10)
