@@ -330,6 +330,7 @@ class ClientInstance:
                     next_round = loop.time() + interval
             self._wake_heartbeat.clear()
             self._forget_lost_connections()
+            self._forget_gone_nodes()
             for node in self.routes.nodes():
                 if self._may_greet(node) and node not in self._greeting:
                     self._greeting.add(node)
@@ -356,6 +357,12 @@ class ClientInstance:
 
     def _forget_lost_connections(self) -> None:
         self._greeted = {node for node in self._greeted if self.rpc.connection(node) is not None}
+
+    def _forget_gone_nodes(self) -> None:
+        nodes = self.routes.nodes()
+        for of_nodes in (self._wanted, self._refusals):
+            for address in of_nodes.keys() - set(nodes):
+                del of_nodes[address]
 
     async def _greet_quietly(self, address: str) -> None:
         try:

@@ -6,6 +6,8 @@ requests report back which node answered, failed, or was named as leader.
 Invariants:
 - A known route stays until a newer one comes: a name server that is down, or that has just lost
   sight of the brokers, takes nobody's queues away.
+- A group that no known route has named for a whole poll interval, and that nobody has sent to in
+  that time, was taken out of service: it is forgotten, and gets no heartbeats.
 - At most one lookup per topic is in progress at a time, and failing requests cause at most one
   lookup per topic in `refresh_interval_ms_min`.
 - Name servers are tried in turn: the one that answered last first, the next where it fails.
@@ -92,6 +94,8 @@ class RouteTable:
         self._namespace = namespace
         self._routes: dict[str, TopicRoute] = {}
         self._leaders: dict[str, GroupLeader] = {}
+        self._of_cluster: set[str] = set()  # groups that `learn_group` brought
+        self._unnamed: set[str] = set()  # groups of no route at the last poll, not used since
         self._lookups: dict[str, _Lookup] = {}  # in progress
         self._looked_up: dict[str, float] = {}
         self._wanted: set[str] = set()
@@ -104,6 +108,8 @@ class RouteTable:
         return self._routes.get(topic)
 
     def leader(self, broker_name: str) -> GroupLeader | None:
+        """Return the leader of a group that is used; None where the group is not known."""
+        self._unnamed.discard(broker_name)
         return self._leaders.get(broker_name)
 
     @property
@@ -130,52 +136,32 @@ class RouteTable:
     # Reports of requests.
 
     def learn_group(self, broker_name: str, addresses: Mapping[int, str]) -> None:
-        """Update a group's nodes as reported by a name server: broker id -> table address."""
-        leader = self._leaders.get(broker_name)
-        if leader is None:
-            leader = self._leaders[broker_name] = GroupLeader(broker_name)
-        before = leader.address
-        leader.update(addresses)
-        if leader.address != before:
-            self._leader_changed(leader)
+        """Update a group's nodes as a name server reports the cluster: broker id -> table address.
+
+        The group is not forgotten, whatever routes name.
+        """
+        self._of_cluster.add(broker_name)
+        self._learn(broker_name, addresses)
 
     def confirm(self, broker_name: str, address: str) -> None:
         """Record that `address` answered as the group's leader."""
-        leader = self._leaders[broker_name]
-        if leader.address != address:
-            leader.confirm(address)
-            self._leader_changed(leader)
+        self._report(broker_name, lambda leader: leader.confirm(address))
 
     def hint(self, broker_name: str, address: str) -> None:
         """Record that a node of the group named `address` as the leader."""
-        leader = self._leaders[broker_name]
-        if leader.address != address:
-            leader.hint(address)
-            self._leader_changed(leader)
+        self._report(broker_name, lambda leader: leader.hint(address))
 
     def fail(self, broker_name: str, address: str) -> None:
         """Record that `address` did not answer or does not lead; another node is tried next."""
-        leader = self._leaders[broker_name]
-        before = leader.address
-        leader.fail(address)
-        if leader.address != before:
-            self._leader_changed(leader)
+        self._report(broker_name, lambda leader: leader.fail(address))
 
     def follow_route(self, broker_name: str) -> None:
         """Record that the group's nodes answer though they do not lead, as RocketMQ's do."""
-        leader = self._leaders[broker_name]
-        before = leader.address
-        leader.follow_route()
-        if leader.address != before:
-            self._leader_changed(leader)
+        self._report(broker_name, lambda leader: leader.follow_route())
 
     def refuse(self, broker_name: str, address: str) -> None:
         """Record that `address` refused as busy; another is tried next unless it is the master."""
-        leader = self._leaders[broker_name]
-        before = leader.address
-        leader.refuse(address)
-        if leader.address != before:
-            self._leader_changed(leader)
+        self._report(broker_name, lambda leader: leader.refuse(address))
 
     def want_refresh(self, topic: str) -> None:
         """Schedule a background lookup of the topic; many calls cost one lookup."""
@@ -239,16 +225,20 @@ class RouteTable:
         settings = self._settings
         next_poll = loop.time() + settings.poll_interval_ms / 1000
         while True:
+            is_poll = False
             try:
                 async with asyncio.timeout_at(next_poll):
                     await self._wake.wait()
             except TimeoutError:
+                is_poll = True
                 self._wanted.update(self._routes)
                 next_poll = loop.time() + settings.poll_interval_ms / 1000
             self._wake.clear()
             wanted, self._wanted = self._wanted, set()
             for topic in sorted(wanted):
                 await self._refresh_quietly(topic)
+            if is_poll:
+                self._forget_gone_groups()
             await asyncio.sleep(settings.refresh_interval_ms_min / 1000)
 
     async def _refresh_quietly(self, topic: str) -> None:
@@ -310,9 +300,30 @@ class RouteTable:
     def _install(self, route: TopicRoute) -> None:
         self._routes[route.topic] = route
         for broker_name, addresses in route.groups.items():
-            self.learn_group(broker_name, addresses)
+            self._learn(broker_name, addresses)
         if self._on_route is not None:
             self._on_route(route)
+
+    def _learn(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+        self._leaders.setdefault(broker_name, GroupLeader(broker_name))
+        self._report(broker_name, lambda leader: leader.update(addresses))
+
+    def _report(self, broker_name: str, report: Callable[[GroupLeader], None]) -> None:
+        leader = self._leaders.get(broker_name)
+        if leader is None:  # forgotten while the request was under way
+            return
+        self._unnamed.discard(broker_name)
+        before = leader.address
+        report(leader)
+        if leader.address != before:
+            self._leader_changed(leader)
+
+    def _forget_gone_groups(self) -> None:
+        named = {name for route in self._routes.values() for name in route.groups}
+        unnamed = self._leaders.keys() - named - self._of_cluster
+        for broker_name in unnamed & self._unnamed:
+            del self._leaders[broker_name]
+        self._unnamed = unnamed & self._leaders.keys()
 
     def _leader_changed(self, leader: GroupLeader) -> None:
         if self._on_leader is not None and leader.address is not None:

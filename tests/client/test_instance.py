@@ -9,6 +9,8 @@ import pytest
 
 from campaigns.rig.waiting import turns, until
 from client.connection.heartbeat import ExpressionType
+from client.connection.instance import InstanceSettings
+from client.connection.routes import RouteSettings
 from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.pop_consumer import PopConsumer
 from client.consume.pull_consumer import PullConsumer
@@ -19,7 +21,7 @@ from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TraceSettings
 from remoting.protocol.codes import RequestCode
 from remoting.protocol.command import RemotingCommand
-from tests.client.fake_cluster import Act
+from tests.client.fake_cluster import Act, FakeGroup, FakeNameServer
 from tests.client.push_setup import QUICK, Listener, setup
 
 
@@ -236,3 +238,27 @@ async def test_what_is_wanted_while_a_heartbeat_is_under_way_is_told_by_the_next
 
         await until(lambda: told() == ({0, 1, 2} if by == "subscribe" else {1}), seconds=10)
         await until(lambda: instance._greeted == nodes, seconds=10)
+
+
+async def test_a_group_that_was_taken_out_of_service_gets_no_heartbeats() -> None:
+    stays, goes = FakeGroup("broker-a", node_count=1), FakeGroup("broker-b", node_count=1)
+    for group in (stays, goes):
+        await group.start()
+    name_server = FakeNameServer([stays, goes], ["T"])
+    await name_server.start()
+    routes = RouteSettings(poll_interval_ms=20, refresh_interval_ms_min=1)
+    settings = ProducerSettings(instance=InstanceSettings(routes=routes))
+    async with Producer("PG", [name_server.address], settings=settings) as producer:
+        instance = producer.instance
+        await producer.send(Message(topic="T", body=b"x"))
+        gone = goes.address(0)
+        await until(lambda: gone in instance._greeted)
+        await goes.stop()
+        name_server.groups = [stays]
+        await until(lambda: gone not in instance.routes.nodes())
+        await until(lambda: gone not in instance._greeted)
+        await until(lambda: gone not in instance._wanted)
+        await producer.send(Message(topic="T", body=b"x"))
+        assert gone not in instance.routes.nodes()
+    await name_server.stop()
+    await stays.stop()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 
 import pytest
 
-from campaigns.rig.waiting import turns
+from campaigns.rig.waiting import turns, until
 from client.connection.routes import RouteSettings, RouteTable
 from client.errors import BrokerBusyError, NameServerError, NoRouteError
 from remoting.errors import RemotingError
@@ -92,3 +93,35 @@ async def test_lookups_of_a_topic_at_once_are_one() -> None:
     await asyncio.gather(*(routes.refresh("T") for _ in range(5)))
     assert servers.asked == ["a"]
     assert not routes._lookups
+
+
+def route_of(*broker_names: str) -> bytes:
+    brokers = [
+        {"brokerName": name, "cluster": "C", "brokerAddrs": {"0": f"{name}:1"}}
+        for name in broker_names
+    ]
+    return json.dumps({"brokerDatas": brokers, "queueDatas": []}).encode()
+
+
+async def test_groups_that_no_route_names_any_more_are_forgotten_when_nobody_uses_them() -> None:
+    servers = Answering({"a": 0})
+    servers.body = route_of("gone", "stays", "used")
+    settings = RouteSettings(poll_interval_ms=20, refresh_interval_ms_min=1)
+    routes = RouteTable(servers, ["a"], settings=settings)  # type: ignore[arg-type]
+    await routes.refresh("T")
+    routes.learn_group("of-cluster", {0: "of-cluster:1"})
+    servers.body = route_of("stays")
+    polling = asyncio.create_task(routes.run())
+    asked = len(servers.asked)
+    await until(lambda: routes.leader("used") and "gone:1" not in routes.nodes())
+    await until(lambda: routes.leader("used") and len(servers.asked) >= asked + 5)
+    assert routes.nodes() == ["stays:1", "used:1", "of-cluster:1"]
+    await until(lambda: "used:1" not in routes.nodes())
+    for report in (routes.confirm, routes.hint, routes.fail, routes.refuse):
+        report("gone", "gone:1")  # of a request that was under way
+    routes.follow_route("gone")
+    assert routes.leader("gone") is None
+    servers.body = route_of("stays", "gone")
+    await until(lambda: "gone:1" in routes.nodes())
+    polling.cancel()
+    await asyncio.wait([polling])
