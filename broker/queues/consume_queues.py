@@ -41,8 +41,10 @@ class ConsumeQueues:
         self._begins_path = directory.with_name(f"{directory.name}.begins")
         self._files = DerivedFiles(files_max)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._by_topic: dict[str, list[ConsumeQueue]] = {}
         self._ends: dict[tuple[str, int], int] = {}  # of queues that are being filled
         self._floors: dict[tuple[str, int], int] = {}  # as of the last restore
+        self._are_begins_noted = True  # False: deletions have changed some
         self.wants_sync = False  # some were filled, and have no checks yet
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -52,6 +54,7 @@ class ConsumeQueues:
         if queue is None:
             queue = ConsumeQueue(self._directory / topic / str(queue_id), self._files)
             self._queues[key] = queue
+            self._by_topic.setdefault(topic, []).append(queue)
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -141,11 +144,22 @@ class ConsumeQueues:
             queue.drop_files()
 
     def delete_topics(self, topics: Collection[str]) -> None:
-        """Empty the topics' queues, which continue at their ends; delete files. Raises OSError."""
-        queues = [queue for (name, _), queue in self._queues.items() if name in topics]
-        for queue in queues:
-            queue.begin_at(queue.next_offset)
-        if queues:
+        """Empty the topics' queues, which continue at their ends; delete files. Raises OSError.
+
+        Caller's duty: `note_begins`, once for deletions that follow each other.
+        """
+        for topic in sorted(topics):
+            for queue in self._by_topic.get(topic, ()):
+                queue.begin_at(queue.next_offset)
+                self._are_begins_noted = False
+
+    def note_begins(self) -> None:
+        """Note where queues begin if deletions have changed that. Raises OSError.
+
+        Before anything is appended: a start from a state before a deletion would take a file that
+        begins with units behind it for one that has those before it, too.
+        """
+        if not self._are_begins_noted:
             self._write_begins()
 
     def sync(self) -> None:
@@ -158,7 +172,8 @@ class ConsumeQueues:
         """Return the beginnings in the file, none if it is unreadable; other queues begin at 0."""
         try:
             values = json.loads(self._begins_path.read_bytes())
-            if values["version"] != _BEGINS_VERSION or values["crc32"] != _crc32(values["begins"]):
+            begins = json.dumps(values["begins"])
+            if values["version"] != _BEGINS_VERSION or values["crc32"] != _crc32(begins):
                 return {}
             return {
                 (str(topic), int(queue_id)): int(begin)
@@ -176,16 +191,19 @@ class ConsumeQueues:
         queue that is still being filled is not known: its units may be in the log, and a restart
         in the middle of it must search for them again.
         """
-        begins = [
-            (topic, queue_id, queue.min_offset)
-            for topic, queue_id, queue in self.items()
-            if queue.min_offset and (topic, queue_id) not in self._ends
-        ]
+        self._are_begins_noted = True
+        begins = json.dumps(
+            [
+                (topic, queue_id, queue.min_offset)
+                for (topic, queue_id), queue in self._queues.items()
+                if queue.min_offset and (topic, queue_id) not in self._ends
+            ]
+        )
+        note = f'{{"version": {_BEGINS_VERSION}, "begins": {begins}, "crc32": {_crc32(begins)}}}\n'
         temporary = self._begins_path.with_suffix(".tmp")
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
-            note = {"version": _BEGINS_VERSION, "begins": begins, "crc32": _crc32(begins)}
-            temporary.write_text(json.dumps(note) + "\n")
+            temporary.write_text(note)
             temporary.replace(self._begins_path)
         except OSError as error:
             if error.errno not in NO_ROOM:
@@ -195,6 +213,6 @@ class ConsumeQueues:
             )
 
 
-def _crc32(begins: object) -> int:
-    """Return a checksum: a damaged beginning that is too high would hide messages."""
-    return crc32(json.dumps(begins).encode())
+def _crc32(begins: str) -> int:
+    """Return a checksum of their JSON: a damaged beginning that is too high would hide messages."""
+    return crc32(begins.encode())

@@ -69,11 +69,14 @@ class BrokerStateMachine:
             if applied is not None:
                 applied.put(entry, payload)
             deleted = self.state.apply(payload, entry.position)
+            if payload.runs:
+                self._queues.note_begins()
             for run in payload.runs:
                 self._queues.get(run.topic, run.queue_id).append(run.first_queue_offset, run.units)
                 self._on_arrival(run)
             if deleted:
                 self._queues.delete_topics(deleted)
+        self._queues.note_begins()
         self._passed(entries)
         if self.state.topics_version != self._notified_topics_version:
             self._notified_topics_version = self.state.topics_version

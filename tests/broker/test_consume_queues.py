@@ -213,6 +213,27 @@ def test_a_begin_that_has_changed_hides_no_message(tmp_path):
     again.close()
 
 
+def test_a_start_from_before_a_deletion_takes_nothing_that_stands_behind_it(tmp_path):
+    """The file is there, and sound: it begins with the units behind, and zeros before them."""
+    queues = ConsumeQueues(tmp_path / "consumequeue")
+    append(queues, 0, 100)
+    queues.sync()
+    queues.delete_topics({"T"})
+    queues.note_begins()
+    append(queues, 100, 50)
+    queues.sync()
+    queues.close()
+    again = reopened(tmp_path, {KEY: 60})
+    assert not again.is_filling
+    assert (bounds(again), shown(again)) == ((60, 60), b"")
+    append(again, 60, 40)  # the replay up to the deletion, and behind it
+    again.delete_topics({"T"})
+    again.note_begins()
+    append(again, 100, 50)
+    assert (bounds(again), shown(again)) == ((100, 150), run_of(100, 50).units)
+    again.close()
+
+
 def test_without_its_note_a_trimmed_queue_is_built_again(tmp_path):
     queues = ConsumeQueues(tmp_path / "consumequeue")
     append(queues, 0, FILE_UNITS + 100)

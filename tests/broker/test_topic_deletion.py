@@ -13,6 +13,8 @@ from broker.admin.maintenance import MaintenanceProcessor
 from broker.entry.payload import UNIT, DeleteTopicCommand, DiscardCommand, OffsetCommand
 from broker.leader.proposer import Proposal
 from broker.pull.offsets import OffsetProcessor
+from broker.queues.consume_queue import ConsumeQueue
+from broker.queues.consume_queues import ConsumeQueues
 from broker.request.deleted_topics import RetryFilter, first_of_living_topic
 from broker.send.send import SendProcessor
 from broker.state.state import BrokerState
@@ -174,6 +176,42 @@ async def test_a_restart_shows_nothing_below_the_floor(
     state, found = reopened(rig, directory, images[snapshot], snapshot)
     assert found == [3, 4]
     assert vars_of(state) == vars_of(rig.state)
+
+
+async def test_deletions_are_noted_together_before_anything_is_stored_behind_them(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note names all queues of all deleted topics, and these are thousands."""
+    for number in range(4):
+        await send(rig, f"a{number}", f"T{number}")
+    for number in range(3):
+        await delete(rig, f"T{number}")
+    await send(rig, "b", "T0")
+    for number in (3, 0):
+        await delete(rig, f"T{number}")
+    machine, queues = rig.another_machine(tmp_path / "n1")
+    events: list[str] = []
+    write_begins, append = ConsumeQueues._write_begins, ConsumeQueue.append
+
+    def noted(queues: ConsumeQueues) -> None:
+        write_begins(queues)
+        begins = sorted((topic, begin) for (topic, _), begin in queues._read_begins().items())
+        events.append(f"noted {begins}")
+
+    def appended(queue: ConsumeQueue, first_offset: int, units: bytes) -> None:
+        append(queue, first_offset, units)
+        events.append(f"appended at {first_offset}")
+
+    monkeypatch.setattr(ConsumeQueues, "_write_begins", noted)
+    monkeypatch.setattr(ConsumeQueue, "append", appended)
+    machine.apply(rig.log.entries)
+    assert events == [
+        *["appended at 0"] * 4,
+        "noted [('T0', 1), ('T1', 1), ('T2', 1)]",
+        "appended at 1",
+        "noted [('T0', 2), ('T1', 1), ('T2', 1), ('T3', 1)]",
+    ]
+    queues.close()
 
 
 def vars_of(state: BrokerState) -> dict[str, object]:
