@@ -306,8 +306,7 @@ class PullProcessor:
 
         The first pull is answered so at that very offset, too: its member may have messages before
         it at hand, and has to drop them. It gets its messages only once the clearing is committed:
-        while it is on its way, the pull behind them would be sent back again, here or by the next
-        leader.
+        while it is on its way, the pull behind them would be sent back again, by any leader.
         """
         leadership = self._leadership
         key = (pull.group, pull.topic, pull.queue_id)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from client.errors import UnencodableRequestError
 from client.namespace import NO_NAMESPACE, Namespace
 from remoting.records.message import java_string_hash
 
@@ -55,7 +56,7 @@ class Subscription:
     """Subscription of a consumer to a topic. `version` is Unix ms.
 
     By TAG: `*`, or tags joined by `||`. By SQL92: an expression over the messages' properties,
-    which brokers evaluate. Raises ValueError where the expression is not UTF-8.
+    which brokers evaluate. Raises UnencodableRequestError where the expression is not UTF-8.
     """
 
     topic: str
@@ -64,7 +65,12 @@ class Subscription:
     version: int
 
     def __post_init__(self) -> None:
-        self.expression.encode()  # in a heartbeat the error would end the client
+        try:
+            self.expression.encode()  # in a heartbeat the error would end the client
+        except UnicodeEncodeError as error:
+            raise UnencodableRequestError(
+                f"expression {self.expression!a} holds text that is not UTF-8"
+            ) from error
 
     @property
     def tags(self) -> tuple[str, ...]:

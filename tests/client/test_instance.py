@@ -15,7 +15,7 @@ from client.consume.listener import ConsumeStatus, PushConsumerSettings
 from client.consume.pop_consumer import PopConsumer
 from client.consume.pull_consumer import PullConsumer
 from client.consume.push_consumer import PushConsumer
-from client.errors import ClientError
+from client.errors import ClientError, UnencodableRequestError
 from client.message import DeliveredMessage, Message
 from client.produce.producer import Producer, ProducerSettings
 from client.trace.tracer import TraceSettings
@@ -164,7 +164,7 @@ async def test_names_that_brokers_refuse_are_refused_where_they_are_given() -> N
             consumer.subscribe(topic)
         with pytest.raises(ValueError, match="topic '"):
             await PopConsumer("CG", servers).pop(topic)
-    with pytest.raises(ValueError, match="surrogates"):
+    with pytest.raises(UnencodableRequestError, match="not UTF-8"):
         consumer.subscribe("T", "\udcff")
     assert [each.topic for each in consumer.subscriptions] == ["%RETRY%CG"]
 
