@@ -12,9 +12,9 @@ Record kinds, each one msgpack array:
     [3, name, value]                      a note about the run (phases, queues)
 
 Invariants: a record is handed to the kernel by one write before `invoke` or `complete` returns, so
-a killed harness loses nothing that was recorded; one that has no room on the disk is an error, and
-leaves nothing of itself; a host that loses power may lose the tail, and a reader drops a torn
-record. An operation without completion is `info`: its outcome is unknown.
+a killed harness loses nothing that was recorded; one that has no room on the disk is an error, once
+more at the end, and leaves nothing of itself; a host that loses power may lose the tail, and a
+reader drops a torn record. An operation without completion is `info`: its outcome is unknown.
 
 Source: Jepsen's histories (invoke, ok, fail, info).
 """
@@ -119,6 +119,7 @@ class HistoryWriter:
         self._next_id = 0
         self._size = 0  # of all whole records
         self._open: dict[int, str] = {}
+        self._lost: OSError | None = None
         self.counts = HistoryCounts()
 
     def __enter__(self) -> HistoryWriter:
@@ -178,7 +179,11 @@ class HistoryWriter:
         self._write([NOTE, name, value])
 
     def close(self) -> None:
+        """Close the file. Raises the first OSError of a record: a client outlives its observer's
+        errors, and a history that lacks a record proves nothing."""
         self._file.close()
+        if self._lost is not None:
+            raise self._lost
 
     def _count(self, f: str, outcome: Outcome, columns: Mapping[str, Column]) -> None:
         counts = self.counts
@@ -206,7 +211,8 @@ class HistoryWriter:
             while written is not None and written < len(data):  # then a full disk raises OSError
                 data = data[written:]
                 written = self._file.write(data)
-        except OSError:
+        except OSError as error:
+            self._lost = self._lost or error
             # A record behind a torn one could not be told from its end.
             self._file.truncate(self._size)
             self._file.seek(self._size)
