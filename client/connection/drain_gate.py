@@ -40,7 +40,7 @@ class DrainGate:
         if self._closed and self._count == 0:
             self._idle.set()
 
-    async def close(self, timeout_ms: int) -> None:
+    async def close(self, timeout_ms: float) -> None:
         """Refuse new calls, and wait up to `timeout_ms` for those inside to end."""
         self._closed = True
         if self._count == 0:

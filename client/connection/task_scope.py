@@ -50,7 +50,7 @@ class TaskScope:
         self._owner = asyncio.get_running_loop().create_task(self._own(ready), name="client-scope")
         await ready.wait()
 
-    async def drain(self, timeout_ms: int) -> None:
+    async def drain(self, timeout_ms: float) -> None:
         """Launch nothing more, and wait up to `timeout_ms` for launched requests to end."""
         self._draining = True
         if self._launched:

@@ -234,7 +234,7 @@ class PushConsumer(Lifecycle):
             if self._local is not None:
                 closing.push_async_callback(self._local.close)
             if self._tracer is not None:
-                closing.push_async_callback(self._tracer.stop)
+                closing.push_async_callback(self._tracer.crash)  # nothing is left behind a stop
             for loop in self._loops:
                 loop.cancel()
             if self._loops:
@@ -243,6 +243,8 @@ class PushConsumer(Lifecycle):
             self._owned = {}
             if self._locks is not None:
                 await self._locks.unlock_all()
+            if self._tracer is not None:
+                await self._tracer.stop(self.settings.timeout_ms)
 
     async def crash(self) -> None:
         """Stop as a killed process would: nothing is committed, connections are dropped."""

@@ -104,17 +104,22 @@ class Producer(Lifecycle):
             undo.pop_all()
 
     async def stop(self) -> None:
-        """Let calls in progress end, for as long as a send may take; unregister and close.
+        """Let calls in progress end and send their traces, all for as long as a send may take;
+        unregister and close.
 
         New calls raise ClientClosedError meanwhile. A stop that is cancelled waits no longer, and
         closes all the same.
         """
+        now_ms = self.instance.now_ms
+        deadline_ms = now_ms() + self.settings.timeout_ms
         async with AsyncExitStack() as closing:
             closing.push_async_callback(self.instance.stop)
             if self._tracer is not None:
-                closing.push_async_callback(self._tracer.stop)
-            await self.instance.scope.drain(self.settings.timeout_ms)
-            await self._under_way.close(self.settings.timeout_ms)
+                closing.push_async_callback(self._tracer.crash)  # nothing is left behind a stop
+            await self.instance.scope.drain(max(0, deadline_ms - now_ms()))
+            await self._under_way.close(max(0, deadline_ms - now_ms()))
+            if self._tracer is not None:
+                await self._tracer.stop(max(0, deadline_ms - now_ms()))
 
     async def crash(self) -> None:
         """Stop as a killed process would: nothing more is sent, connections are dropped."""

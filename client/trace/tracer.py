@@ -4,7 +4,9 @@ Place in the data path: producers and push consumers with `TraceSettings` add re
 it sends them, many in one message, through a producer of its own.
 
 Invariants: tracing delays nothing and fails nothing: records that find no room, and those of a
-message that could not be sent, are counted in `lost` and logged. `stop` sends the waiting records.
+message that could not be sent, are counted in `lost` and logged. `stop` sends the waiting records,
+as far as its time allows. A record is sent whatever its size: that of a large batch is found under
+the first of its keys only.
 
 Source: RocketMQ AsyncTraceDispatcher (queue of 2,048, at most 100 records in a message).
 """
@@ -12,9 +14,10 @@ Source: RocketMQ AsyncTraceDispatcher (queue of 2,048, at most 100 records in a 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -75,6 +78,7 @@ class Tracer:
         self._settings = settings
         self._waiting: deque[TraceRecord] = deque()
         self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()  # of those who send what waits
         self.lost = 0
         """Records that were dropped, or whose message is not certainly stored."""
 
@@ -82,11 +86,15 @@ class Tracer:
         await self._sender.start()
         scope.spawn(self._run(), "client-trace")
 
-    async def stop(self) -> None:
-        """Send the waiting records, and close."""
+    async def stop(self, timeout_ms: float) -> None:
+        """Send the waiting records, and close; after `timeout_ms` the rest is dropped."""
         try:
-            await self._send_waiting()
-        finally:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._send_waiting()
+        except TimeoutError:
+            self._lose(len(self._waiting), "the time for a stop is over")
+            await self.crash()
+        else:
             await self._sender.stop()
 
     async def crash(self) -> None:
@@ -112,13 +120,21 @@ class Tracer:
             await self._send_waiting()
 
     async def _send_waiting(self) -> None:
-        while self._waiting:
-            message, count = self._next_message()
-            try:
-                await self._sender.send(message)
-            except ClientError as error:
-                self.lost += count
-                _log.warning("%d message traces are lost: %s", count, error)
+        async with self._turn:
+            while self._waiting:
+                message, count = self._next_message()
+                try:
+                    await self._sender.send(message)
+                except ClientError as error:
+                    self._lose(count, str(error))
+                except asyncio.CancelledError:
+                    self._lose(count, "the send was cut short")
+                    raise
+
+    def _lose(self, count: int, why: str) -> None:
+        self.lost += count
+        if count:
+            _log.warning("%d message traces are lost: %s", count, why)
 
     def _next_message(self) -> tuple[Message, int]:
         texts: list[str] = []
@@ -128,11 +144,21 @@ class Tracer:
             record = self._waiting[0]
             text, names = record_text(record), record_keys(record)
             body_size += len(text)
-            keys_size += sum(len(name) + 1 for name in names)
+            keys_size += sum(map(_key_size, names))
             if texts and (body_size > _BODY_SIZE_MAX or keys_size > _KEYS_SIZE_MAX):
                 break
             self._waiting.popleft()
             texts.append(text)
             keys.update(dict.fromkeys(names))
         body = "".join(texts).encode()
-        return Message(topic=self._settings.topic, body=body, keys=tuple(keys)), len(texts)
+        return Message(topic=self._settings.topic, body=body, keys=_with_room(keys)), len(texts)
+
+
+def _key_size(key: str) -> int:
+    return len(key.encode()) + 1
+
+
+def _with_room(keys: Collection[str]) -> tuple[str, ...]:
+    """Return the first of the keys, as many as a message has room for."""
+    sizes = itertools.accumulate(map(_key_size, keys))
+    return tuple(key for key, size in zip(keys, sizes, strict=True) if size <= _KEYS_SIZE_MAX)

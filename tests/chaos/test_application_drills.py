@@ -171,7 +171,7 @@ async def test_a_tracer_that_stops_first_is_seen(
 
     async def stop_tracer_first(producer: Producer) -> None:
         if producer._tracer is not None:
-            await producer._tracer.stop()
+            await producer._tracer.stop(producer.settings.timeout_ms)
         await stop(producer)
 
     monkeypatch.setattr(Producer, "stop", stop_tracer_first)

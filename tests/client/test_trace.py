@@ -18,7 +18,7 @@ from client.consume.pull_consumer import PullConsumer
 from client.consume.push_consumer import PushConsumer
 from client.errors import NoRouteError
 from client.message import DeliveredMessage, Message
-from client.produce.producer import ProducerSettings
+from client.produce.producer import Producer, ProducerSettings
 from client.produce.transaction_producer import (
     Decision,
     HalfMessage,
@@ -37,6 +37,7 @@ from client.trace.codec import (
     record_text,
 )
 from client.trace.tracer import Tracer, TraceSettings
+from tests.client.push_setup import setup
 from tests.client.real_broker import real_broker
 
 SENT = TraceSend(
@@ -135,18 +136,34 @@ class Sender:
         self.sent.append(message)
 
 
+class HangingSender(Sender):
+    """Its messages are answered by nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.is_crashed = False
+
+    async def crash(self) -> None:
+        self.is_crashed = True
+
+    async def send(self, message: Message) -> None:
+        self.begun += 1
+        await asyncio.Event().wait()
+
+
 async def test_a_tracer_is_bounded_and_counts_what_it_loses() -> None:
     sender = Sender()
     tracer = Tracer(sender, TraceSettings(waiting_max=7, batch_max=3))
     tracer.add([SENT] * 9)
     assert tracer.lost == 2
-    await tracer.stop()
+    await tracer.stop(60_000)
     assert [message.body.count(b"\x02") for message in sender.sent] == [3, 3, 1]
     assert sender.sent[0].topic == "RMQ_SYS_TRACE_TOPIC"
     assert sender.sent[0].keys == ("ID", "k1", "k2")
     sender.error = NoRouteError("none")
     tracer.add([SENT] * 2)
-    await tracer.stop()
+    await tracer.stop(60_000)
     assert tracer.lost == 4
 
 
@@ -158,6 +175,64 @@ async def test_a_tracer_sends_in_the_background() -> None:
     tracer.add([SENT])
     await until(lambda: len(sender.sent) == 1)
     await scope.stop()
+
+
+async def test_a_stop_gives_all_that_waits_one_deadline() -> None:
+    sender, scope = HangingSender(), TaskScope()
+    await scope.start()
+    tracer = Tracer(sender, TraceSettings(batch_max=1, linger_ms=1))
+    await tracer.start(scope)
+    tracer.add([SENT] * 5)
+    await until(lambda: sender.begun)
+    await tracer.stop(20)
+    assert sender.is_crashed
+    await scope.stop()
+    assert (tracer.lost, sender.begun) == (5, 1)
+
+
+async def test_a_producer_s_stop_leaves_its_tracer_what_its_sends_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with setup() as cluster:
+        settings = ProducerSettings(timeout_ms=200, trace=TraceSettings())
+        producer = Producer("G", [cluster.name_server.address], settings=settings)
+        await producer.start()
+        left: list[float] = []
+
+        async def stop(timeout_ms: float) -> None:
+            left.append(timeout_ms)
+
+        monkeypatch.setattr(producer._tracer, "stop", stop)
+        cluster.group.lead(None)
+        await producer.send_async(Message(topic="T", body=b"x"), 60_000)
+        await until(cluster.group.sends)
+        await producer.stop()
+        assert left[0] < 100
+
+
+async def test_a_trace_with_more_keys_than_a_message_has_room_for_is_found_under_the_first() -> (
+    None
+):
+    async with setup() as cluster:
+        cluster.name_server.topics.append("RMQ_SYS_TRACE_TOPIC")
+        settings = ProducerSettings(trace=TraceSettings(linger_ms=1))
+        async with Producer("G", [cluster.name_server.address], settings=settings) as producer:
+            sent = await producer.send_batch([Message(topic="T", body=b"x") for _ in range(1_100)])
+            await until(lambda: cluster.group.stored("RMQ_SYS_TRACE_TOPIC"))
+            assert producer._tracer is not None
+            assert producer._tracer.lost == 0
+        (trace,) = cluster.group.stored("RMQ_SYS_TRACE_TOPIC")
+        ids, keys = sent.msg_id.split(","), trace.property_map()["KEYS"].split(" ")
+        assert len(ids) == 1_100
+        assert keys == ids[: len(keys)]
+        assert 600 < len(keys) < 700
+
+
+def test_the_room_for_keys_is_counted_in_bytes() -> None:
+    tracer = Tracer(Sender(), TraceSettings())
+    tracer.add([dataclasses.replace(SENT, keys=("鍵" * 5_000, "匙" * 5_000))])
+    message, _ = tracer._next_message()
+    assert message.keys == ("ID", "鍵" * 5_000)
 
 
 class Commits:

@@ -41,6 +41,7 @@ FAILED_SHARES: Final = (0.0, 0.3, 0.6)
 LARGE_SHARE: Final = 0.3  # of the tracers have records of which few are a message
 LARGE_TEXT: Final = 9_000
 PATIENCE_S: Final = 5.0  # for all that was added to be sent or lost, on a slow machine
+STOP_MS: Final = 60_000  # more than all that waits takes
 POLL_S: Final = 0.02
 PAUSE_S: Final = 0.1
 BODY_MAX: Final = 128_000
@@ -83,7 +84,7 @@ class _Trial:
             await self._until_gone(stop)
             if not stop.is_set():
                 self._hold("sent or lost, with no further one to come")
-        await self._tracer.stop()
+        await self._tracer.stop(STOP_MS)
         await scope.stop()
         self._hold("sent or lost behind the stop")
         self._expectations.hold(
