@@ -9,10 +9,11 @@ import pytest
 
 from tests.verify.few_rows import GROUP, FewRows, S, message, queue
 from tests.verify.one_rule import judged, result
-from tests.verify.synthetic import HALF, NODES, OP, SCHEMAS, STARTED_MS
+from tests.verify.synthetic import HALF, MS, NODES, OP, SCHEMAS, STARTED_MS
 from verify.verdict import Outcome
 
 TRANSACTIONS = {"timeout_ms": 6_000, "check_interval_ms": 30_000, "check_max": 15}
+ERROR = 10 * MS  # between the clocks of two hosts
 Made = Callable[[str], FewRows]
 CASES: list[tuple[str, Made, str, int]] = []
 
@@ -356,6 +357,113 @@ def fault_at_the_edge_of_the_time_to_deliver(variant: str) -> FewRows:
         "begins_behind": (latest + 1, 60 * S),
     }
     run.faulty(*windows[variant])
+    return run
+
+
+def _by_two_clocks(variant: str, **manifest: object) -> FewRows:
+    """Variants with `far` are a nanosecond further apart than the hosts' clocks may differ."""
+    error = 0 if variant.startswith("one_clock") else ERROR
+    return FewRows(
+        queues=[queue(2)], consumer_groups={"g": GROUP}, clock_error_ns=error, **manifest
+    )
+
+
+def _later(variant: str) -> int:
+    return ERROR + 1 if variant == "far" else ERROR
+
+
+@case("A10", near=0, far=1, one_clock=1, one_client=1)
+def overtaken_by_another_clock(variant: str) -> FewRows:
+    run = _by_two_clocks(variant)
+    clients = ("p", "p") if variant == "one_client" else ("p", "o")
+    run.sent(10 * S, "a", 1, client=clients[0])
+    run.sent(10 * S + 5 + _later(variant), "b", 0, client=clients[1])
+    for offset, value in enumerate("ba"):
+        run.record(1 + offset, "message", offset, value)
+    return run
+
+
+@case("A15", near=0, far=1, one_clock=1)
+def max_offset_by_another_clock(variant: str) -> FewRows:
+    run = _by_two_clocks(variant)
+    run.sent(10 * S, "a", 0)
+    run.record(1, "message", 0, "a")
+    asked = 10 * S + 5 + _later(variant)
+    run.did("max_offset", asked, asked + 5, offset=0)
+    return run
+
+
+@case("A15", near=0, far=1, one_clock=1)
+def final_read_by_another_clock(variant: str) -> FewRows:
+    run = _by_two_clocks(variant)
+    run.manifest["queues"] = [queue(1)]
+    run.sent(10 * S, "a", 0)
+    run.record(1, "message", 0, "a")
+    asked = 10 * S + 5 + _later(variant)
+    run.did("poll", asked, asked + 5, offset=0, final=True, messages=[])
+    return run
+
+
+@case("S5", near=0, far=1, one_clock=1)
+def fetched_nothing_by_another_clock(variant: str) -> FewRows:
+    run = _offset_committed(variant)
+    asked = 21 * S + _later(variant)
+    run.did("fetch_offset", asked, asked + 5, offset=None)
+    return run
+
+
+@case("S5", near=0, far=1, one_clock=1)
+def fetched_too_early_by_another_clock(variant: str) -> FewRows:
+    """The offset's commit was invoked only behind the answer."""
+    run = _offset_committed(variant)
+    run.did("fetch_offset", 19 * S, 20 * S - _later(variant), offset=1)
+    return run
+
+
+@case("S5", near=0, far=1, one_clock=1)
+def fetched_what_was_overwritten_by_another_clock(variant: str) -> FewRows:
+    run = _offset_committed(variant)
+    run.did("commit_offset", 21 * S + _later(variant), 22 * S, offset=2)
+    run.did("fetch_offset", 30 * S, 31 * S, offset=1)
+    run.record(2, "offset", 2, client_group="g", cq_ok=None)
+    return run
+
+
+@case("S5", near=0, far=1, one_clock=1)
+def stored_last_what_was_overwritten_by_another_clock(variant: str) -> FewRows:
+    run = _offset_committed(variant)
+    run.did("commit_offset", 20 * S - 5 - _later(variant), 20 * S - _later(variant), offset=2)
+    run.did("fetch_offset", 30 * S, 31 * S, offset=1)
+    run.log.clear()
+    for index, offset in enumerate((1, 2)):
+        run.record(1 + index, "offset", offset, client_group="g", cq_ok=None)
+    return run
+
+
+def _offset_committed(variant: str) -> FewRows:
+    run = _by_two_clocks(variant)
+    run.did("commit_offset", 20 * S, 21 * S, offset=1)
+    run.record(1, "offset", 1, client_group="g", cq_ok=None)
+    return run
+
+
+@case("C4", near=0, far=1, one_clock=1, one_client=1, one_clock_at_once=0)
+def consumed_out_of_order_by_another_clock(variant: str) -> FewRows:
+    run = _by_two_clocks(variant)
+    run.manifest["consumer_groups"] = {"g": GROUP | {"exclusive": True}}
+    later = 0 if variant == "one_clock_at_once" else _later(variant)
+    run.delivered(10 * S, "v1", 1)
+    client = "c" if variant == "one_client" else "d"
+    run.delivered(10 * S + later, "v0", 0, client=client)
+    return run
+
+
+@case("C12", near=0, far=1, one_clock=1)
+def lock_was_granted_twice_by_another_clock(variant: str) -> FewRows:
+    run = _by_two_clocks(variant)
+    run.manifest["consumer_groups"] = {"g": GROUP | {"exclusive": True}}
+    run.did("lock", 10 * S, 11 * S)
+    run.did("lock", 11 * S + _later(variant), 12 * S)
     return run
 
 

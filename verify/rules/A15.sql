@@ -13,8 +13,12 @@
 --   it, and in no read after that. The final polls of one process that begin at a drained queue's
 --   min_offset go over it whole, any other final poll from the offset asked for to its last message.
 --   And a max_offset below what had been acknowledged, read or answered before it was asked for.
+--   Before is by more than the clocks may differ.
 -- source: Jepsen's set-full; promise G6
-with polls as (
+with settings as (
+  select coalesce(max(clock_error_ns), cast(0 as bigint)) as error_ns from run_settings
+),
+polls as (
   select
     o.broker_group, o.topic, o.queue, o.process, o.op, o.t_invoke, o.offset as asked,
     array_max(transform(o.messages, m -> m.offset)) as last_offset,
@@ -90,7 +94,8 @@ lost as (
   from (select * from over_whole union all select * from over_part) c
   join known k on c.value = k.value
   left join last_reads r on c.value = r.value
-  where k.t_known < c.t_read and coalesce(r.t_last_read < c.t_read, true)
+  cross join settings s
+  where k.t_known + s.error_ns < c.t_read and coalesce(r.t_last_read + s.error_ns < c.t_read, true)
   group by c.broker_group, c.topic, c.queue, c.offset, c.value, k.t_known, k.known_by
 ),
 questions as (
@@ -105,9 +110,9 @@ ends as (
 ),
 line as (
   select
-    e.broker_group, e.topic, e.queue, e.t_known as at, e.known_end, 1 as is_end,
+    e.broker_group, e.topic, e.queue, e.t_known + s.error_ns as at, e.known_end, 1 as is_end,
     e.op, cast(null as bigint) as asked
-  from ends e
+  from ends e cross join settings s
   left semi join questions q
     on e.broker_group = q.broker_group and e.topic = q.topic and e.queue = q.queue
   union all

@@ -51,7 +51,8 @@ twice as (
     on a.client_group = b.client_group and a.broker_group = b.broker_group
     and a.topic = b.topic and a.queue = b.queue
   cross join run_settings s
-  where a.client <> b.client and a.type = 'ok' and b.type = 'ok' and a.t_complete < b.t_invoke
+  where a.client <> b.client and a.type = 'ok' and b.type = 'ok'
+    and a.t_complete + coalesce(s.clock_error_ns, cast(0 as bigint)) < b.t_invoke
     and b.t_complete - a.t_invoke < a.lease_ns div 2 - coalesce(s.clock_error_ns, cast(0 as bigint))
     and coalesce(a.t_giving, cast(9223372036854775807 as bigint)) > b.t_complete
 ),

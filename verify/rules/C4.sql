@@ -8,14 +8,17 @@
 -- holds: An exclusive queue was consumed in its order: nothing behind a message that was not
 --   consumed yet.
 -- rule: A message of an exclusive queue was consumed or given up (refused with reconsume =
---   retries_max or more), and one that stands before it was for the first time by a later delivery.
+--   retries_max or more), and one that stands before it was for the first time by a later delivery:
+--   of another client by more than the clocks may differ.
 --   Queues that the group was reset in are left out.
 -- source: RocketMQ ConsumeMessageOrderlyService; promise G3
 with shown as (
   select
     r.client_group, r.broker_group, r.topic, r.queue, r.offset,
     min(r.value) as value,
-    min(r.op) as done_op
+    min(r.op) as done_op,
+    min(r.t_invoke) as t_done,
+    min_by(r.client, r.op) as client
   from reads r
   join run_groups g on r.client_group = g.client_group and g.exclusive
   left anti join group_resets t
@@ -28,23 +31,34 @@ with shown as (
 line as (
   select
     *,
-    max(done_op) over (
+    max(t_done) over (
       partition by client_group, broker_group, topic, queue order by offset
       rows between unbounded preceding and 1 preceding
-    ) as before_done_op
+    ) as t_before,
+    max(t_done) over (
+      partition by client_group, broker_group, topic, queue, client order by offset
+      rows between unbounded preceding and 1 preceding
+    ) as t_before_by_itself
   from shown
 ),
 early as (
-  select * from line where before_done_op > done_op
+  select l.*
+  from line l cross join run_settings s
+  where l.t_before_by_itself > l.t_done
+    or l.t_before > l.t_done + coalesce(s.clock_error_ns, cast(0 as bigint))
 )
 select
   e.client_group, e.broker_group, e.topic, e.queue, e.offset, e.value, e.done_op as op,
-  e.before_done_op as before_op,
-  min_by(struct(s.offset, s.value), s.offset) as before_it
+  max(s.done_op) as before_op,
+  max_by(struct(s.offset, s.value), struct(s.done_op, -s.offset)) as before_it
 from early e
+cross join run_settings r
 join shown s
   on e.client_group = s.client_group and e.broker_group <=> s.broker_group
-  and e.topic <=> s.topic and e.queue <=> s.queue and e.before_done_op = s.done_op
-where s.offset < e.offset
-group by
-  e.client_group, e.broker_group, e.topic, e.queue, e.offset, e.value, e.done_op, e.before_done_op
+  and e.topic <=> s.topic and e.queue <=> s.queue
+  and (
+    (s.client = e.client and s.t_done = e.t_before_by_itself)
+    or (s.t_done = e.t_before and s.t_done > e.t_done + coalesce(r.clock_error_ns, cast(0 as bigint)))
+  )
+where s.offset < e.offset and s.t_done > e.t_done
+group by e.client_group, e.broker_group, e.topic, e.queue, e.offset, e.value, e.done_op

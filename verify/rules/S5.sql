@@ -10,12 +10,16 @@
 -- holds: Consumer offsets are never lost or turned back.
 -- rule: A group's stored offset is a register. A fetch answers an offset whose commit was invoked
 --   before the fetch ended and did not end before the invoke of another that was acknowledged before
---   the fetch's invoke; nothing only where none was acknowledged before. What the committed logs
+--   the fetch's invoke, each by more than the clocks may differ; nothing only where none was
+--   acknowledged before. What the committed logs
 --   store was written by some commit, and last by one that no later acknowledged one had overwritten.
 --   Queues in which the group was reset are left out, and what a group fetches that may have been
 --   deleted with its offsets (M17). A topic's deletion takes the offsets that were stored before it.
 -- source: RocketMQ issue 3210
-with cleaned as (
+with settings as (
+  select coalesce(max(clock_error_ns), cast(0 as bigint)) as error_ns from run_settings
+),
+cleaned as (
   select distinct client_group, broker_group
   from ops
   where f = 'delete_group' and type <> 'fail' and decision = 'clean'
@@ -42,8 +46,10 @@ before_fetches as (
         rows between unbounded preceding and 1 preceding
       ) as overwritten_at
     from (
-      select client_group, broker_group, topic, queue, op, t_end as at, 1 as turn, t_invoke as begun, false as at_fetch
-      from offset_commits
+      select
+        client_group, broker_group, topic, queue, op, t_end + error_ns as at, 1 as turn,
+        t_invoke as begun, false as at_fetch
+      from offset_commits cross join settings
       where is_acked
       union all
       select client_group, broker_group, topic, queue, op, t_invoke, 0, null, true from fetches
@@ -65,8 +71,8 @@ same_offsets as (
       select client_group, broker_group, topic, queue, offset, op, t_invoke as at, 0 as turn, t_end, false as at_fetch
       from offset_commits
       union all
-      select client_group, broker_group, topic, queue, offset, op, t_complete, 1, null, true
-      from fetches
+      select client_group, broker_group, topic, queue, offset, op, t_complete + error_ns, 1, null, true
+      from fetches cross join settings
       where offset is not null
     ) a
   ) b
@@ -78,7 +84,9 @@ forgotten as (
   from fetches f
   join before_fetches b on f.op = b.op
   join topic_changes c on f.broker_group = c.broker_group and f.topic = c.topic
-  where c.f = 'delete_topic' and c.t_invoke <= f.t_complete and c.t_end >= b.overwritten_at
+  cross join settings e
+  where c.f = 'delete_topic' and c.t_invoke <= f.t_complete + e.error_ns
+    and c.t_end >= b.overwritten_at - e.error_ns
 ),
 answers as (
   select
@@ -90,12 +98,13 @@ answers as (
             then 'nothing was stored, though a commit was acknowledged'
         end
       when s.ended is null then 'nobody had committed that offset'
-      when s.ended < b.overwritten_at then 'a later commit had been acknowledged'
+      when s.ended < b.overwritten_at - e.error_ns then 'a later commit had been acknowledged'
     end as problem
   from fetches f
   join before_fetches b on f.op = b.op
   left join same_offsets s on f.op = s.op
   left join forgotten d on f.op = d.op
+  cross join settings e
 ),
 stored_offsets as (
   select
@@ -130,7 +139,7 @@ rows_judged as (
     s.client_group, s.broker_group, s.topic, s.queue, s.offset, s.at, s.row, o.ended, q.overwritten_at,
     case
       when o.ended is null then 'nobody committed the offset that the log stores'
-      when s.at = l.last_at and o.ended < q.overwritten_at
+      when s.at = l.last_at and o.ended < q.overwritten_at - e.error_ns
         then 'the offset stored last had been overwritten by an acknowledged commit'
     end as problem
   from stored_offsets s
@@ -143,6 +152,7 @@ rows_judged as (
   left join by_queue q
     on s.client_group = q.client_group and s.broker_group = q.broker_group and s.topic = q.topic
     and s.queue = q.queue
+  cross join settings e
 ),
 never_stored as (
   select q.client_group, q.broker_group, q.topic, q.queue, q.overwritten_at
