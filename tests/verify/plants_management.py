@@ -59,6 +59,12 @@ def found_by_its_key_though_its_topic_was_deleted(run: SyntheticRun) -> None:
     _postpone(run, "query")
 
 
+@plant("M1", witness='"f": "query"')
+def found_by_its_key_between_two_deletions_of_its_topic(run: SyntheticRun) -> None:
+    found_by_its_key_though_its_topic_was_deleted(run)
+    _deleted(run, run.find("query")["t_complete"] + 1)
+
+
 @plant("M1", witness="stored again")
 def half_of_a_deleted_topic_is_delivered(run: SyntheticRun) -> None:
     """Its topic was deleted between its acknowledgement and its commit."""

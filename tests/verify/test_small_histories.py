@@ -119,3 +119,25 @@ def test_what_had_ended_before_a_deletion_wrote_no_offset_behind_it(
     op(run, "fetch_offset", 30, 31, **at, client="asker", offset=1, node="n0")
     found = judged_by("M17", run, tmp_path)
     assert found.verdict is (Outcome.FAIL if is_told else Outcome.PASS), found.reason
+
+
+@pytest.mark.parametrize(
+    ("deletions", "read", "is_told"),
+    [
+        ([(50, 51)], 112, True),
+        ([(50, 51), (115, 120)], 112, True),
+        ([(110, 120)], 112, False),  # the read may have come first
+        ([(110, 120), (50, 130)], 125, True),
+        ([(115, 120)], 112, False),
+    ],
+)
+def test_a_read_behind_any_deletion_of_its_topic_shows_nothing_of_it(
+    deletions: list[tuple[float, float]], read: float, *, is_told: bool, tmp_path: Path
+) -> None:
+    run = bare(queues=[queue(1)])
+    send(run, 1, "v0", 0)
+    for begun, ended in deletions:
+        op(run, "delete_topic", begun, ended, client=f"admin-{begun}", topic=TOPIC, node="n0")
+    show(run, "poll", read, "v0", 0)
+    found = judged_by("M1", run, tmp_path)
+    assert [witness["problem"] for witness in found.witnesses] == ["shown"] * is_told, found.reason

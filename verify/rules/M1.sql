@@ -7,9 +7,10 @@
 -- nothing: no topic was deleted
 -- holds: What a topic had went with it, and does not come back when it is made again.
 -- rule: A read invoked in the drain, when every replica of the group had caught up, that shows a
---   value all of whose sends were answered before an acknowledged deletion of their topic at their
---   broker group was invoked, one of them ok. Or a record of such a value in that topic, committed,
---   that was first appended after the deletion had been answered: a half's or a delayed message's.
+--   value all of whose sends were answered before a deletion of their topic at their broker group
+--   was invoked, one of them ok, and that deletion acknowledged before the read. Or a record of such
+--   a value in that topic, committed, that was first appended after the deletion had been answered:
+--   a half's or a delayed message's.
 -- source: decision 15; RocketMQ TopicConfigManager.deleteTopicConfig
 with deleted as (
   select broker_group, topic, op as delete_op, t_invoke as t_deleted, t_end as t_gone
@@ -27,11 +28,12 @@ sent as (
   having count_if(f = 'request') = 0 and min(broker_group) = max(broker_group) and min(topic) = max(topic)
     and count_if(type = 'ok') > 0
 ),
--- The last deletion that came behind a value's sends, and the first that had ended.
+-- Of the deletions that came behind a value's sends, the first that had ended.
 gone as (
   select
-    s.value, s.sent_op, s.t_sent, d.broker_group, d.topic, max(d.delete_op) as delete_op,
-    max(d.t_deleted) as t_deleted, min(d.t_gone) as t_gone
+    s.value, s.sent_op, s.t_sent, d.broker_group, d.topic,
+    min_by(d.delete_op, struct(d.t_gone, d.delete_op)) as delete_op,
+    min_by(d.t_deleted, struct(d.t_gone, d.delete_op)) as t_deleted, min(d.t_gone) as t_gone
   from sent s
   join deleted d on s.broker_group = d.broker_group and s.topic = d.topic
   where s.t_sent < d.t_deleted
@@ -47,7 +49,7 @@ join gone g on r.value = g.value
 cross join run_settings s
 left anti join run_left_behind b on g.broker_group = b.broker_group
 where r.f in ('poll', 'deliver', 'pop', 'query', 'search')
-  and r.t_invoke >= s.drain_from and r.t_invoke > g.t_deleted
+  and r.t_invoke >= s.drain_from and r.t_invoke > g.t_gone
 group by g.broker_group, g.topic, g.value, g.sent_op, g.delete_op, g.t_sent, g.t_deleted
 union all
 select
