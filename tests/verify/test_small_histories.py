@@ -8,6 +8,7 @@ import pytest
 
 from tests.verify.by_hand import (
     GROUP,
+    appended,
     bare,
     judged_by,
     message,
@@ -18,7 +19,7 @@ from tests.verify.by_hand import (
     send,
     show,
 )
-from tests.verify.synthetic import JOBS, TOPIC, Row, SyntheticRun
+from tests.verify.synthetic import JOBS, MS, TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
 BROADCAST = GROUP | {"kind": "broadcast"}
@@ -141,3 +142,21 @@ def test_a_read_behind_any_deletion_of_its_topic_shows_nothing_of_it(
     show(run, "poll", read, "v0", 0)
     found = judged_by("M1", run, tmp_path)
     assert [witness["problem"] for witness in found.witnesses] == ["shown"] * is_told, found.reason
+
+
+@pytest.mark.parametrize(
+    ("tags", "late"), [(None, ["a", "b"]), (["b"], ["b"]), (["a", "b"], ["a", "b"]), (["c"], [])]
+)
+def test_a_poll_is_woken_by_what_its_group_wants(
+    tags: list[str] | None, late: list[str], tmp_path: Path
+) -> None:
+    group = GROUP | {"wake_ms": 1000} | ({} if tags is None else {"tags": tags})
+    run = bare(queues=[queue(2)], consumer_groups={"g": group})
+    due = 25_000 * MS
+    for offset, tag in enumerate("ab"):
+        asked = {"client": f"c{tag}", "topic": TOPIC, "queue": 0, "offset": offset, "due": due}
+        op(run, "poll", 10, 25, **asked, messages=[])
+        record(run, 1 + offset, tag, offset, tag_hash=ord(tag))
+    appended(run, [12, 13])
+    found = judged_by("C15", run, tmp_path)
+    assert [witness["value"] for witness in found.witnesses] == late, found.reason

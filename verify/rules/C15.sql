@@ -8,14 +8,15 @@
 -- nothing: no operation polled
 -- holds: A poll that a broker held was answered soon after a message came.
 -- rule: An ok poll of a group with wake_ms that was answered only when its time was up (at its due or
---   later), and later than wake_ms after the message at the offset that it asked for was first
---   committed, or after the poll began where that was later. It lay, from its invoke to its end, in
---   a stretch without fault windows, a second or more behind its beginning.
+--   later), and later than wake_ms after the message at the offset that it asked for (of a group with
+--   tags only one whose tag has the hash of one of them) was first committed, or after the poll began
+--   where that was later. It lay, from its invoke to its end, in a stretch without fault windows, a
+--   second or more behind its beginning.
 -- source: RocketMQ PullRequestHoldService, NotifyMessageArrivingListener
 with held as (
   select
     o.op, o.process, o.node, o.client_group, o.broker_group, o.topic, o.queue, o.offset, o.t_invoke,
-    o.t_complete, o.due, g.wake_ns, coalesce(size(o.messages), 0) as messages
+    o.t_complete, o.due, g.wake_ns, g.of_some_tags, coalesce(size(o.messages), 0) as messages
   from ops o
   join run_groups g on o.client_group = g.client_group and g.wake_ns is not null
   join calm_stretches c on o.t_invoke > c.t_from + 1000000000 and o.t_complete < c.t_to
@@ -30,7 +31,10 @@ came as (
     on h.broker_group = l.broker_group and h.topic = l.topic and h.queue = l.queue
     and h.offset = l.queue_offset
   join first_commits c on l.broker_group = c.broker_group and l.index = c.index
+  -- What a group does not want wakes none of its polls.
+  left join run_group_tags t on h.client_group = t.client_group and l.tag_hash = t.tag_hash
   where l.committed and l.kind in ('message', 'final') and c.t_committed is not null
+    and (not h.of_some_tags or t.tag_hash is not null)
   group by h.op
 )
 select
