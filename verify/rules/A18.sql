@@ -2,7 +2,8 @@
 -- promise: G1
 -- needs: ops
 -- wants: log
--- applies: select (select coalesce(sum(digests), 0) from op_counts
+-- applies: select (select coalesce(sum(digests), 0) from op_counts) > 0
+--   and (select coalesce(sum(digests), 0) from op_counts
 --     where f in ('poll', 'deliver', 'pop', 'query', 'search'))
 --   + (select coalesce(sum(digests), 0) from record_counts
 --     where committed and kind in ('message', 'half', 'final')) > 0
@@ -19,8 +20,8 @@
 -- rule: A message that was read, or found by a query, or a committed record of a message, a half or a
 --   final, with a digest that no attempt of its value had; a value one of whose attempts has no
 --   digest is not judged. And a final whose digest is that of no committed half of its transaction.
---   Of ledgermq, whose stores are read here: a record on a user topic whose contents no replica's log
---   could be read for.
+--   Of ledgermq, whose stores are read here, where logs tell digests: a record on a user topic whose
+--   contents no replica's log could be read for.
 -- source: the run format, digest; promises G1 and G4
 with shown as (
   select
@@ -40,8 +41,16 @@ with shown as (
 -- What is compressed in another way than its record says has no contents that could be digested.
 undigested as (
   select distinct value, broker_group, topic, queue, offset
-  from records r cross join run_settings g
-  where g.own_system and r.is_visible and r.value is not null and r.digest is null
+  from records r
+  cross join run_settings g
+  -- Logs of which nobody took a digest have no such column.
+  cross join (
+    select coalesce(sum(digests), 0) as digests
+    from record_counts
+    where committed and kind in ('message', 'half', 'final')
+  ) c
+  where g.own_system and c.digests > 0
+    and r.is_visible and r.value is not null and r.digest is null
 ),
 unreadable as (
   select
