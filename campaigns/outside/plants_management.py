@@ -103,10 +103,15 @@ def _count_from_nowhere(run: Run) -> str:
 
 def _reset_ignored(run: Run) -> str:
     (reset,) = [r for r in ops_of(run, "reset", offset=2) if r.get("from_ms") is None]
+    # What a member went over by itself is owed to nobody: it does not.
+    (seek,) = ops_of(run, "reset", client="backer")
     behind = [
         r for r in ops_of(run, "deliver", client="backer") if r["t_invoke"] > reset["t_invoke"]
     ]
-    drop_ops(run, [row for row in behind if row["messages"][0]["offset"] < 4])
+    not_followed = [
+        r for r in behind if r["t_invoke"] > seek["t_invoke"] or r["messages"][0]["offset"] < 4
+    ]
+    drop_ops(run, [seek, *not_followed])
     return op_note(reset)
 
 

@@ -314,9 +314,16 @@ def retried_before_its_delay(run: SyntheticRun) -> None:
     retried["t_invoke"] = refused["t_complete"] + MS
 
 
-@plant("C9", witness='"found_offset": 2')
+@plant("C9", witness='"found_offset": 4')
 def reset_is_not_followed(run: SyntheticRun) -> None:
+    """The member then went over what stands before 4 by itself."""
     drop(run, *_behind_the_reset(run))
+
+
+@plant("C9", witness='"found_offset": 2')
+def reset_is_not_followed_where_nobody_went_elsewhere(run: SyntheticRun) -> None:
+    reset_is_not_followed(run)
+    drop(run, _seek(run))
 
 
 @plant("C9", witness='"found_offset": 5')
@@ -341,9 +348,7 @@ def seek_is_not_followed(run: SyntheticRun) -> None:
 @plant("C9", witness="went on elsewhere")
 def seek_is_ignored(run: SyntheticRun) -> None:
     """The member goes on with what it had prefetched."""
-    for op in run.ops:
-        if op["f"] == "reset" and op["client"] == f"{run.name}.s1":
-            op["offset"] = 3
+    _seek(run)["offset"] = 3
 
 
 def _sent_by_time(run: SyntheticRun, offset: int | None, from_ms: int, ref: str = "force") -> None:
@@ -410,6 +415,11 @@ def _value(op: Row) -> str:
 def _reset(run: SyntheticRun) -> Row:
     """Return the administrator's reset."""
     return next(op for op in run.ops if op["f"] == "reset" and op["client"].endswith("tool"))
+
+
+def _seek(run: SyntheticRun) -> Row:
+    """Return the member's own reset."""
+    return next(op for op in run.ops if op["f"] == "reset" and op["client"] == f"{run.name}.s1")
 
 
 def _behind_the_reset(run: SyntheticRun) -> list[Row]:

@@ -160,3 +160,90 @@ def test_a_poll_is_woken_by_what_its_group_wants(
     appended(run, [12, 13])
     found = judged_by("C15", run, tmp_path)
     assert [witness["value"] for witness in found.witnesses] == late, found.reason
+
+
+def _reset(run: SyntheticRun, at: float, offset: int | None, client: str = "admin") -> Row:
+    return op(run, "reset", at, at + 1, client=client, topic=TOPIC, queue=0, offset=offset)
+
+
+def _sent_three() -> SyntheticRun:
+    run = bare(queues=[queue(3)])
+    for offset in range(3):
+        send(run, 0.1 + offset / 10, f"v{offset}", offset)
+        record(run, 1 + offset, f"v{offset}", offset)
+    show(run, "deliver", 1, "v0", 0)
+    return run
+
+
+def _not_followed(run: SyntheticRun, folder: Path) -> list[object]:
+    found = judged_by("C9", run, folder)
+    assert found.verdict in {Outcome.PASS, Outcome.FAIL}, found.reason
+    return [witness["problem"] for witness in found.witnesses]
+
+
+@pytest.mark.parametrize(
+    ("at", "offset", "is_told"), [(12, 2, False), (12, 1, True), (12, None, False), (2, 2, True)]
+)
+def test_a_member_may_go_elsewhere_behind_an_administrators_reset(
+    at: float, offset: int | None, *, is_told: bool, tmp_path: Path
+) -> None:
+    """What it went over is owed to nobody; all else is."""
+    run = _sent_three()
+    show(run, "deliver", 8, "v1", 1)
+    _reset(run, 10, 0)
+    show(run, "deliver", 20, "v2", 2)
+    told = ["nobody was delivered what stands there"]
+    assert _not_followed(run, tmp_path / "not followed") == told
+    _reset(run, at, offset, "c")
+    problems = _not_followed(run, tmp_path / "left")
+    assert (told[0] in problems) is is_told, problems
+
+
+@pytest.mark.parametrize(("at", "offset", "is_told"), [(22, 0, False), (22, 1, True), (2, 0, True)])
+def test_a_member_may_go_back_behind_an_administrators_reset(
+    at: float, offset: int, *, is_told: bool, tmp_path: Path
+) -> None:
+    run = _sent_three()
+    _reset(run, 10, 2)
+    show(run, "deliver", 12, "v2", 2)
+    for place in range(3):
+        show(run, "deliver", 25 + place, f"v{place}", place)
+    told = "the group went on before it"
+    assert _not_followed(run, tmp_path / "by itself") == [told]
+    _reset(run, at, offset, "c")
+    assert (told in _not_followed(run, tmp_path / "sought")) is is_told
+
+
+@pytest.mark.parametrize(
+    ("at", "client", "is_told"),
+    [(12, "admin", False), (9.5, "admin", False), (2, "admin", True), (12, "other", True)],
+)
+def test_an_administrator_may_send_a_member_elsewhere_behind_its_seek(
+    at: float, client: str, *, is_told: bool, tmp_path: Path
+) -> None:
+    """Another member's seek is nothing to it."""
+    run = _sent_three()
+    show(run, "deliver", 1.5, "v1", 1, client="other")
+    _reset(run, 10, 0, "c")
+    _reset(run, at, 2, client)
+    show(run, "deliver", 15, "v2", 2)
+    assert ("the member went on elsewhere" in _not_followed(run, tmp_path)) is is_told
+
+
+@pytest.mark.parametrize(("at", "is_told"), [(10.5, False), (11, False), (11.5, True)])
+def test_what_is_delivered_while_a_seek_goes_on_may_be_of_the_old_place(
+    at: float, *, is_told: bool, tmp_path: Path
+) -> None:
+    run = _sent_three()
+    _reset(run, 10, 0, "c")
+    show(run, "deliver", at, "v1", 1)
+    show(run, "deliver", 15, "v0", 0)
+    assert _not_followed(run, tmp_path) == ["the member went on elsewhere"] * is_told
+
+
+def test_what_is_delivered_while_a_seek_goes_on_may_be_of_the_new_place(tmp_path: Path) -> None:
+    run = _sent_three()
+    _reset(run, 10, 0, "c")
+    show(run, "deliver", 10.5, "v0", 0)
+    show(run, "deliver", 15, "v1", 1)
+    assert _not_followed(run, tmp_path) == []

@@ -6,16 +6,17 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'reset' and type = 'ok'
 -- nothing: no reset was answered
 -- holds: A group that was reset went on where it was sent.
--- rule: Of an administrator's ok reset that no other reset of the group and queue overlaps or follows:
+-- rule: Of an administrator's ok reset that no other one of the group and queue overlaps or follows:
 --   a message that stands at its offset or behind was delivered to nobody after its invoke, though
 --   the queue was drained; unless a commit of unknown outcome (one that rode on a poll is) wrote a
---   higher offset, or a member
---   that had the queue before the reset, with no assign since, went on behind the message after
---   another member had followed the reset (two had the queue: A22). Or a message
---   before it was delivered ten seconds after the reset or later; unless a commit of a lower offset
---   ended after the group had gone on behind it. Of a member's own ok reset: the next message of
---   the queue that its client was delivered, with no assign of the client between, is not the first
---   that stands at its offset or behind. Groups with tags may pass over what has others.
+--   higher offset, a member went behind the message by itself, or a member that had the queue before
+--   the reset, with no assign since, went on behind the message after another member had followed
+--   the reset (two had the queue: A22). Or a message before it was delivered ten seconds after the
+--   reset or later; unless a commit of a lower offset ended after the group had gone on behind it, or
+--   a member had gone to the message or before it by itself. Of a member's own ok reset: the next
+--   message of the queue that its client was delivered, with no assign of the client between, and no
+--   other reset of it or of an administrator, is not the first that stands at its offset or behind.
+--   Groups with tags may pass over what has others.
 -- source: RocketMQ AdminBrokerProcessor.resetOffset, DefaultLitePullConsumer.seek
 with line as (
   select
@@ -35,6 +36,16 @@ lasts as (
   from line
   where type = 'ok' and offset is not null and next_op is null
     and coalesce(t_before, cast(-1 as bigint)) <= t_invoke
+),
+-- Where members went by themselves behind a reset; anywhere, where no offset is told.
+sought as (
+  select
+    l.op, m.t_invoke, coalesce(m.offset, cast(0 as bigint)) as at_least,
+    coalesce(m.offset, cast(9223372036854775807 as bigint)) as at_most
+  from lasts l
+  join group_resets m
+    on l.client_group = m.client_group and l.broker_group = m.broker_group
+    and l.topic = m.topic and l.queue = m.queue and m.by_member and m.t_end >= l.t_invoke
 ),
 shown as (
   select
@@ -129,6 +140,7 @@ unshown as (
     on l.client_group = c.client_group and l.broker_group = c.broker_group
     and l.topic = c.topic and l.queue = c.queue and c.offset > l.offset
   left anti join passed_over v on l.op = v.op and v.offset > p.offset
+  left anti join sought m on l.op = m.op and m.at_most > p.offset
   group by l.op
 ),
 behind as (
@@ -149,6 +161,7 @@ behind as (
       and k.topic = c.topic and k.queue = c.queue and c.offset < k.offset
     where c.type = 'info' or c.t_complete >= t.t_followed
   ) x on l.op = x.reset_op
+  left anti join sought m on l.op = m.op and m.t_invoke < s.t_invoke and m.at_least <= s.offset
   group by l.op
 ),
 seeks as (
@@ -163,17 +176,22 @@ seeks as (
     r.op, r.process, r.client, r.client_group, r.broker_group, r.topic, r.queue, r.offset, r.type,
     r.t_invoke, r.t_complete, r.t_end, r.by_member
 ),
--- What came between a seek and the next delivery makes another position of it.
+-- What came between a seek and the next delivery makes another position of it, as does what an
+-- administrator's reset may have done by then that was still open.
 disturbed as (
   select k.op
   from seeks k
   join ops o on k.client = o.client and k.client_group = o.client_group
-  where o.op > k.op and o.op < k.shown_op and (
-    (o.f = 'assign' and o.type <> 'fail')
-    or (
-      o.f = 'reset' and o.type <> 'fail' and o.broker_group = k.broker_group
-      and o.topic = k.topic and o.queue = k.queue
-    )
+  where o.f = 'assign' and o.type <> 'fail' and o.op > k.op and o.op < k.shown_op
+  union
+  select k.op
+  from seeks k
+  join group_resets r
+    on k.client_group = r.client_group and k.broker_group = r.broker_group
+    and k.topic = r.topic and k.queue = r.queue
+  where r.op < k.shown_op and (
+    (r.client = k.client and r.op > k.op)
+    or (not r.by_member and r.t_end >= k.t_invoke)
   )
 ),
 went as (
@@ -182,7 +200,8 @@ went as (
     min(p.offset) as first_offset
   from seeks k
   left anti join disturbed d on k.op = d.op
-  join shown s on k.shown_op = s.op
+  -- One that was invoked before the seek had ended may be of the old position, or of the new one.
+  join shown s on k.shown_op = s.op and s.t_invoke > k.t_complete
   left join places p
     on k.broker_group = p.broker_group and k.topic = p.topic and k.queue = p.queue
     and p.offset >= k.offset
