@@ -5,10 +5,10 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'half'
 -- nothing: no transaction was begun
 -- holds: The bookkeeping of halves and decisions agrees.
--- rule: Two op records of one half; an op record of no half; or the half queue's progress is past a
---   half that neither an op record nor a discard had settled. A half may be appended anew at each
---   check: progress is past it when it is beyond the last of its appends at that index in that
---   broker group.
+-- rule: Two op records of one half (unless nothing refuses a half that is sent again, no dedupe, and it
+--   was); an op record of no half; or the half queue's progress is past a half that neither an op
+--   record nor a discard had settled. A half may be appended anew at each check: progress is past it
+--   when it is beyond the last of its appends at that index in that broker group.
 -- source: RocketMQ issue 9500
 with lone as (
   select r.broker_group, r.index, r.slot, r.decision, min(r.node) as node
@@ -74,11 +74,11 @@ passed as (
   )
 )
 select
-  tx, 'two op records' as problem, cast(null as string) as broker_group, cast(null as bigint) as index,
-  cast(null as int) as slot, half_offset, first_op, last_op,
+  o.tx, 'two op records' as problem, cast(null as string) as broker_group,
+  cast(null as bigint) as index, cast(null as int) as slot, o.half_offset, o.first_op, o.last_op,
   cast(null as struct<next_half:bigint, index:bigint, node:string>) as progress
-from outcomes
-where op_count > 1 and kept
+from outcomes o left anti join tried_twice w on o.value = w.value
+where o.op_count > 1 and o.kept
 union all
 select
   null, 'an op record of no half', broker_group, index, slot, null,

@@ -10,11 +10,13 @@
 -- rule: The broker asks about a transaction later than one check interval after it acknowledged the
 --   decision. Or the very node that acknowledged it to a client asks that client later: on their
 --   connection the one comes behind the other. Only where both operations tell their node, and of
---   ledgermq: RocketMQ's broker checks beside what it is told.
+--   ledgermq: RocketMQ's broker checks beside what it is told. Not a transaction whose half may
+--   stand at several places (sent again, no dedupe): a decision is on one of them.
 -- source: RocketMQ issues 1517, 4436, 8158
 with decided as (
-  select tx, value, least(t_commit_acked, t_rollback_acked) as t_acked, t_last_check, checks
-  from transactions
+  select
+    t.tx, t.value, least(t.t_commit_acked, t.t_rollback_acked) as t_acked, t.t_last_check, t.checks
+  from transactions t left anti join tried_twice w on t.value = w.value
 ),
 late as (
   select

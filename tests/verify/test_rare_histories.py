@@ -1,0 +1,48 @@
+"""Histories that are legal, and rare enough to be forgotten: a half that was sent twice, a user who
+may do one thing here and another there, a group that was deleted under its members.
+
+Beside each of them stands the violation that it looks like.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.verify.by_hand import appended, bare, judged_by, message, op, record
+from tests.verify.synthetic import HALF, OP, TOPIC, SyntheticRun
+from verify.verdict import Outcome
+
+TIMES = {"timeout_ms": 6_000, "check_interval_ms": 30_000, "check_max": 15}
+
+
+def settled_twice(first: str, dedupe: dict[str, int] | None) -> SyntheticRun:
+    """A half that was sent twice: the decision is on one of them, a check settles the other."""
+    run = bare(dedupe=dedupe, transactions=TIMES)
+    told = {"topic": TOPIC, "queue": 0, "tx": "x", "client_group": "producers"}
+    sent = [message("x.v", None, tx="x")]
+    op(run, "half", 1, 2, **told, type=first, messages=sent)
+    op(run, "half", 3, 4, **told, offset=1, messages=sent, process="c2")
+    told = {"tx": "x", "client_group": "producers", "decision": "commit"}
+    op(run, "decide", 5, 6, **told, process="c2")
+    op(run, "check", 40, 41, **told, offset=0, process="c.checks")
+    for number in (0, 1):
+        record(run, 1 + number, "x.v", number, kind="half", topic=HALF, tx="x")
+    for number in (0, 1):
+        record(run, 3 + 2 * number, "x.v", number, kind="final", tx="x")
+        told = {"kind": "op", "topic": OP, "decision": "commit"}
+        record(run, 4 + 2 * number, "x.v", number, tx="x", **told)
+    appended(run, [1.5, 3.5, 5.5, 5.6, 40.5, 40.6])
+    return run
+
+
+@pytest.mark.parametrize("rule", ["T4", "T7", "T10"])
+def test_a_half_that_may_stand_twice_is_settled_twice(rule: str, tmp_path: Path) -> None:
+    for name, first, dedupe, expected in (
+        ("twice", "info", None, Outcome.PASS),
+        ("refused", "fail", None, Outcome.FAIL),
+        ("known again", "info", {"window_ms": 600_000}, Outcome.FAIL),
+    ):
+        run = settled_twice(first, dedupe)
+        assert judged_by(rule, run, tmp_path / name).verdict is expected
