@@ -46,3 +46,22 @@ def test_a_half_that_may_stand_twice_is_settled_twice(rule: str, tmp_path: Path)
     ):
         run = settled_twice(first, dedupe)
         assert judged_by(rule, run, tmp_path / name).verdict is expected
+
+
+def test_a_user_may_send_to_one_topic_and_not_to_another(tmp_path: Path) -> None:
+    for first, second, topic, outcome, expected in (
+        ("allow", "deny", "Other", "ok", Outcome.PASS),
+        ("allow", "deny", TOPIC, "ok", Outcome.FAIL),
+        ("allow", "deny", None, "ok", Outcome.FAIL),
+        ("deny", "allow", "Other", "fail", Outcome.PASS),
+        ("deny", "allow", TOPIC, "fail", Outcome.FAIL),
+    ):
+        run = bare()
+        user = {"client": "admin", "key": "alice", "node": "n0"}
+        op(run, "account", 1, 2, **user, ref="1", topic=TOPIC, decision=first)
+        op(run, "account", 8, 9, **user, ref="2", topic=topic, decision=second)
+        status = "16" if outcome == "fail" else "SEND_OK"
+        told = {"type": outcome, "status": status, "ref": "alice", "node": "n0"}
+        op(run, "send", 30, 31, topic=TOPIC, queue=0, messages=[message("v", None)], **told)
+        folder = tmp_path / f"{second}{topic}"
+        assert judged_by("M4", run, folder).verdict is expected

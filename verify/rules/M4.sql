@@ -6,16 +6,17 @@
 -- examined: select coalesce(sum(ops), 0) from op_counts where f = 'account' and type = 'ok'
 -- nothing: no change of a user was acknowledged
 -- holds: Users and permissions are what the last acknowledged change made them.
--- rule: A send signed by a user (ref) that was stored though the last change of that user at its
---   broker group, acknowledged before the send was invoked, left it without the right to; or that
---   was refused for that reason (status 16) though it left it the right. Only where no other change
---   of the user may have come in between; and a refusal only where no fault touches the time from
---   that change to the answer, nor, unless the replica that refused is the one that had acknowledged
---   the change, the five seconds before it, since a replica that is behind refuses by what it knows.
+-- rule: A send signed by a user (ref) that was stored though the last change of that user for its
+--   topic (or for all) at its broker group, acknowledged before the send was invoked, left it without
+--   the right to; or that was refused for that reason (status 16) though it left it the right. Only
+--   where no other such change may have come in between; and a refusal only where no fault touches
+--   the time from that change to the answer, nor, unless the replica that refused is the one that had
+--   acknowledged the change, the five seconds before it, since a replica that is behind refuses by
+--   what it knows.
 -- source: promise G5; decision 20
 with changes as (
   select
-    op, broker_group, key as name, ref as change, decision, node, t_invoke,
+    op, broker_group, topic, key as name, ref as change, decision, node, t_invoke,
     type = 'ok' as is_acked,
     case when type = 'ok' then t_complete else cast(9223372036854775807 as bigint) end as t_end
   from ops
@@ -31,7 +32,8 @@ sends as (
 lasts as (
   select s.op, max(c.t_invoke) as t_changed, max_by(c.op, struct(c.t_invoke, c.op)) as change_op
   from sends s
-  join changes c on s.broker_group = c.broker_group and s.name = c.name
+  join changes c
+    on s.broker_group = c.broker_group and s.name = c.name and coalesce(s.topic = c.topic, true)
   where c.is_acked and c.t_end < s.t_invoke
   group by s.op
 ),
@@ -39,7 +41,8 @@ unsure as (
   select distinct l.op
   from lasts l
   join sends s on l.op = s.op
-  join changes c on s.broker_group = c.broker_group and s.name = c.name
+  join changes c
+    on s.broker_group = c.broker_group and s.name = c.name and coalesce(s.topic = c.topic, true)
   where c.op <> l.change_op and c.t_end >= l.t_changed and c.t_invoke < s.t_complete
 ),
 calm as (
