@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import appended, bare, judged_by, message, op, record
+from tests.verify.by_hand import appended, bare, judged_by, message, op, record, send
 from tests.verify.synthetic import HALF, OP, TOPIC, SyntheticRun
 from verify.verdict import Outcome
 
@@ -65,3 +65,21 @@ def test_a_user_may_send_to_one_topic_and_not_to_another(tmp_path: Path) -> None
         op(run, "send", 30, 31, topic=TOPIC, queue=0, messages=[message("v", None)], **told)
         folder = tmp_path / f"{second}{topic}"
         assert judged_by("M4", run, folder).verdict is expected
+
+
+def test_a_groups_retries_and_dead_letters_outlive_their_topic(tmp_path: Path) -> None:
+    for name, told, expected in (
+        ("dead", {"topic": "%DLQ%g"}, Outcome.PASS),
+        ("retry", {"topic": "%RETRY%g"}, Outcome.PASS),
+        ("hidden", {"offset": None, "reconsume": 1}, Outcome.PASS),
+        ("shown", {}, Outcome.FAIL),
+        ("shown without its place", {"offset": None}, Outcome.FAIL),
+    ):
+        run = bare()
+        send(run, 1, "v", 0)
+        op(run, "delete_topic", 50, 51, client="admin", topic=TOPIC, node="n0")
+        shown = [message("v", 0) | told]
+        op(run, "deliver", 150, 151, topic=told.get("topic", TOPIC), queue=0, messages=shown)
+        record(run, 1, "v", 0)
+        appended(run, [1.0005])
+        assert judged_by("M1", run, tmp_path / name).verdict is expected

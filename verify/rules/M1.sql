@@ -8,9 +8,10 @@
 -- holds: What a topic had went with it, and does not come back when it is made again.
 -- rule: A read invoked in the drain, when every replica of the group had caught up, that shows a
 --   value all of whose sends were answered before a deletion of their topic at their broker group
---   was invoked, one of them ok, and that deletion acknowledged before the read. Or a record of such
---   a value in that topic, committed, that was first appended after the deletion had been answered:
---   a half's or a delayed message's.
+--   was invoked, one of them ok, and that deletion acknowledged before the read: on a user topic, since
+--   what groups had as a retry or a dead letter is theirs. Or a record of such a value in that topic,
+--   committed, that was first appended after the deletion had been answered: a half's or a delayed
+--   message's.
 -- source: decision 15; RocketMQ TopicConfigManager.deleteTopicConfig
 with deleted as (
   select broker_group, topic, op as delete_op, t_invoke as t_deleted, t_end as t_gone
@@ -49,6 +50,8 @@ join gone g on r.value = g.value
 cross join run_settings s
 left anti join run_left_behind b on g.broker_group = b.broker_group
 where r.f in ('poll', 'deliver', 'pop', 'query', 'search')
+  -- One that came again is shown with its topic's name and no place where the client hides that.
+  and r.on_user_topic and (r.offset is not null or coalesce(r.reconsume, 0) = 0)
   and r.t_invoke >= s.drain_from and r.t_invoke > g.t_gone
 group by g.broker_group, g.topic, g.value, g.sent_op, g.delete_op, g.t_sent, g.t_deleted
 union all
