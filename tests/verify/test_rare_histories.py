@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import appended, bare, judged_by, message, op, record, send
+from tests.verify.by_hand import (
+    GROUP,
+    appended,
+    bare,
+    judged_by,
+    message,
+    op,
+    owned,
+    record,
+    send,
+    show,
+)
 from tests.verify.synthetic import HALF, OP, TOPIC, SyntheticRun
 from verify.verdict import Outcome
 
@@ -83,3 +94,29 @@ def test_a_groups_retries_and_dead_letters_outlive_their_topic(tmp_path: Path) -
         record(run, 1, "v", 0)
         appended(run, [1.0005])
         assert judged_by("M1", run, tmp_path / name).verdict is expected
+
+
+def test_a_group_that_is_deleted_with_its_offsets_begins_anew(tmp_path: Path) -> None:
+    for at, decision, expected in (
+        (10, "clean", Outcome.PASS),
+        (10, "keep", Outcome.FAIL),
+        (2, "clean", Outcome.FAIL),
+    ):
+        run = bare()
+        send(run, 1, "v", 0)
+        op(run, "delete_group", at, at + 0.5, client="admin", decision=decision, node="n0")
+        show(run, "deliver", 5, "v", 0)
+        show(run, "deliver", 20, "v", 0, client="d")
+        assert judged_by("A12", run, tmp_path / f"{at}{decision}").verdict is expected
+
+
+def test_an_assign_for_another_group_excuses_no_repeat(tmp_path: Path) -> None:
+    """One process is a member of two groups."""
+    for group, expected in (("g", Outcome.PASS), ("h", Outcome.FAIL)):
+        run = bare(consumer_groups={"g": GROUP, "h": GROUP})
+        send(run, 1, "v", 0)
+        op(run, "assign", 2, 2.5, assigned=owned())
+        show(run, "deliver", 5, "v", 0)
+        op(run, "assign", 7, 7.5, client_group=group, assigned=owned())
+        show(run, "deliver", 20, "v", 0)
+        assert judged_by("A12", run, tmp_path / group).verdict is expected

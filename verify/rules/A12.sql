@@ -9,7 +9,8 @@
 -- rule: A second ok read of a value by one group (broadcast: one client) with no cause. Causes: an
 --   earlier read of it with fail or info, reconsume above 0, an assign of a member that names the
 --   queue between the two, a reset of the queue for the group that may have come into force between
---   them (of which a member may hear up to 10 s after its answer), or a second reader whose last assign names the queue and is not the one
+--   them (of which a member may hear up to 10 s after its answer), a deletion of the group with its
+--   offsets between them, or a second reader whose last assign names the queue and is not the one
 --   under which the first read was made. Each ok read is held against the one before it.
 -- source: OpenChaos's consume counts
 with consumed as (
@@ -58,10 +59,16 @@ line as (
     cast(-1 as int) as place_in_op, t_until
   from assignments
   union all
+  select client_group, broker_group, topic, queue, t_invoke, 0, op, cast(-1 as int), t_until
+  from reset_spans
+  union all
+  -- Whoever takes a queue of a group that was deleted with its offsets begins anew.
   select
-    client_group, broker_group, topic, queue, t_invoke, 0, op, cast(-1 as int),
-    case when type = 'ok' then t_end + 10000000000 else t_end end
-  from group_resets
+    q.client_group, q.broker_group, q.topic, q.queue, d.t_invoke, 0, d.op, cast(-1 as int),
+    case when d.type = 'ok' then d.t_complete else cast(9223372036854775807 as bigint) end
+  from (select distinct client_group, broker_group, topic, queue from repeats) q
+  join ops d on q.client_group = d.client_group and q.broker_group = d.broker_group
+  where d.f = 'delete_group' and d.type <> 'fail' and d.decision = 'clean'
   union all
   select
     client_group, broker_group, topic, queue, t_complete, 1, op, place_in_op, cast(null as bigint)
