@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.verify.by_hand import (
+    AT,
     GROUP,
     appended,
     bare,
@@ -22,7 +23,7 @@ from tests.verify.by_hand import (
     send,
     show,
 )
-from tests.verify.synthetic import HALF, OP, TOPIC, SyntheticRun
+from tests.verify.synthetic import HALF, NODES, OP, TOPIC, SyntheticRun
 from verify.verdict import Outcome
 
 TIMES = {"timeout_ms": 6_000, "check_interval_ms": 30_000, "check_max": 15}
@@ -120,3 +121,20 @@ def test_an_assign_for_another_group_excuses_no_repeat(tmp_path: Path) -> None:
         op(run, "assign", 7, 7.5, client_group=group, assigned=owned())
         show(run, "deliver", 20, "v", 0)
         assert judged_by("A12", run, tmp_path / group).verdict is expected
+
+
+def test_a_wiped_voter_votes_again_under_its_name(tmp_path: Path) -> None:
+    """To R3 it is another member; its vote is not to be given twice all the same (decision 7)."""
+    run = bare()
+    told = {"broker_group": AT, "node": "n2"}
+    start = {"event": "start", "index": 0, "term": 0, "voters": list(NODES)}
+    vote = {"event": "vote", "term": 5, "last_index": 0, "last_term": 0}
+    run.faults[0] |= {"name": "wiped-store", "targets": [f"{AT}-n2"], "effect": "taken"}
+    run.raft = [
+        told | {"incarnation": 1, "seq": 1, "t": 0} | start,
+        told | {"incarnation": 1, "seq": 2, "t": 1, "peer": "n0"} | vote,
+        told | {"incarnation": 2, "seq": 3, "t": 2} | start,
+        told | {"incarnation": 2, "seq": 4, "t": 3, "peer": "n1"} | vote,
+    ]
+    assert judged_by("R3", run, tmp_path / "term").verdict is Outcome.PASS
+    assert judged_by("R2", run, tmp_path / "vote").verdict is Outcome.FAIL

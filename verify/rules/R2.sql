@@ -6,8 +6,9 @@
 -- examined: select coalesce(sum(events), 0) from event_counts where event = 'vote'
 -- nothing: no vote was traced
 -- holds: No node voted twice in a term.
--- rule: A node that voted for two candidates in one term, restarts or not.
--- source: Raft, 5.2
+-- rule: A node that voted for two candidates in one term, restarts or not, and whatever fault replaced
+--   its store in between: that a lost disk's vote is given again under the same name is what must not be.
+-- source: Raft, 5.2; decision 7
 select
   broker_group, node, term,
   min_by(struct(peer, incarnation, seq, t), struct(peer, seq)) as one,
