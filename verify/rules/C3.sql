@@ -8,15 +8,28 @@
 -- holds: No two members of a group consumed one of its exclusive queues at once.
 -- rule: Two deliveries of one exclusive queue to different members that overlap. A delivery counts
 --   from its invoke to its end, for five seconds at most: a member's lock expires that long before
---   its broker may give the queue to another, and a call that lasts longer can outlive it.
+--   its broker may give the queue to another, and a call that lasts longer can outlive it. One whose
+--   queue is told by neither itself nor its messages is left out.
 -- source: RocketMQ RebalanceLockManager, ConsumeMessageOrderlyService
-with calls as (
+with places as (
+  -- Where a delivery does not tell its queue, its messages do.
   select
-    o.client_group, o.broker_group, o.topic, o.queue, o.op, o.process, o.client, o.t_invoke,
+    op, min(broker_group) as broker_group, min(topic) as topic, min(queue) as queue
+  from reads
+  where f = 'deliver'
+  group by op
+),
+calls as (
+  select
+    o.client_group, coalesce(o.broker_group, p.broker_group) as broker_group,
+    coalesce(o.topic, p.topic) as topic, coalesce(o.queue, p.queue) as queue, o.op, o.process,
+    o.client, o.t_invoke,
     least(coalesce(o.t_complete, o.t_invoke), o.t_invoke + 5000000000) as t_end
   from ops o
   join run_groups g on o.client_group = g.client_group and g.exclusive
-  where o.f = 'deliver'
+  left join places p on o.op = p.op
+  where o.f = 'deliver' and coalesce(o.broker_group, p.broker_group) is not null
+    and coalesce(o.topic, p.topic) is not null and coalesce(o.queue, p.queue) is not null
 ),
 line as (
   select
@@ -38,6 +51,6 @@ select
   l.t_invoke as other_invoked
 from late l
 join calls c
-  on l.client_group = c.client_group and l.broker_group <=> c.broker_group
-  and l.topic <=> c.topic and l.queue <=> c.queue and l.t_busy = c.t_end
+  on l.client_group = c.client_group and l.broker_group = c.broker_group
+  and l.topic = c.topic and l.queue = c.queue and l.t_busy = c.t_end
 where c.client <> l.client and c.t_invoke <= l.t_invoke
