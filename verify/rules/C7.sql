@@ -12,14 +12,26 @@
 --   it was refused at that count, all of them outside of fault windows and five seconds behind
 --   one: a refusal whose answer is lost may be told twice.
 -- source: RocketMQ CONSUMER_SEND_MSG_BACK
-with places as (
+with told_places as (
+  select * from dead_letters where broker_group is not null and queue is not null
+),
+stands as (
+  -- A read that does not tell all of its place adds none to one that it may be.
+  select d.*
+  from dead_letters d
+  left anti join told_places t
+    on d.client_group = t.client_group and d.value = t.value and d.offset = t.offset
+    and (d.broker_group is null or d.queue is null)
+    and coalesce(d.broker_group = t.broker_group, true) and coalesce(d.queue = t.queue, true)
+),
+places as (
   select
     client_group, value, retries_max, count(*) as places,
     min_by(
       struct(broker_group, topic, queue, offset),
       struct(coalesce(broker_group, '') as broker_group, queue, offset)
     ) as first_place
-  from dead_letters
+  from stands
   group by client_group, value, retries_max
 ),
 last_refusals as (

@@ -33,7 +33,9 @@ before as (
     b.client_group, b.value, b.op, b.place_in_op,
     count_if(a.t_invoke < b.t_complete) as deliveries
   from counted b
-  left join counted a on a.client_group = b.client_group and a.value = b.value and a.op <> b.op
+  -- One that tells no count is a delivery all the same.
+  left join pop_handouts a
+    on a.client_group = b.client_group and a.value = b.value and a.op <> b.op
   where b.reconsume > 0
   group by b.client_group, b.value, b.op, b.place_in_op
 ),

@@ -13,7 +13,7 @@
 --   the fetch's invoke, each by more than the clocks may differ; nothing only where none was
 --   acknowledged before. What the committed logs
 --   store was written by some commit, and last by one that no later acknowledged one had overwritten.
---   Queues in which the group was reset are left out, and what a group fetches that may have been
+--   Queues in which the group was reset are left out, fetches that do not tell their queue, and what a group fetches that may have been
 --   deleted with its offsets (M17). A topic's deletion takes the offsets that were stored before it.
 -- source: RocketMQ issue 3210
 with settings as (
@@ -34,6 +34,7 @@ fetches as (
     and o.topic = r.topic and o.queue = r.queue
   left anti join cleaned c on o.client_group = c.client_group and o.broker_group = c.broker_group
   where o.f = 'fetch_offset' and o.type = 'ok'
+    and o.broker_group is not null and o.topic is not null and o.queue is not null
 ),
 -- Commits that had been acknowledged before a fetch began: the latest of their invokes.
 before_fetches as (

@@ -9,12 +9,14 @@
 -- nothing: no transaction was asked about
 -- holds: Whoever leads, and whatever it began from, goes on counting how often a half was asked about.
 -- rule: Two checks of one half that tell the same count (status). Each is counted through the log
---   before it is sent, so that no other leader and no restart tells it again.
+--   before it is sent, so that no other leader and no restart tells it again. Where a check
+--   does not tell which half it is about, only a transaction with one half counts.
 -- source: RocketMQ TRANSACTION_CHECK_TIMES, AbstractTransactionalMessageCheckListener
 with told as (
-  select tx, broker_group, offset, status, op, node, t_invoke
-  from ops
-  where f = 'check' and status is not null and tx is not null
+  select o.tx, o.broker_group, o.offset, o.status, o.op, o.node, o.t_invoke
+  from ops o
+  left anti join several_halves h on o.tx = h.tx and o.offset is null
+  where o.f = 'check' and o.status is not null and o.tx is not null
 )
 select
   tx, broker_group, offset, status as told, count(*) as checks, min(op) as first_op,

@@ -11,12 +11,14 @@
 -- rule: One node asked three times about a half within nine tenths of one check interval (brokers'
 --   clocks run at rates of their own), in a stretch without fault windows, two seconds or more behind
 --   its beginning. Two of them prove nothing: the one may have been late on its way, and a leader
---   that has come back does not know when it asked last.
+--   that has come back does not know when it asked last. Where a question does not tell which half it
+--   is about, only a transaction with one half counts.
 -- source: RocketMQ transactionCheckInterval, TransactionalMessageServiceImpl.check
 with checks as (
-  select tx, broker_group, offset, node, op, t_invoke
-  from ops
-  where f = 'check' and tx is not null and node is not null
+  select o.tx, o.broker_group, o.offset, o.node, o.op, o.t_invoke
+  from ops o
+  left anti join several_halves h on o.tx = h.tx and o.offset is null
+  where o.f = 'check' and o.tx is not null and o.node is not null
 ),
 thirds as (
   select
