@@ -92,3 +92,17 @@ def test_checks_that_do_not_tell_their_half_may_be_of_several(rule: str, tmp_pat
             asked = {"decision": "unknown", "node": "n0", "status": "1", "offset": offset}
             op(run, "check", 20 + number, 20.5 + number, **told | asked)
         assert judged_by(rule, run, tmp_path / name).verdict is expected
+
+
+def test_a_reply_that_is_read_where_it_stands_is_no_message_of_anybody(tmp_path: Path) -> None:
+    for topic, expected in (
+        ("DefaultCluster_REPLY_TOPIC", Outcome.PASS),
+        (TOPIC, Outcome.FAIL),
+        ("%RETRY%g", Outcome.FAIL),
+        (None, Outcome.FAIL),
+    ):
+        run = bare()
+        shown = [message("r", 0, topic=topic)]
+        op(run, "poll", 150, 151, topic=topic, queue=0, offset=0, messages=shown, final=True)
+        record(run, 1, "r", 0, topic="DefaultCluster_REPLY_TOPIC")
+        assert judged_by("A11", run, tmp_path / str(topic)).verdict is expected
