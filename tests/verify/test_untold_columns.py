@@ -106,3 +106,27 @@ def test_a_reply_that_is_read_where_it_stands_is_no_message_of_anybody(tmp_path:
         op(run, "poll", 150, 151, topic=topic, queue=0, offset=0, messages=shown, final=True)
         record(run, 1, "r", 0, topic="DefaultCluster_REPLY_TOPIC")
         assert judged_by("A11", run, tmp_path / str(topic)).verdict is expected
+
+
+def test_a_message_without_a_value_is_nobodys_and_its_receipt_is_not(tmp_path: Path) -> None:
+    run = bare()
+    send(run, 1, "v", 0)
+    shown = [message("", 0) | {"value": None, "uniq_key": None}]
+    popped = op(run, "pop", 5, 6, topic=TOPIC, queue=None, due=10**10, ref="r", messages=shown)
+    op(run, "ack", 7, 8, topic=TOPIC, queue=0, ref=popped["ref"], messages=shown)
+    record(run, 1, "v", 0)
+    assert judged_by("A11", run, tmp_path / "value").verdict is Outcome.FAIL
+    assert judged_by("P7", run, tmp_path / "receipt").verdict is Outcome.PASS
+    run.ops[-1]["ref"] = "another"
+    assert judged_by("P7", run, tmp_path / "another").verdict is Outcome.FAIL
+
+
+def test_a_record_without_a_value_has_its_key_as_one(tmp_path: Path) -> None:
+    for key, expected in (("v", Outcome.PASS), ("K.v", Outcome.FAIL)):
+        run = bare()
+        send(run, 1, "v", 0)["messages"][0]["uniq_key"] = "v"
+        show(run, "poll", 5, "v", 0)["messages"][0]["uniq_key"] = "v"
+        record(run, 1, "v", 0, uniq_key=key)
+        for row in run.log:
+            row["value"] = None
+        assert judged_by("A11", run, tmp_path / key).verdict is expected

@@ -24,5 +24,6 @@ select
   g.t_given
 from messages m
 left join given g
-  on m.client_group = g.client_group and m.value = g.value and m.ref = g.receipt
+  -- What was popped without a value (A11) is acknowledged without one.
+  on m.client_group = g.client_group and m.value <=> g.value and m.ref = g.receipt
 where m.f in ('ack', 'change') and coalesce(g.t_given > m.t_invoke, true)
