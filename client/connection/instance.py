@@ -22,6 +22,7 @@ import contextlib
 import logging
 import os
 import random
+import secrets
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +66,8 @@ class _Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
-    """Settings of one client. `seed` fixes jitter and the random part of unique ids.
+    """Settings of one client, or of several. `seed` fixes their jitter, and which name server and
+    queue are the first ones; it does not fix UNIQ_KEYs, by which brokers tell messages apart.
 
     `ip` is part of the client id and of UNIQ_KEYs. `signer` is the account whose signature every
     request carries (RocketMQ's ACL). `tls` is the context for connections to brokers and name
@@ -132,7 +134,7 @@ class ClientInstance:
         )
         self.scope = TaskScope()
         self._ids = UniqueIdGenerator(
-            ip=self.settings.ip, pid=os.getpid(), instance=self.random.getrandbits(32)
+            ip=self.settings.ip, pid=os.getpid(), instance=secrets.randbits(32)
         )
         self._name_servers = name_server_list(name_servers)
         self._listener_on_leader = on_leader

@@ -12,6 +12,7 @@ import pytest
 
 from campaigns.rig.waiting import turns, until
 from client.administer.admin import Admin, AdminSettings
+from client.connection.instance import InstanceSettings
 from client.connection.retry import RetryPolicy
 from client.connection.send_codec import MessageRefusedError
 from client.errors import (
@@ -102,6 +103,22 @@ async def test_a_send_is_stored_with_its_properties_and_answered_with_its_place(
             "__SHARDINGKEY": "s",
             "lmq_value": "v1",
         }
+
+
+async def test_two_producers_with_one_seed_have_keys_of_their_own() -> None:
+    settings = dataclasses.replace(SETTINGS, instance=InstanceSettings(seed=7))
+    async with setup(settings=settings) as cluster:
+        servers = [cluster.name_server.address]
+        async with Producer("PG2", servers, settings=settings) as other:
+            sent = await asyncio.gather(
+                *(
+                    producer.send(Message(topic="T", body=b"tick"))
+                    for _ in range(50)
+                    for producer in (cluster.producer, other)
+                )
+            )
+        assert len({result.msg_id for result in sent}) == 100
+        assert len(cluster.group.stored("T")) == 100
 
 
 async def test_sends_go_round_the_queues_of_all_groups() -> None:
