@@ -23,7 +23,7 @@ from tests.verify.by_hand import (
     send,
     show,
 )
-from tests.verify.synthetic import TOPIC, SyntheticRun
+from tests.verify.synthetic import TOPIC, Row, SyntheticRun
 from verify.verdict import Outcome
 
 
@@ -208,7 +208,11 @@ def test_a_group_is_owed_nothing_below_the_place_that_it_was_sent_to(
     rule: str, tmp_path: Path
 ) -> None:
     """v at 0 is owed to it unless it was sent beyond that."""
-    kind = {"A5": {"at_least_once": True}, "C6": {"retries_max": 3}, "C13": {"tags": ["a"]}}
+    kind: dict[str, Row] = {
+        "A5": {"at_least_once": True},
+        "C6": {"retries_max": 3},
+        "C13": {"tags": ["a"]},
+    }
     group = GROUP | {"topics": [TOPIC]} | kind.get(rule, {})
     for name, offset, expected in (
         ("beyond", 1, Outcome.PASS),
