@@ -19,7 +19,6 @@ import msgspec
 
 from broker.entry.payload import Command
 from broker.entry.pop_commands import AckCommand, AckOrderCommand, ChangeInvisibleCommand
-from broker.leader.busy import Held
 from broker.pop.batch_ack import BITS_SIZE_MAX, BatchAcks
 from broker.pop.ordered_queues import OrderedQueues
 from broker.request.commit import commit
@@ -84,7 +83,8 @@ class PopAckProcessor:
         self._replica = replica
         self._leadership = leadership
         self._ordered = OrderedQueues(replica, leadership, desk)
-        self._renamed: dict[Held, int] = {}  # newest pop times that changes under way give
+        # The newest pop time of each message whose change is under way.
+        self._renamed: dict[tuple[QueueKey, int], int] = {}
 
     def ack(self, header: AckMessageRequestHeader, request: Request) -> None:
         """Acknowledge one message (ACK_MESSAGE). Raises RefusedError."""
@@ -163,7 +163,7 @@ class PopAckProcessor:
 
         self._propose(request, [command], [(key, offset)], answer)
 
-    def _new_pop_ms(self, held: Held, now_ms: int) -> int:
+    def _new_pop_ms(self, held: tuple[QueueKey, int], now_ms: int) -> int:
         """Return a pop time that no other change of this message has, so that none is taken for
         another. The handle's own does not count: anybody may have made that up."""
         holding = self._replica.state.pop.holding(*held)
