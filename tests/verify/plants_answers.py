@@ -36,7 +36,7 @@ def answered_otherwise_in_a_calm_stretch(run: SyntheticRun) -> None:
 
 @plant("M12", witness="0 elsewhere")
 def answered_otherwise_long_after_an_election(run: SyntheticRun) -> None:
-    run.elect("n1", 9)
+    run.event("n1", "role", role="leader")
     run.tick(60_000)
     ask(run, "0 elsewhere", decision="calm")
 
