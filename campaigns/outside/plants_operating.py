@@ -12,7 +12,7 @@ from campaigns.outside.feature_surgery import Change, first_value, ops_of, plant
 from campaigns.outside.planting import Plant
 from campaigns.outside.plants_retrying import apart
 from campaigns.outside.run_rows import MS, SECOND, Row, Run
-from campaigns.outside.surgery import events, op_note, retimed
+from campaigns.outside.surgery import op_note, retimed
 
 __all__ = [
     "OPERATING_PLANTS",
@@ -91,11 +91,10 @@ def end_query(run: Run, number: int) -> Row:
 
 
 def _calm_from_the_start(run: Run) -> str:
-    """A question in the first seconds of a run, before which no fault was, but an election."""
+    """A question in the first seconds of a run, before which no fault was."""
     row = end_query(run, 3)
     row["status"] = "9"
-    asked = events(run, "role", role="leader", group=row["broker_group"])[0]["t"] + 2001 * MS
-    retimed(run, apart(row), asked, asked + MS)
+    retimed(run, apart(row), 1900 * MS, 1901 * MS)
     return op_note(row)
 
 

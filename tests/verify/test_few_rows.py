@@ -333,15 +333,19 @@ def acknowledged_as_a_pop_behind_it_ended(variant: str) -> FewRows:
     return run
 
 
-@case("M12", before=1, at_the_first=0, at_the_last=0, behind=1)
+@case("M12", before=1, at_the_first=0, at_the_last=0, behind=1, first_of_all=1)
 def leader_elected_at_the_edge_of_a_question(variant: str) -> FewRows:
     """One that was deposed may answer otherwise from two seconds before it until its answer."""
     times = {"before": 48 * S - 1, "at_the_first": 48 * S, "at_the_last": 51 * S}
+    times["first_of_all"] = 50 * S
     run = FewRows()
     run.did("ask", 50 * S, 51 * S, key="what", ref="1", status="2", decision="calm")
     run.traced({})
+    leads = run.raft[0] | {"event": "role", "role": "leader", "voters": None}
+    if variant != "first_of_all":  # which nobody was deposed for
+        run.raft.append(leads | {"node": "n0", "seq": 8, "t": S, "term": 1})
     elected = {"node": "n1", "seq": 9, "t": times.get(variant, 51 * S + 1), "term": 2}
-    run.raft.append(run.raft[0] | elected | {"event": "role", "role": "leader", "voters": None})
+    run.raft.append(leads | elected)
     return run
 
 

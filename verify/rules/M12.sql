@@ -11,7 +11,7 @@
 --   not know. One that a deposed leader may answer otherwise by right (decision calm) is judged where
 --   it lay in a stretch without fault windows, two seconds or more behind its beginning, and its
 --   broker group (every one, where it names none) elected no leader in it or in the two seconds
---   before.
+--   before. The first leader of a group has nothing that another one knew.
 -- source: own rule; the sources of each request are named in chaos/workload/parts
 with wrong as (
   select
@@ -20,11 +20,17 @@ with wrong as (
   from ops
   where f = 'ask' and type = 'ok' and ref is not null and not (ref <=> status)
 ),
+changes as (
+  select m.broker_group, m.t
+  from masters m
+  join (select broker_group, min(t) as t_first from masters group by broker_group) f
+    on m.broker_group = f.broker_group and m.t > f.t_first
+),
 calm as (
   select w.op
   from wrong w
   join calm_stretches c on w.t_invoke > c.t_from + 2000000000 and w.t_complete < c.t_to
-  left anti join masters m
+  left anti join changes m
     on coalesce(w.broker_group, m.broker_group) = m.broker_group
     and m.t >= w.t_invoke - 2000000000 and m.t <= w.t_complete
   where w.decision = 'calm'
