@@ -10,31 +10,31 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.verify.synthetic import MS, NODES, SCHEMAS, STARTED_MS, Row, SyntheticRun
+from tests.verify.synthetic import MS, NODES, SCHEMAS, STARTED_MS, TOPIC, Row, SyntheticRun
 
-__all__ = ["GROUP", "FewRows", "S", "message", "owned", "queue"]
+__all__ = ["AT", "GROUP", "FewRows", "S", "message", "owned", "queue"]
 
 S = 1_000 * MS
-T = "T"  # the topic, where none is told
+AT = "broker-a"
 GROUP: Row = {"kind": "cluster", "at_least_once": False, "ordered": False}
 _PHASES = {"load": [0, 100 * S], "heal": [100 * S, 101 * S], "drain": [101 * S, 200 * S]}
 
 
 def message(value: str, offset: int | None, **columns: Any) -> Row:
-    """Return a message of an operation, in queue 0 of `T` where nothing else is told."""
-    base = {"value": value, "uniq_key": f"K.{value}", "broker_group": "broker-a", "topic": T}
+    """Return a message of an operation, in queue 0 of the topic where nothing else is told."""
+    base = {"value": value, "uniq_key": f"K.{value}", "broker_group": AT, "topic": TOPIC}
     return base | {"queue": 0, "offset": offset, "reconsume": 0} | columns
 
 
 def queue(max_offset: int, **columns: Any) -> Row:
     """Return a drained queue of run.json, as `message` has its place."""
-    base = {"broker_group": "broker-a", "topic": T, "queue": 0, "min_offset": 0}
+    base = {"broker_group": AT, "topic": TOPIC, "queue": 0, "min_offset": 0}
     return base | {"max_offset": max_offset, "drained": True} | columns
 
 
-def owned(broker_group: str = "broker-a") -> list[Row]:
+def owned(topic: str = TOPIC) -> list[Row]:
     """Return that queue as an assign names it."""
-    return [{"broker_group": broker_group, "topic": T, "queue": 0}]
+    return [{"broker_group": AT, "topic": topic, "queue": 0}]
 
 
 class FewRows(SyntheticRun):
@@ -49,7 +49,7 @@ class FewRows(SyntheticRun):
     def did(
         self, f: str, t_invoke: int, t_complete: int | None, outcome: str = "ok", **columns: Any
     ) -> Row:
-        """Add an operation of the group g on queue 0 of `T` of broker-a, a process of its own."""
+        """Add an operation of the group g on queue 0 of the topic, a process of its own."""
         row: Row = {
             "process": f"{f}-{t_invoke}",
             "client": f"{f}-{t_invoke}",
@@ -58,8 +58,8 @@ class FewRows(SyntheticRun):
             "type": outcome,
             "t_invoke": t_invoke,
             "t_complete": t_complete,
-            "broker_group": "broker-a",
-            "topic": T,
+            "broker_group": AT,
+            "topic": TOPIC,
             "queue": 0,
         } | columns
         self.ops.append(row)
@@ -89,9 +89,9 @@ class FewRows(SyntheticRun):
         nodes: Iterable[str] = NODES,
         **columns: Any,
     ) -> None:
-        """Add a committed record of queue 0 of `T` of broker-a to the logs of `nodes`."""
+        """Add a committed record of queue 0 of the topic to the logs of `nodes`."""
         base: Row = {
-            "broker_group": "broker-a",
+            "broker_group": AT,
             "index": index,
             "term": 1,
             "slot": 0,
@@ -100,7 +100,7 @@ class FewRows(SyntheticRun):
             "size": 100,
             "tag_hash": 0,
             "kind": kind,
-            "topic": T,
+            "topic": TOPIC,
             "queue": 0,
             "queue_offset": offset,
             "value": value,
@@ -111,7 +111,7 @@ class FewRows(SyntheticRun):
         }
         self.log.extend(base | {"node": node} | columns for node in nodes)
 
-    def traced(self, appends: Mapping[int, int], group: str = "broker-a", found: int = 0) -> None:
+    def traced(self, appends: Mapping[int, int], group: str = AT, found: int = 0) -> None:
         """Tell when each index was appended, and committed a nanosecond later, on every node.
 
         `found` is the last index that the nodes' starts found.

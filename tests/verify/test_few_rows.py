@@ -9,7 +9,7 @@ import pytest
 
 from tests.verify.few_rows import GROUP, FewRows, S, message, queue
 from tests.verify.one_rule import judged, result
-from tests.verify.synthetic import HALF, MS, NODES, OP, SCHEMAS, STARTED_MS
+from tests.verify.synthetic import HALF, MS, NODES, OP, SCHEMAS, STARTED_MS, TOPIC
 from verify.verdict import Outcome
 
 TRANSACTIONS = {"timeout_ms": 6_000, "check_interval_ms": 30_000, "check_max": 15}
@@ -274,7 +274,7 @@ def commit_of_a_deleted_topic(variant: str) -> FewRows:
 @case("P3", send=0, transaction=0, request=0, not_made_again=1, of_the_new_one=1)
 def owed_to_poppers_by_a_topic_made_again(variant: str) -> FewRows:
     """The new topic's queue begins behind the message, but for one that was sent to the new one."""
-    popping = GROUP | {"topics": ["T"]}
+    popping = GROUP | {"topics": [TOPIC]}
     made = queue(2, min_offset=0 if variant == "not_made_again" else 1)
     run = FewRows(queues=[made], consumer_groups={"g": popping}, transactions=TRANSACTIONS)
     run.sent(S, "u", 0, topic="U", messages=[message("u", 0, topic="U")])
@@ -307,7 +307,7 @@ def lock_was_requested_as_another_was_granted(variant: str) -> FewRows:
 @case("P1", at_its_end=0, behind_it=1)
 def popped_again_as_the_time_was_changed(variant: str) -> FewRows:
     """A change to a longer time counts alone once it had ended before the second pop."""
-    run = FewRows(queues=[queue(1)], consumer_groups={"g": GROUP | {"topics": ["T"]}})
+    run = FewRows(queues=[queue(1)], consumer_groups={"g": GROUP | {"topics": [TOPIC]}})
     run.sent(1, "v", 0)
     shown = [message("v", 0)]
     run.did("pop", 10, 20, queue=None, due=10 + 10 * S, ref="r1", messages=shown)
@@ -319,7 +319,7 @@ def popped_again_as_the_time_was_changed(variant: str) -> FewRows:
 
 @case("P4", before=0, at_its_end=0, behind_it=1)
 def acknowledged_as_a_pop_behind_it_ended(variant: str) -> FewRows:
-    popping = GROUP | {"topics": ["T"], "ordered": True}
+    popping = GROUP | {"topics": [TOPIC], "ordered": True}
     run = FewRows(queues=[queue(2)], consumer_groups={"g": popping})
     for offset in range(2):
         run.sent((1 + offset) * S, f"v{offset}", offset)

@@ -5,18 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.verify.by_hand import (
-    AT,
-    appended,
-    bare,
-    judged_by,
-    message,
-    op,
-    queue,
-    record,
-    send,
-    show,
-)
+from tests.verify.by_hand import appended, bare, judged_by, op, record, send, show
+from tests.verify.few_rows import AT, message, queue
 from tests.verify.synthetic import TOPIC
 from verify.verdict import Outcome
 
@@ -69,7 +59,7 @@ def test_what_retention_left_bounds_the_earliest_time(tmp_path: Path) -> None:
         ("older", -1_000, Outcome.PASS),
         ("later", 1, Outcome.FAIL),
     ):
-        run = bare(queues=[queue(2, start=1)])
+        run = bare(queues=[queue(2, min_offset=1)])
         for number, value in enumerate("vw"):
             send(run, 1 + number, value, number)
             record(run, 1 + number, value, number)

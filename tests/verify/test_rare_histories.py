@@ -10,26 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import (
-    AT,
-    GROUP,
-    appended,
-    bare,
-    judged_by,
-    message,
-    op,
-    owned,
-    record,
-    send,
-    show,
-)
-from tests.verify.synthetic import HALF, NODES, OP, TOPIC, SyntheticRun
+from tests.verify.by_hand import appended, bare, judged_by, op, record, send, show
+from tests.verify.few_rows import AT, GROUP, FewRows, message, owned
+from tests.verify.synthetic import HALF, NODES, OP, TOPIC
 from verify.verdict import Outcome
 
 TIMES = {"timeout_ms": 6_000, "check_interval_ms": 30_000, "check_max": 15}
 
 
-def settled_twice(first: str, dedupe: dict[str, int] | None) -> SyntheticRun:
+def settled_twice(first: str, dedupe: dict[str, int] | None) -> FewRows:
     """A half that was sent twice: the decision is on one of them, a check settles the other."""
     run = bare(dedupe=dedupe, transactions=TIMES)
     told = {"topic": TOPIC, "queue": 0, "tx": "x", "client_group": "producers"}

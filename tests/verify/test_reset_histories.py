@@ -10,30 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import (
-    GROUP,
-    appended,
-    bare,
-    judged_by,
-    message,
-    op,
-    owned,
-    queue,
-    record,
-    send,
-    show,
-)
-from tests.verify.synthetic import TOPIC, Row, SyntheticRun
+from tests.verify.by_hand import appended, bare, judged_by, op, record, send, show
+from tests.verify.few_rows import GROUP, FewRows, message, owned, queue
+from tests.verify.synthetic import TOPIC, Row
 from verify.verdict import Outcome
 
 
-def reset(run: SyntheticRun, at: float, offset: int, client: str = "admin") -> None:
+def reset(run: FewRows, at: float, offset: int, client: str = "admin") -> None:
     op(run, "reset", at, at + 1, client=client, topic=TOPIC, queue=0, offset=offset)
 
 
-def pop(
-    run: SyntheticRun, at: float, value: str | None, offset: int = 0, acked: bool = True
-) -> None:
+def pop(run: FewRows, at: float, value: str | None, offset: int = 0, acked: bool = True) -> None:
     """A pop that hides what it shows for thirty seconds, and the acknowledgement of that."""
     row = op(run, "pop", at, at + 0.001, topic=TOPIC, queue=None, ref=f"receipt of {at}")
     row |= {"due": row["t_invoke"] + 30 * 10**9, "messages": []}
@@ -44,7 +31,7 @@ def pop(
             op(run, "ack", at + 1, at + 1.001, topic=TOPIC, **told)
 
 
-def popped_again(reset_at: float | None) -> SyntheticRun:
+def popped_again(reset_at: float | None) -> FewRows:
     group = GROUP | {"topics": [TOPIC], "retries_max": 3}
     run = bare(queues=[queue(1)], consumer_groups={"g": group})
     send(run, 1, "v", 0)
@@ -107,11 +94,11 @@ def test_what_was_dead_may_be_so_again(tmp_path: Path) -> None:
         assert result.violations == (0 if name == "reset" else 2)
 
 
-def poll_back(run: SyntheticRun, *, process: str = "c", group: str = "g", at: float = 15) -> None:
+def poll_back(run: FewRows, *, process: str = "c", group: str = "g", at: float = 15) -> None:
     show(run, "poll", at, "v", 0, process=process, client_group=group)
 
 
-def polled() -> SyntheticRun:
+def polled() -> FewRows:
     run = bare(queues=[queue(2)], consumer_groups={"g": GROUP, "h": GROUP})
     for number, value in enumerate("vw"):
         send(run, 1 + number, value, number)
@@ -190,7 +177,7 @@ def test_order_counts_behind_a_reset(tmp_path: Path) -> None:
         assert judged_by("A13", run, tmp_path / str(first)).verdict is expected
 
 
-def in_shard() -> SyntheticRun:
+def in_shard() -> FewRows:
     run = bare(queues=[queue(3)], consumer_groups={"g": GROUP | {"ordered": True}})
     for number, value in enumerate("vwx"):
         sent = send(run, 1 + number, value, number)
@@ -199,7 +186,7 @@ def in_shard() -> SyntheticRun:
     return run
 
 
-def consume(run: SyntheticRun, value: str, offset: int, at: float) -> None:
+def consume(run: FewRows, value: str, offset: int, at: float) -> None:
     show(run, "deliver", at, value, offset, process="c.q0")
 
 
@@ -251,7 +238,7 @@ def test_what_was_interrupted_and_sent_over_need_not_come_again(tmp_path: Path) 
         assert judged_by("C6", run, tmp_path / str(offset)).verdict is expected
 
 
-def broadcast(*values: str) -> SyntheticRun:
+def broadcast(*values: str) -> FewRows:
     kind = {"kind": "broadcast", "progress_ms": 1000}
     run = bare(queues=[queue(len(values))], consumer_groups={"g": GROUP | kind})
     for number, value in enumerate(values):

@@ -6,26 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import (
-    GROUP,
-    appended,
-    bare,
-    judged_by,
-    message,
-    op,
-    owned,
-    queue,
-    record,
-    send,
-    show,
-)
-from tests.verify.synthetic import JOBS, MS, TOPIC, Row, SyntheticRun
+from tests.verify.by_hand import appended, bare, judged_by, op, record, send, show
+from tests.verify.few_rows import GROUP, FewRows, message, owned, queue
+from tests.verify.synthetic import JOBS, MS, TOPIC, Row
 from verify.verdict import Outcome
 
 BROADCAST = GROUP | {"kind": "broadcast"}
 
 
-def _takes(run: SyntheticRun, at: float, client: str, outcome: str = "ok", **columns: str) -> None:
+def _takes(run: FewRows, at: float, client: str, outcome: str = "ok", **columns: str) -> None:
     """A member takes the queue, and is still there behind the drain's end."""
     ended = at + 0.001 if outcome == "ok" else None
     told = {"client": client, "type": outcome, "broker_group": None} | columns
@@ -79,7 +68,7 @@ def test_a_group_that_lists_no_topics_is_to_read_all_that_users_made(
 ONCE = GROUP | {"at_least_once": True}
 
 
-def _unread(run: SyntheticRun, folder: Path) -> list[tuple[object, object]]:
+def _unread(run: FewRows, folder: Path) -> list[tuple[object, object]]:
     found = judged_by("A5", run, folder)
     return [(witness["client_group"], witness["value"]) for witness in found.witnesses]
 
@@ -162,11 +151,11 @@ def test_a_poll_is_woken_by_what_its_group_wants(
     assert [witness["value"] for witness in found.witnesses] == late, found.reason
 
 
-def _reset(run: SyntheticRun, at: float, offset: int | None, client: str = "admin") -> Row:
+def _reset(run: FewRows, at: float, offset: int | None, client: str = "admin") -> Row:
     return op(run, "reset", at, at + 1, client=client, topic=TOPIC, queue=0, offset=offset)
 
 
-def _sent_three() -> SyntheticRun:
+def _sent_three() -> FewRows:
     run = bare(queues=[queue(3)])
     for offset in range(3):
         send(run, 0.1 + offset / 10, f"v{offset}", offset)
@@ -175,7 +164,7 @@ def _sent_three() -> SyntheticRun:
     return run
 
 
-def _not_followed(run: SyntheticRun, folder: Path) -> list[object]:
+def _not_followed(run: FewRows, folder: Path) -> list[object]:
     found = judged_by("C9", run, folder)
     assert found.verdict in {Outcome.PASS, Outcome.FAIL}, found.reason
     return [witness["problem"] for witness in found.witnesses]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.by_hand import AT, GROUP, bare, judged_by, message, op, record, send, show
-from tests.verify.synthetic import TOPIC, SyntheticRun
+from tests.verify.by_hand import bare, judged_by, op, record, send, show
+from tests.verify.few_rows import AT, GROUP, FewRows, message
+from tests.verify.synthetic import TOPIC
 from verify.verdict import Outcome
 
 OTHER = "broker-b"
@@ -35,7 +36,7 @@ def test_the_messages_of_a_delivery_tell_its_queue(
     assert judged_by("C3", run, tmp_path).verdict is expected
 
 
-def dead(run: SyntheticRun, at: float, offset: int, group: str | None) -> None:
+def dead(run: FewRows, at: float, offset: int, group: str | None) -> None:
     found = [message("v", offset, topic="%DLQ%g", broker_group=group)]
     place = {"broker_group": group, "topic": "%DLQ%g", "queue": 0, "offset": offset}
     op(run, "poll", at, at + 1, client_group="tool", messages=found, **place)
