@@ -513,6 +513,28 @@ def test_is_left_out(rule_id: str, change: Change, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("clients", "verdict"), [(15, Outcome.PASS), (14, Outcome.FAIL)], ids=["each", "one too few"]
+)
+def test_a_check_may_have_been_sent_to_a_client_as_it_ended(
+    clients: int, verdict: Outcome, tmp_path: Path
+) -> None:
+    """Nobody was asked 15 times; so many clients of the group had their last operation meanwhile,
+    one of them that of the half itself."""
+
+    def discard(run: SyntheticRun) -> None:
+        half = discard_unasked(run)
+        discarded = run.now
+        for number in range(clients - 1):
+            last = run.op(f"gone-{number}", "local", client=f"gone-{number}", tx=f"other-{number}")
+            last["client_group"] = half["client_group"]
+            last |= {"t_invoke": half["t_complete"], "t_complete": half["t_complete"] + 1}
+        assert half["t_complete"] + 1 < discarded
+
+    found = result(judged("T8", SyntheticRun(live=discard), tmp_path))
+    assert found.verdict is verdict, (found.reason, found.witnesses)
+
+
+@pytest.mark.parametrize(
     ("outcome", "verdict"),
     [("ok", Outcome.PASS), ("info", Outcome.PASS), ("fail", Outcome.FAIL), (None, Outcome.FAIL)],
 )

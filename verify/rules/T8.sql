@@ -10,7 +10,9 @@
 -- rule: A half that was asked about more often than configured, in a run without a fault
 --   `duplicate-frames`, by which a question comes twice; or was discarded after fewer questions
 --   than that, while no fault that took effect, or may have, overlapped the time from the half's
---   invoke to the first append of its discard, and nobody may have asked for that (`discard`).
+--   invoke to the first append of its discard, and nobody may have asked for that (`discard`); for
+--   each client of its group whose last operation lies in that time one fewer, since a question may
+--   have been sent to that client as it ended.
 -- source: RocketMQ issue 8311
 with counted as (
   select o.tx, o.value, o.checks, s.check_max, o.half_invoked, o.t_discarded, o.discarded, b.tx as by_hand
@@ -18,6 +20,20 @@ with counted as (
   left join (
     select distinct tx from ops where f = 'discard' and type <> 'fail' and tx is not null
   ) b on o.tx = b.tx
+),
+ends as (
+  select e.tx, count(*) as clients
+  from (
+    select c.tx, c.half_invoked, c.t_discarded, o.client,
+      max(coalesce(o.t_complete, o.t_invoke)) as t_last
+    from counted c
+    join (select distinct tx, client_group from ops where f = 'half') h on c.tx = h.tx
+    join ops o on h.client_group = o.client_group
+    where c.checks < c.check_max and c.t_discarded is not null
+    group by c.tx, c.half_invoked, c.t_discarded, o.client
+  ) e
+  where e.t_last >= e.half_invoked and e.t_last <= e.t_discarded
+  group by e.tx
 ),
 -- The faults' windows, brought together where they overlap.
 windows as (
@@ -44,6 +60,9 @@ from counted
 where checks > check_max and (select count(*) from faults where name = 'duplicate-frames') = 0
 union all
 select c.tx, 'discarded too early', c.value, c.checks, c.half_invoked, c.discarded
-from counted c join timed t on c.tx = t.tx
-where t.turn = 1 and c.by_hand is null and coalesce(t.window_end, cast(-1 as bigint)) < c.half_invoked
+from counted c
+join timed t on c.tx = t.tx
+left join ends e on c.tx = e.tx
+where c.checks + coalesce(e.clients, cast(0 as bigint)) < c.check_max
+  and t.turn = 1 and c.by_hand is null and coalesce(t.window_end, cast(-1 as bigint)) < c.half_invoked
   and (select bool_or(has_faults) from run_settings)
